@@ -53,6 +53,7 @@ from tpudata.format import (
     write_shard,
 )
 from tpudata.format.example.value_positions import value_places
+from tpudata.input.dataset_ops import range_numbers
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import TrainingOrder, largest_divisor
@@ -161,7 +162,7 @@ def _ids(order: TrainingOrder, steps: int) -> Any:
         streams = [order.stream(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
-        read = order.numbers(slots, 0)
+        read = order.spans(slots, 0).map(lambda *spans: range_numbers(*spans)[1])
     read = read.rebatch(len(slots) * order.turns)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.rows(slots, block))

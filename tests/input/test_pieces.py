@@ -18,7 +18,7 @@ from tests.input.test_reading import BATCH, READING, RECORDS, host_rows, numbers
 from tests.input.text.test_sequence import IDS, LABEL
 from tpudata import FixedLengthRecordFiles, Mixture, Reading, TextLineFiles, TFRecordFiles, Tokens, make_input_fn
 from tpudata.format import Feature, open_dataset
-from tpudata.input.dataset.plain_dataset import SPLIT, open_files
+from tpudata.input.files.plain_dataset import SPLIT, open_files
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
 from tpudata.input.input_fn import InputFn
 from tpudata.input.order.draws import BLOCK_DRAWS, EPOCH_DRAWS, draw
@@ -154,7 +154,7 @@ def test_files_of_other_records_are_fed_in_the_order_of_plain_loops(tmp_path: Pa
         files = FixedLengthRecordFiles(f"{tmp_path}/*", [("x", "u1", (2,))])
     reading = Reading(pieces=True, piece_bytes=64 + PIECE_RECORDS * size, lanes=4)
     options = {**OPTIONS, "reading": reading, "transform": of_line if kind == "lines" else None}
-    plan = plan_reading(open_files(files), SPLIT, reading)
+    plan = plan_reading(open_files(files).dataset, SPLIT, reading)
     expected = loop_batches(70, pieces_of_shards(size, reading.piece_bytes), BATCH, plan.lanes(BATCH), WINDOW, SEED)
     check_hosts_and_starts(make_input_fn(files, **options), expected)
 

@@ -195,6 +195,6 @@ def test_rejects_wrong_options() -> None:
 
 def test_reports_too_little_memory(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING)
-    monkeypatch.setattr("tpudata.input.graph.reading.records.free_memory", lambda: 3000)
+    monkeypatch.setattr("tpudata.input.graph.reading.window.free_memory", lambda: 3000)
     with pytest.raises(UsageError, match=r"4 streams of large pieces .* reading=tpudata.Reading\(lanes=1\)"):
         input_fn({"batch_size": BATCH})

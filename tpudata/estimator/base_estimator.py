@@ -23,6 +23,7 @@ from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.state.model_dir import ModelDir
 from tpudata.estimator.tpu_check.rehearsal import rehearse
 from tpudata.estimator.tpu_check.result import stand_in
+from tpudata.tensorflow_internals import eager_mode
 
 _E = TypeVar("_E", bound="BaseEstimator")
 
@@ -133,7 +134,7 @@ class BaseEstimator(ModelDir):
         with self._runtimes.taken_for_training() as runtime:
             claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
             # Programs may call this inside a graph.
-            with claim, tf.__internal__.eager_context.eager_mode():
+            with claim, eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, follower)
         self._last_loss = self._last_loss if loss is None else loss
 
@@ -171,7 +172,7 @@ class BaseEstimator(ModelDir):
         Raises:
             RehearsalError: a TPU would reject something.
         """
-        with tf.__internal__.eager_context.eager_mode():
+        with eager_mode():
             found = rehearse(self._runtimes.training, self._modes_on_tpu(input_fns))
         return stand_in(found, list(input_fns), has_limit=has_limit)
 
@@ -205,7 +206,7 @@ class BaseEstimator(ModelDir):
         """
         if self._rehearses:
             return self._rehearse_call({ModeKeys.EVAL: input_fn})
-        eager = tf.__internal__.eager_context.eager_mode()  # Hooks call from within a graph.
+        eager = eager_mode()  # Hooks call from within a graph.
         with eager, self._runtimes.idle(self._runtimes.evaluating) as runtime:
             return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self._events_dir(name))
 
@@ -256,7 +257,7 @@ class BaseEstimator(ModelDir):
         rows = self._predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
         if tf.executing_eagerly():
             return rows
-        with tf.__internal__.eager_context.eager_mode():  # Hooks call from within a graph.
+        with eager_mode():  # Hooks call from within a graph.
             return iter(list(rows))
 
     def _predict(self, *arguments: Any) -> Iterator[Any]:

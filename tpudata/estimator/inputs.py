@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.checks import require_positive_int
+
 __all__ = ["numpy_input_fn"]
 
 
@@ -42,10 +44,7 @@ def numpy_input_fn(
     if not isinstance(shuffle, bool):
         raise ValueError(f"numpy_input_fn(shuffle=...) must be True or False, got {shuffle!r}. Pass one of them.")
     for name, value in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"numpy_input_fn({name}=...) must be a positive int, got {value!r}.")
-        if value < 1:
-            raise ValueError(f"numpy_input_fn({name}=...) must be positive, got {value}.")
+        require_positive_int("numpy_input_fn", name, value)
     features = _arrays("x", x)
     labels = None if y is None else _arrays("y", y)
     lengths = {name: len(array) for name, array in _named("x", features) + _named("y", labels)}

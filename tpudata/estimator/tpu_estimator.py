@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tpudata.checks import require_positive_int
 from tpudata.devices.processes.topology import local_topology
-from tpudata.estimator.api.counts import require_count
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.base_estimator import BaseEstimator
@@ -111,7 +111,7 @@ class TPUEstimator(BaseEstimator):
             ModeKeys.PREDICT: predict_batch_size,
         }
         for mode, size in sizes.items():
-            require_count("TPUEstimator", BATCH_SIZE_NAMES[mode], size)
+            require_positive_int("TPUEstimator", BATCH_SIZE_NAMES[mode], size, or_none=True)
         if use_tpu and train_batch_size is None:
             raise ValueError("TPUEstimator(use_tpu=True) requires train_batch_size. Pass it.")
         for name in ("master", "evaluation_master"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.counts import require_count
+from tpudata.checks import require_positive_int, require_seconds
 from tpudata.estimator.api.errors import CheckpointNotFoundError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -44,7 +44,7 @@ class TrainSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _require_callable("TrainSpec", self.input_fn)
-        require_count("TrainSpec", "max_steps", self.max_steps)
+        require_positive_int("TrainSpec", "max_steps", self.max_steps, or_none=True)
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "TrainSpec(hooks=...)"))
         listeners = check_listeners(self.saving_listeners, "TrainSpec(saving_listeners=...)")
         object.__setattr__(self, "saving_listeners", listeners)
@@ -80,15 +80,11 @@ class EvalSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _require_callable("EvalSpec", self.input_fn)
-        require_count("EvalSpec", "steps", self.steps)
+        require_positive_int("EvalSpec", "steps", self.steps, or_none=True)
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError(f"EvalSpec(name=...) must be a string or None, got {type(self.name).__name__}.")
         for field in ("start_delay_secs", "throttle_secs"):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"EvalSpec({field}=...) must be a number of seconds, got {value!r}.")
-            if not value >= 0:
-                raise ValueError(f"EvalSpec({field}=...) must not be negative, got {value}.")
+            require_seconds("EvalSpec", field, getattr(self, field))
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "EvalSpec(hooks=...)"))
         object.__setattr__(self, "exporters", _exporters(self.exporters))
 

@@ -1,7 +1,7 @@
 """The reader library: turns datasets on disk into batches for a TPU. Needs TensorFlow.
 
-docs/concepts/architecture.md shows the path of a record: dataset/ finds files and features, options/ checks
-the options, order/ places each record in its row, decode/, image/ and text/ prepare records, and graph/ puts
+docs/concepts/architecture.md shows the path of a record: files/ finds files, dataset/ features, options/
+checks the options, order/ places each record in its row, decode/, image/ and text/ prepare records, and graph/ puts
 these together as a tf.data graph.
 """
 
@@ -9,7 +9,9 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.input (make_input_fn)")
 
-from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles  # noqa: E402
+from tpudata.input.files.fixed_length_record_files import FixedLengthRecordFiles  # noqa: E402
+from tpudata.input.files.text_line_files import TextLineFiles  # noqa: E402
+from tpudata.input.files.tfrecord_files import TFRecordFiles  # noqa: E402
 from tpudata.input.image.augment import RandAugment  # noqa: E402
 from tpudata.input.image.crop import CentreCrop, TrainCrop  # noqa: E402
 from tpudata.input.image.mix import CutMix, MixUp  # noqa: E402

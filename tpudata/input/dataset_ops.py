@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
-# Functions without Python control flow over tensors; AutoGraph would take a second to convert those of the first dataset.
-as_written = tf.autograph.experimental.do_not_convert
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
+
+
+def as_written(function: _Function) -> _Function:
+    """Return a function without Python control flow over tensors, which AutoGraph then does not convert.
+
+    It would take a second to convert those of the first dataset.
+    """
+    unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
+    return unconverted
 
 
 def checked(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
@@ -58,6 +66,20 @@ def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """
     rows = [tf.expand_dims(numbers, 0) for numbers in (ascending, values)]
     return tf.squeeze(tf.raw_ops.UpperBound(sorted_inputs=rows[0], values=rows[1], out_type=tf.int64), 0)
+
+
+def range_numbers(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the numbers of several ranges, one range after the other.
+
+    Args:
+        firsts: first number of each range, int64 [ranges].
+        lasts: the number after its last one, int64 [ranges].
+
+    Returns:
+        The places in the result at which the ranges begin, and its end: int64 [ranges + 1]; and the numbers: int64 [n].
+    """
+    found = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
+    return found.rt_nested_splits, found.rt_dense_values
 
 
 def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tpudata.checks import check_passed, is_integer
 from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
@@ -136,8 +137,8 @@ class InputFn:
 
 
 def _checked_step(start_step: int, batch_size: int) -> int:
-    if not _is_integer(start_step) or operator.index(start_step) < 0:
-        raise UsageError(f"start_step={start_step!r}: pass the number of steps that are done, an integer of 0 or more.")
+    what = "the number of steps that are done, an integer of 0 or more"
+    check_passed("start_step", start_step, is_integer(start_step, 0), what)
     if operator.index(start_step) * batch_size > _MAX_POSITION:
         raise UsageError(
             f"start_step={start_step}: with a global batch of {batch_size} it is {_MAX_POSITION // batch_size} at most. Pass the"
@@ -148,15 +149,11 @@ def _checked_step(start_step: int, batch_size: int) -> int:
 
 def _checked_context(input_context: Any) -> Any:
     names = ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync")
-    if input_context is not None and not all(_is_integer(getattr(input_context, name, None)) for name in names):
+    if input_context is not None and not all(is_integer(getattr(input_context, name, None)) for name in names):
         raise UsageError(
             f"input_context={input_context!r}: pass a tf.distribute.InputContext, of which {', '.join(names)} are integers."
         )
     return input_context
-
-
-def _is_integer(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def _without_traceback(error: TpudataError) -> TpudataError:
@@ -175,6 +172,6 @@ def _batch_size(params: Mapping[str, Any]) -> int:
         raise UsageError(
             'params: no "batch_size". Call input_fn({"batch_size": 128}), or give the trainer a batch size.'
         )
-    if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= _MAX_BATCH:
+    if not is_integer(size, 1, _MAX_BATCH):
         raise UsageError(f'params["batch_size"]: out of range (got {size!r}, expected an integer from 1 to 2**31 - 1).')
     return operator.index(size)

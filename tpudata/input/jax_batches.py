@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.devices.batches.prefetcher import Prefetcher
 from tpudata.errors import FeatureError, MissingExtraError, UsageError
-from tpudata.input.graph.batch import named_leaves
+from tpudata.input.elements import named_leaves
 from tpudata.input.input_fn import InputFn
 from tpudata.input.numpy_batches import checked_integer, translate_errors
 from tpudata.input.row_blocks import RowBlocks, find_row_blocks

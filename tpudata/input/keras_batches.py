@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.graph.batch import WEIGHTS, named_leaves
+from tpudata.input.elements import named_leaves
+from tpudata.input.graph.steps.weights import WEIGHTS
 from tpudata.input.input_fn import InputFn
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 

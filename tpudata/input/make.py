@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from tpudata.errors import UsageError
-from tpudata.input.dataset.fields import Fields
-from tpudata.input.dataset.first_record import check_first_record
-from tpudata.input.dataset.open_data import Data, check_plain, check_scheme, fields_of, open_data
-from tpudata.input.dataset.plain_dataset import PlainDataset
-from tpudata.input.dataset.record_files import TFRecordFiles
+from tpudata.checks import check_passed
+from tpudata.input.files.open_data import Data, open_data
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
-from tpudata.input.graph.reading.cache import plan_cache
-from tpudata.input.graph.reading.piece_plan import is_read_in_pieces
-from tpudata.input.input_fn import Batches, InputFn
+from tpudata.input.input_fn import InputFn
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
@@ -27,7 +20,7 @@ from tpudata.input.options.pad import Pad
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.text.token_names import check_token_names
+from tpudata.input.request import Request, resolve
 
 _log = logging.getLogger("tpudata")
 
@@ -151,99 +144,66 @@ def make_input_fn(
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
     `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.
     """
-    images = _checked("images", images, Images)
-    tokens = _checked("tokens", tokens, Tokens)
-    reading = _checked("reading", reading, Reading)
     options = Options(
         training=training,
-        images=images,
-        bare=features is not None,
-        weighs_records=weight is not None,
+        images=_checked("images", images, Images),
+        tokens=_checked("tokens", tokens, Tokens),
+        columns=Columns(
+            features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
+        ),
         parse=parse,
-        transform=transform,
-        seed=_drawn_seed() if seed is None else seed,
-        weights=weights,
-        service=service,
         filter=filter,
+        transform=transform,
         batch_transform=batch_transform,
         shuffle=shuffle,
         num_epochs=num_epochs,
-        reading=reading,
+        seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
+        cache=cache,
+        weights=weights,
+        service=service,
+        reading=_checked("reading", reading, Reading),
     )
-    if weight is not None and tokens.names is not None:
-        raise UsageError(f"weight={weight!r}: names={tokens.names!r} has its own weights of tokens. Omit one of them.")
-    columns = Columns(
-        features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
-    )
-    dataset, split = open_data(data, split)
-    check_scheme(dataset.path)
-    if isinstance(dataset, PlainDataset):
-        check_plain(cache)
-    fields = fields_of(
-        dataset,
-        columns,
-        is_parsed_by_user=parse is not None,
-        image_size=images.size,
-        keep_encoded=images.crop is not None,
-        sequences=tokens,
-    )
-    images.check_fields(fields)
-    sequences = tokens.sequences(dataset.manifest, fields, options.bare)
-    options = dataclasses.replace(options, sequences=sequences)
-    check_token_names(tokens.names, sequences, weights, fields)
-    if weights == "sample_weight" and fields.label is None and sequences.targets is None and parse is None:
-        raise UsageError(
-            'weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none. Omit it.'
-        )
-    if tokens.buckets is not None and cache not in (False, "auto"):
-        raise UsageError(
-            f"cache={cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
-        )
-    plan = plan_cache(
-        cache if tokens.buckets is None else False,
-        dataset,
-        split,
-        fields,
-        is_read_in_pieces=is_read_in_pieces(dataset, split, reading),
-    )
-    if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
-        check_first_record(dataset, fields)
-    whole = Pipeline.open(dataset, split, fields, options, plan)
-    chosen: SplitPipeline = whole
-    if filter is not None:
-        chosen = FilteredPipeline(whole, fields, options, f"{dataset.path}: split {split!r}")
-    pipeline: Batches = chosen
-    if tokens.buckets is not None:
-        pipeline = BucketPipeline(chosen, fields, options, tokens.buckets)
+    files = open_data(data, split)
+    input_fn = build(resolve(options, files))
     if training and seed is None:
-        _log.info("%s: shuffling %r with seed=%d, drawn at random.", dataset.path, split, options.seed)
+        _log.info("%s: shuffling %r with seed=%d, drawn at random.", files.dataset.path, files.split, options.seed)
+    return input_fn
+
+
+def build(request: Request) -> InputFn:
+    """Return the input_fn of a request.
+
+    Raises:
+        DatasetError: an index or a cache is damaged.
+        UsageError: the cache, or the window of the shuffle, does not fit.
+    """
+    options = request.options
+    whole = Pipeline.open(request)
+    pipeline: SplitPipeline = whole if options.filter is None else FilteredPipeline(whole, request)
     return InputFn(
-        pipeline,
-        training=training,
-        is_endless=training and num_epochs is None,
-        mixes_rows=images.mix is not None or batch_transform is not None,
-        weighs_records=weight is not None,
-        names=tokens.names,
-        row_axes=_row_axes(images, fields, options.bare),
+        pipeline if options.tokens.buckets is None else BucketPipeline(pipeline, request),
+        training=options.training,
+        is_endless=options.is_endless,
+        mixes_rows=options.images.mix is not None or options.batch_transform is not None,
+        weighs_records=options.weighs_records,
+        names=options.tokens.names,
+        row_axes=_row_axes(request),
     )
 
 
-def _row_axes(images: Images, fields: Fields, bare: bool) -> dict[str, int]:
+def _row_axes(request: Request) -> dict[str, int]:
     """Return the axis of the rows of each transposed tensor."""
+    images, fields = request.options.images, request.fields
     if images.permutation is None:
         return {}
     names = [field.name for field in (*fields.images, *fields.label_maps)]
-    return {"features" if bare else f"features[{name!r}]": images.permutation.index(0) for name in names}
+    is_bare, axis = request.options.is_bare, images.permutation.index(0)
+    return {"features" if is_bare else f"features[{name!r}]": axis for name in names}
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
     """Return the option object, or the default one for None."""
     if value is None:
         return kind()
-    if not isinstance(value, kind):
-        raise UsageError(f"{name}={value!r}: pass tpudata.{kind.__name__}(...), or None.")
+    check_passed(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
     return value
-
-
-def _drawn_seed() -> int:
-    return int.from_bytes(os.urandom(4), "little")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
+from tpudata.checks import is_number
 from tpudata.errors import UsageError
 from tpudata.input.graph.pipelines.mixed_pipeline import MixedPipeline
 from tpudata.input.input_fn import InputFn
@@ -49,8 +48,7 @@ def _checked(number: int, pair: Any) -> tuple[InputFn, float]:
             f"Mixture: input {number} is {pair!r} (expected an input_fn of make_input_fn, and its weight)."
         )
     found, weight = pair
-    is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
-    if not is_number or not math.isfinite(weight) or weight <= 0:
+    if not is_number(weight) or weight <= 0:
         raise UsageError(f"Mixture: the weight of input {number} is {weight!r} (expected a number above 0).")
     if not found.is_endless:
         kind = "ends after num_epochs" if found.training else "is for evaluation"

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import is_integer
 from tpudata.console.tables import counted
 from tpudata.error_text import reader_error
 from tpudata.errors import UsageError
@@ -96,6 +97,6 @@ def translate_errors() -> Iterator[None]:
 
 def checked_integer(name: str, value: Any, least: int) -> int:
     """Return an argument as an integer; raise a UsageError if it is none, or too small."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+    if not is_integer(value, least):
         raise UsageError(f"{name}={value!r}: expected an integer of {least} or more.")
     return operator.index(value)

@@ -13,7 +13,9 @@ from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, stored_columns
-from tpudata.input.graph.batch_steps import BatchSteps
+from tpudata.input.elements import features_of
+from tpudata.input.graph.steps.step import fold
+from tpudata.input.graph.steps.step_plan import StepPlan
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
@@ -62,11 +64,9 @@ class ServingFeatures:
             sequence_length=tokens.length,
             truncate=tokens.truncate,
         )
-        options = Options(False, images, False, None, None, 0, "feature")
-        options = dataclasses.replace(options, sequences=tokens.sequences(dataset.manifest, fields, False))
+        sequences = tokens.sequences(dataset.manifest, fields, False)
         self._fields = Fields(fields.inputs, None)
-        self._steps = BatchSteps(self._fields, options)
-        self._is_one_by_one = options.one_by_one
+        self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 
     def build(self) -> ServingTensors:
         """Add the steps to the default graph, which must be one of TensorFlow 1."""
@@ -101,18 +101,19 @@ class ServingFeatures:
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
     def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        if not self._is_one_by_one:
-            return _without_targets(self._steps.rows(columns, {})[0])
+        of_record, of_rows = fold(self._steps.of_record), fold(self._steps.of_rows)
+        if not self._steps.of_record:
+            return _without_targets(of_rows(columns, {})[0])
 
         def prepared(row: dict[str, tf.Tensor]) -> Any:
-            element, extras = self._steps.row(row, {})
+            element, extras = of_record(row, {})
             return _without_targets(element), extras
 
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
             signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepared(rows))
         mapped = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
-        features: dict[str, tf.Tensor] = self._steps.move_places(*mapped)[0]
+        features: dict[str, tf.Tensor] = of_rows(*mapped)[0]
         return features
 
 
@@ -123,5 +124,5 @@ def _as_file(field: Field) -> Field:
 
 
 def _without_targets(element: Any) -> dict[str, tf.Tensor]:
-    features = element[0] if isinstance(element, tuple) else element
+    features = features_of(element)
     return {name: value for name, value in features.items() if name != TOKEN_WEIGHTS}

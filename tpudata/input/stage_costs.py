@@ -15,15 +15,16 @@ import tensorflow as tf
 from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
-from tpudata.input.dataset.open_data import fields_of
-from tpudata.input.graph.reading.records import Records
+from tpudata.input.files.open_data import fields_of
+from tpudata.input.files.shards import shards_of
+from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.tokens import Tokens
+from tpudata.input.request import Request
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
 _WARM_UP = 0.2
@@ -105,21 +106,22 @@ class Stages:
         batch_size: int,
         reading: Reading | None = None,
     ) -> None:
-        self._dataset = dataset
+        self._path = dataset.path
         self._batch_size = batch_size
+        files = shards_of(dataset, split)
         fields = fields_of(
-            dataset,
+            files,
             columns,
             is_parsed_by_user=False,
             image_size=None,
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, Images(), False, None, None, 0, "feature", reading=reading or Reading())
-        self._records = Records.open(dataset, split, fields, options, None)
-        self.reads, self.piece_memory = self._records.reads, self._records.piece_memory
+        options = Options(training, reading=reading or Reading())
+        self._records = Records.open(Request(files, fields, options))
+        self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
         self._per_pass = None if training else self._records.count
-        self.is_held = self._records.is_held
+        self.is_held = self._records.window.has_all
 
     def measure(self, input_fns: Mapping[str, InputFn], seconds: float) -> Iterator[Stage]:
         """Yield the stages, one after the other.
@@ -174,7 +176,7 @@ class Stages:
                     raise known from error
                 # TensorFlow puts its own traceback after the message, which Python cannot decode if it has a record.
                 message = str(error.message if isinstance(error, tf.errors.OpError) else error).strip().splitlines()[0]
-                raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
+                raise DatasetError(f"{self._path}: no batch could be made: {message}") from error
 
 
 def _measured(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:

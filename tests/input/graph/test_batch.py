@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from tpudata import FeatureError
-from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
+from tpudata.input.elements import check_static, map_named, named_leaves, with_rows
+from tpudata.input.graph.steps.weights import has_room, with_weights
 
 
 def test_weights_join_the_features() -> None:

@@ -15,7 +15,6 @@ def test_options_are_checked_at_the_door() -> None:
     good: dict[str, Any] = {
         "training": True,
         "images": Images(),
-        "bare": False,
         "parse": None,
         "transform": None,
         "shuffle": None,

@@ -8,25 +8,21 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tpudata.input.dataset_ops import range_numbers
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import TrainingOrder, largest_divisor
 
 
-def taken(
-    order: TrainingOrder, steps: int, first: int, last: int, start: int = 0, *, by_number: bool = False
-) -> npt.NDArray[np.int64]:
-    """Return the records in the rows [first, last) of some steps, as a host finds them.
-
-    Ranges are read, or the numbers of records that are in memory, and rows picked.
-    """
+def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 0) -> npt.NDArray[np.int64]:
+    """Return the records in the rows [first, last) of some steps, as a host finds them."""
     slots, block = order.slots(first, last), start // order.steps_per_block
     if isinstance(order, StreamOrder):
         streams = [order.stream(tf.constant(slot, tf.int64), block).map(tf.range).rebatch(order.run) for slot in slots]
         choice = tf.data.Dataset.range(len(slots)).repeat()
         records = tf.data.Dataset.choose_from_datasets(streams, choice)
     else:
-        records = order.numbers(slots, block) if by_number else order.ranges(slots, block).map(tf.range)
+        records = order.spans(slots, block).map(lambda *spans: range_numbers(*spans)[1])
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.rows(slots, number))
     pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns), rows))
     blocks = pairs.map(tf.gather).as_numpy_iterator()
@@ -64,7 +60,7 @@ def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
     hosts = data.draw(st.sampled_from([n for n in (1, 2, 3, 4) if batch_size % n == 0]), "hosts")
     host = data.draw(st.integers(0, hosts - 1), "host")
     first, last = batch_size // hosts * host, batch_size // hosts * (host + 1)
-    late = taken(order, steps - start, first, last, start, by_number=data.draw(st.booleans(), "by number"))
+    late = taken(order, steps - start, first, last, start)
     np.testing.assert_array_equal(late, batches[start:, first:last])
 
 

@@ -92,10 +92,12 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     """
     _tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
-    from tpudata.input.graph.reading.cache import free_memory, plan_cache
-    from tpudata.input.graph.reading.records import Records
-    from tpudata.input.options.images import Images
+    from tpudata.input.files.shards import shards_of
+    from tpudata.input.graph.caches.choose_cache import choose_cache
+    from tpudata.input.graph.reading.free_memory import free_memory
+    from tpudata.input.graph.records import Records
     from tpudata.input.options.options import Options
+    from tpudata.input.request import Request
 
     dataset = open_dataset(folder)
     size = height_width(image_size) if image_size else None
@@ -104,12 +106,13 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     fields = select_fields(
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
-    records = Records.open(dataset, split, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
+    request = Request(shards_of(dataset, split), fields, Options(training=True))
+    records = Records.open(request)
     free = free_memory()
     kept = dataset.kept(split)
     decoded = kept.records * fields.record_bytes(kept)
-    is_cached = not crop and plan_cache("auto", dataset, split, fields) is not None
-    window = records.window_bytes
+    is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
+    window = records.window.bytes
     text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
     text += " (kept by cache=auto)" if is_cached else " (not kept by cache=auto)"
     if free is None:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.batches.prefetcher import release_frames
+from tpudata.tensorflow_internals import eager_mode
 
 _HOST = "/device:CPU:0"
 
@@ -180,7 +181,7 @@ class Pass:
 
     def end(self) -> None:
         """End the reading at its next step; may be called from any thread."""
-        with tf.__internal__.eager_context.eager_mode():  # A program may let go of its data within a graph.
+        with eager_mode():  # A program may let go of its data within a graph.
             self.stop.close()
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
+
+from tpudata.tensorflow_internals import op_def_registry
 
 _READS = ("VarHandleOp", "ReadVariableOp", "VarIsInitializedOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 _EFFECTS_WITHOUT_RESOURCE = (

@@ -4,10 +4,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tensorflow.python.eager import context
-from tensorflow.python.framework.func_graph import FuncGraph
-
 from tpudata.devices.graphs.graph_walk import reached
+from tpudata.tensorflow_internals import FuncGraph, eager_context
 
 
 def functions_with(graph_def: Any, is_wanted: Callable[[Any], bool]) -> set[str]:
@@ -106,14 +104,14 @@ def define_functions(functions: Iterable[Any], graph: Any) -> None:
     """
     while isinstance(getattr(graph, "outer_graph", None), FuncGraph):
         graph = graph.outer_graph
-    runtime = context.context()
+    runtime = eager_context.context()
     for function in functions:
         runtime.add_function_def(function)
         weakref.finalize(graph, _forget_function, runtime, function.signature.name).atexit = False
 
 
 def _forget_function(runtime: Any, name: str) -> None:
-    if runtime is context.context():  # Tests may replace the runtime.
+    if runtime is eager_context.context():  # Tests may replace the runtime.
         runtime.remove_function(name)
 
 

@@ -9,17 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
-from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import gather_replicas, sum_replicas
 from tpudata.devices.graphs.reduced_variables import make_variable, reduction_of
 from tpudata.devices.graphs.traced_code import traced_code
+from tpudata.tensorflow_internals import MERGING_MODULES, tpu_shard_context
 
 _ReduceOp = tf.distribute.ReduceOp
-# Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages
-# values over replicas by one of the first; a Keras optimizer that was made outside updates variables by one of the second.
-_BY_EACH = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
 
 
 @contextlib.contextmanager
@@ -72,7 +69,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
 
     def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
-        if getattr(merge_fn, "__module__", None) in _BY_EACH and not (args and reduction_of(args[0])):
+        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and reduction_of(args[0])):
             # As in the original, which had no strategy.
             with as_single_replica():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)

@@ -3,7 +3,8 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_ops
+
+from tpudata.tensorflow_internals import control_flow_ops
 
 
 def mark_for_xla(graph: Any) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.checks import require_positive_int
 from tpudata.console.tables import counted
-from tpudata.devices.numbers import require_positive_int
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices
 from tpudata.devices.processes.peers import Peers

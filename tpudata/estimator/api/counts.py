@@ -1,6 +1,6 @@
-"""Checks of counts among arguments: steps, and rows of a batch."""
+"""Check of the limits of training."""
 
-from typing import Any
+from tpudata.checks import require_positive_int
 
 
 def check_steps(steps: int | None, max_steps: int | None) -> None:
@@ -15,19 +15,4 @@ def check_steps(steps: int | None, max_steps: int | None) -> None:
             f"train takes steps or max_steps, not both (got steps={steps}, max_steps={max_steps}). Pass one."
         )
     for name, value in (("steps", steps), ("max_steps", max_steps)):
-        require_count("train", name, value)
-
-
-def require_count(owner: str, name: str, value: Any) -> None:
-    """Check a count: a positive int, or None.
-
-    Raises:
-        TypeError: the value is not an int.
-        ValueError: the value is not positive.
-    """
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{owner}({name}=...) must be an int or None, got {value!r} ({type(value).__name__}).")
-    if value <= 0:
-        raise ValueError(f"{owner}({name}=...) must be positive, got {value}.")
+        require_positive_int("train", name, value, or_none=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_flag
 from tpudata.errors import UsageError
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
@@ -109,8 +110,7 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
         ValueError: the kind of SavedModel is not supported.
     """
     for name, value in (("export_to_tpu", to_tpu), ("export_to_cpu", to_cpu)):
-        if not isinstance(value, bool):
-            raise TypeError(f"TPUEstimator({name}=...) must be a bool, got {value!r}.")
+        require_flag("TPUEstimator", name, value)
     if not to_cpu:
         raise ValueError(
             "TPUEstimator(export_to_cpu=False) leaves nothing to export: SavedModels for TPUs are not written. Omit it."

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.numbers import require_positive_int
+from tpudata.checks import require_flag, require_positive_int, require_seconds
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.topology import JOIN_LIMIT
 from tpudata.estimator.api.errors import ArgumentTypeError
@@ -140,14 +140,10 @@ class RunConfig:
             raise ArgumentTypeError(
                 f"RunConfig(tf_random_seed=...) must be an int or None, got {self.tf_random_seed!r}."
             )
-        hours: object = self.keep_checkpoint_every_n_hours
-        if isinstance(hours, bool) or not isinstance(hours, int | float):
-            raise TypeError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be a number, got {hours!r}.")
-        if not hours > 0:
-            raise ValueError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be positive, got {hours!r}.")
+        hours = self.keep_checkpoint_every_n_hours
+        require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, above=True)
         for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"RunConfig({name}=...) must be a bool, got {getattr(self, name)!r}.")
+            require_flag("RunConfig", name, getattr(self, name))
         self._check_profile_steps()
         self._check_checkpoint_interval()
         self._check_unsupported()
@@ -203,10 +199,7 @@ class RunConfig:
                     f"RunConfig(save_checkpoints_steps={self.save_checkpoints_steps}, save_checkpoints_secs={seconds}):"
                     " pass one of them."
                 )
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise TypeError(f"RunConfig(save_checkpoints_secs=...) must be a number or None, got {seconds!r}.")
-            if not seconds > 0:
-                raise ValueError(f"RunConfig(save_checkpoints_secs=...) must be positive or None, got {seconds!r}.")
+            require_seconds("RunConfig", "save_checkpoints_secs", seconds, above=True, or_none=True)
 
     def replace(self, **changes: Any) -> "RunConfig":
         """Return a copy with `changes`; a new checkpoint interval replaces the other one.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.devices.numbers import require_positive_int
+from tpudata.checks import require, require_flag, require_positive_int, require_seconds
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
@@ -90,22 +90,17 @@ class TPUConfig(NamedTupleMethods):
         require_positive_int(
             "TPUConfig", "experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps
         )
-        parallel: object = self.experimental_allow_per_host_v2_parallel_get_next
-        if not isinstance(parallel, bool):
-            raise TypeError(
-                f"TPUConfig(experimental_allow_per_host_v2_parallel_get_next=...) must be a bool, got {parallel!r}."
-            )
+        name = "experimental_allow_per_host_v2_parallel_get_next"
+        require_flag("TPUConfig", name, getattr(self, name))
         cores = self.num_cores_per_replica
         if cores is not None and cores & (cores - 1):
             raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
         if self.input_partition_dims is not None and cores is None:
             raise ValueError("TPUConfig(input_partition_dims=...) requires num_cores_per_replica. Pass it, too.")
-        seconds: object = self.initial_infeed_sleep_secs
-        if seconds is not None:
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise TypeError(f"TPUConfig(initial_infeed_sleep_secs=...) must be a number or None, got {seconds!r}.")
-            if not 0 <= seconds < math.inf:
-                raise ValueError(f"TPUConfig(initial_infeed_sleep_secs=...) must not be negative, got {seconds!r}.")
+        seconds = self.initial_infeed_sleep_secs
+        require_seconds("TPUConfig", "initial_infeed_sleep_secs", seconds, or_none=True)
+        is_finite = seconds is None or seconds < math.inf
+        require("TPUConfig", "initial_infeed_sleep_secs", seconds, is_finite, "a finite number", ValueError)
         mode = self.per_host_input_for_training
         if isinstance(mode, bool):
             mode = InputPipelineConfig.PER_HOST_V1 if mode else InputPipelineConfig.PER_SHARD_V1

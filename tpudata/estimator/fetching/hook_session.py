@@ -15,6 +15,7 @@ from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.graph.input_graph import input_graph_of
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 from tpudata.estimator.state.host_copies import HostCopies
+from tpudata.tensorflow_internals import eager_mode
 
 # Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
 _GLOBAL_STEP_READ = "global_step_read_op_cache"
@@ -94,7 +95,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if not found:
             return
         values = self.evaluate([self._graph.get_tensor_by_name(info.initial) for info in found], [], {})
-        with tf.__internal__.eager_context.eager_mode():
+        with eager_mode():
             for info, value in zip(found, values, strict=True):
                 self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
         self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *found))
@@ -191,7 +192,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             reads = None if operations or feeds else self._plain_reads(tensors)
             self._functions[key] = reads or self._function(tensors, operations, list(feeds), when)
         computation = self._functions[key]
-        with tf.__internal__.eager_context.eager_mode():
+        with eager_mode():
             self._copies.to_host(computation.uses)
             self._has_written |= bool(computation.writes)
             try:
@@ -236,7 +237,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         # Several replicas have more rows than the one that was traced.
         shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
         signature = [tf.TensorSpec(shape, cut.dtype) for shape, cut in zip(shapes, cuts, strict=True)]
-        with tf.__internal__.eager_context.eager_mode():
+        with eager_mode():
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
         def run(*values: Any) -> Any:

@@ -14,6 +14,7 @@ from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.state.claim import check_model_dir
 from tpudata.estimator.state.host_copies import HostCopies
+from tpudata.tensorflow_internals import eager_mode
 
 _train = tf.compat.v1.train
 
@@ -156,12 +157,12 @@ class _FollowerListener(tf.compat.v1.train.CheckpointSaverListener):  # type: ig
         del session
         checkpoint = checkpoints.latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start:
-            with tf.__internal__.eager_context.eager_mode():
+            with eager_mode():
                 self._follower.after_save(checkpoint)
 
     def end(self, session: Any, global_step_value: int) -> None:
         del session, global_step_value
-        with tf.__internal__.eager_context.eager_mode():
+        with eager_mode():
             self._follower.finish()
 
 

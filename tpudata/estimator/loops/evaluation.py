@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tpudata.estimator.api.counts import require_count
+from tpudata.checks import require_positive_int
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.signature import split_element
@@ -27,7 +27,7 @@ def evaluate(
     runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str | None
 ) -> dict[str, Any]:
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
-    require_count("evaluate", "steps", steps)
+    require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)

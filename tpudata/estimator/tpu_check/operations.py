@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import kernels
 
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.state.blueprint import Blueprint
+from tpudata.tensorflow_internals import kernels
 
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")

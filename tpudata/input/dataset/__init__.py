@@ -1,1 +1,1 @@
-"""Data to feed: a dataset or files without a manifest, opened, and the fields that are read."""
+"""Fields: what is read of the records of a dataset, and its static shapes."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset_ops import as_written, checked, to_int32
-from tpudata.input.graph.batch import map_named
+from tpudata.input.elements import map_named
 
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:

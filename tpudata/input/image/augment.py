@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from tpudata.checks import check, check_integer, is_number
 from tpudata.errors import UsageError
 from tpudata.input.image import augment_ops as ops
 from tpudata.input.lists.moves import IDENTITY, source_move
@@ -48,20 +49,10 @@ class RandAugment:
     map_fill: int = 255
 
     def __post_init__(self) -> None:
-        if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
-            raise UsageError(
-                f"RandAugment.layers: invalid value (got {self.layers!r}, expected an integer of 1 or more)."
-            )
-        number = isinstance(self.magnitude, (int, float)) and not isinstance(self.magnitude, bool)
-        if not number or not 0 <= self.magnitude <= MAX_MAGNITUDE:
-            raise UsageError(
-                f"RandAugment.magnitude: invalid value (got {self.magnitude!r}, expected a number from 0 to {MAX_MAGNITUDE})."
-            )
-        fill = self.map_fill
-        if isinstance(fill, bool) or not isinstance(fill, int) or not 0 <= fill < 1 << 16:
-            raise UsageError(
-                f"RandAugment.map_fill: invalid value (got {fill!r}, expected an integer from 0 to {(1 << 16) - 1})."
-            )
+        check_integer("RandAugment.layers", self.layers, 1)
+        is_magnitude = is_number(self.magnitude, 0, MAX_MAGNITUDE)
+        check("RandAugment.magnitude", self.magnitude, is_magnitude, f"a number from 0 to {MAX_MAGNITUDE}")
+        check_integer("RandAugment.map_fill", self.map_fill, 0, (1 << 16) - 1)
 
 
 class Draw(NamedTuple):

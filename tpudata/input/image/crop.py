@@ -14,6 +14,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from tpudata.checks import check, check_flag, check_integer, check_one_of, is_number
 from tpudata.errors import UsageError
 
 Method = Literal["bilinear", "bicubic"]
@@ -60,11 +61,8 @@ class TrainCrop:
         _check_common(self)
         _check_range("TrainCrop.area", self.area, 1.0)
         _check_range("TrainCrop.ratio", self.ratio, math.inf)
-        _check_bool("TrainCrop.flip", self.flip)
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
-            raise UsageError(
-                f"TrainCrop.attempts: invalid value (got {self.attempts!r}, expected an integer of 1 or more)."
-            )
+        check_flag("TrainCrop.flip", self.flip)
+        check_integer("TrainCrop.attempts", self.attempts, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +87,8 @@ class CentreCrop:
 
     def __post_init__(self) -> None:
         _check_common(self)
-        if not _is_number(self.fraction) or not 0 < self.fraction <= 1:
-            raise UsageError(
-                f"CentreCrop.fraction: invalid value (got {self.fraction!r}, expected a number above 0 and up to 1)."
-            )
+        is_fraction = is_number(self.fraction, 0, 1) and self.fraction > 0
+        check("CentreCrop.fraction", self.fraction, is_fraction, "a number above 0 and up to 1")
 
 
 def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -152,28 +148,13 @@ def _seeds(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _check_common(options: TrainCrop | CentreCrop) -> None:
     name = type(options).__name__
-    size = options.size
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _PIXELS_MAX:
-        raise UsageError(f"{name}.size: invalid value (got {size!r}, expected an integer from 1 to {_PIXELS_MAX}).")
-    if options.method not in ("bilinear", "bicubic"):
-        raise UsageError(f'{name}.method: invalid value (got {options.method!r}, expected "bilinear" or "bicubic").')
-    _check_bool(f"{name}.shrink", options.shrink)
+    check_integer(f"{name}.size", options.size, 1, _PIXELS_MAX)
+    check_one_of(f"{name}.method", options.method, ("bilinear", "bicubic"))
+    check_flag(f"{name}.shrink", options.shrink)
 
 
-def _check_bool(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name}: invalid value (got {value!r}, expected True or False).")
-
-
-def _check_range(name: str, value: object, most: float) -> None:
-    if not isinstance(value, tuple) or len(value) != 2 or not all(_is_number(limit) for limit in value):
-        raise UsageError(f"{name}: invalid value (got {value!r}, expected a tuple of two numbers, (least, largest)).")
-    if not 0 < value[0] <= value[1] <= most:
-        limit = "" if math.isinf(most) else f", up to {most:g}"
-        raise UsageError(
-            f"{name}: invalid value (got {value!r}, expected numbers above 0{limit}, the smaller one first)."
-        )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _check_range(name: str, value: tuple[float, float], most: float) -> None:
+    are_numbers = isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value))
+    check(name, value, are_numbers, "a tuple of two numbers, (least, largest)")
+    limit = "" if math.isinf(most) else f", up to {most:g}"
+    check(name, value, 0 < value[0] <= value[1] <= most, f"numbers above 0{limit}, the smaller one first")

@@ -12,13 +12,12 @@ partner's rectangle with CutMix, and cannot be blended with MixUp. Nothing here 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tpudata.checks import check, is_number
 from tpudata.console.tables import counted
-from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import checked
 
 
@@ -168,6 +167,5 @@ def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
 
 
 def _check_alpha(options: MixUp | CutMix) -> None:
-    alpha = options.alpha
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
-        raise UsageError(f"{type(options).__name__}.alpha: invalid value (got {alpha!r}, expected a number above 0).")
+    is_valid = is_number(options.alpha) and options.alpha > 0
+    check(f"{type(options).__name__}.alpha", options.alpha, is_valid, "a number above 0")

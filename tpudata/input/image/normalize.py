@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 import tensorflow as tf
 
+from tpudata.checks import check, is_number
 from tpudata.errors import UsageError
 
 _DTYPES = (tf.float32, tf.bfloat16, tf.float16)
@@ -30,18 +30,15 @@ class Normalize:
 
     def __post_init__(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if not isinstance(values, tuple) or not values or not all(_is_finite(value) for value in values):
-                raise UsageError(
-                    f"Normalize.{name}: invalid value (got {values!r}, expected a tuple of numbers for values 0 to 1,"
-                    " one a channel or one for all)."
-                )
+            are_numbers = isinstance(values, tuple) and len(values) > 0 and all(map(is_number, values))
+            expected = "a tuple of numbers for values 0 to 1, one a channel or one for all"
+            check(f"Normalize.{name}", values, are_numbers, expected)
         if len(self.mean) != len(self.std):
             raise UsageError(
                 f"Normalize: different numbers of means and deviations (got {len(self.mean)} and {len(self.std)}). Pass"
                 " the same number of each."
             )
-        if min(self.std) <= 0:
-            raise UsageError(f"Normalize.std: invalid value (got {self.std!r}, expected numbers above 0).")
+        check("Normalize.std", self.std, min(self.std) > 0, "numbers above 0")
 
     @classmethod
     def imagenet(cls) -> Normalize:
@@ -82,7 +79,3 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
     rows = tf.reshape(images, [-1, width * channels])
     values = tf.cast(tf.cast(rows, tf.float32) * scale + offset, dtype)
     return tf.ensure_shape(tf.reshape(values, tf.shape(images)), images.shape)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpudata.checks import check_passed
 from tpudata.errors import UsageError
 from tpudata.input.options.pad import Pad, parse_pads
 
@@ -29,17 +30,17 @@ class Columns:
         extra = self.extra_features
         if isinstance(extra, str):
             raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ({extra!r},).")
-        if not isinstance(extra, Sequence) or not all(isinstance(name, str) for name in extra):
-            raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ('image/filename',).")
+        are_names = isinstance(extra, Sequence) and all(isinstance(name, str) for name in extra)
+        check_passed("extra_features", extra, are_names, "a sequence of names, such as ('image/filename',)")
         for name in ("label", "weight"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise UsageError(f"{name}={value!r}: pass the name of a feature, such as 'image/class/label', or None.")
+            is_name = value is None or (isinstance(value, str) and value != "")
+            check_passed(name, value, is_name, "the name of a feature, such as 'image/class/label', or None")
         if self.weight is not None and self.weight == self.label:
             raise UsageError(f"weight={self.weight!r}: it is the label, too. Name another feature.")
         defaults = {} if self.defaults is None else self.defaults
-        if not isinstance(defaults, Mapping) or not all(isinstance(name, str) for name in defaults):
-            raise UsageError(f'defaults={defaults!r}: pass a dict of values by name, such as {{"age": -1}}.')
+        are_named = isinstance(defaults, Mapping) and all(isinstance(name, str) for name in defaults)
+        check_passed("defaults", defaults, are_named, 'a dict of values by name, such as {"age": -1}')
         parse_pads(self.pad)
         for name in ("extra_features", "pad"):
             if self.features is not None and getattr(self, name):

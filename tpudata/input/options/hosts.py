@@ -7,6 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.checks import check_passed, is_integer
 from tpudata.errors import UsageError
 
 
@@ -76,8 +77,7 @@ def rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
         UsageError: no integers, a number that is not below the count, or a batch that they cannot share evenly.
     """
     for name, value in (("host_index", index), ("host_count", count)):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise UsageError(f"{name}={value!r}: pass host_index and host_count, both integers.")
+        check_passed(name, value, is_integer(value), "host_index and host_count, both integers")
     index, count = operator.index(index), operator.index(count)
     if not 0 <= index < count:
         raise UsageError(

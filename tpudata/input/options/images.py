@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from types import NoneType
 from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import check, check_passed, is_number
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.image.augment import RandAugment
@@ -80,19 +82,14 @@ class Images:
             _check_size(self.size)
         if self.size is not None and self.crop is not None:
             raise UsageError(f"size={self.size}: crop={self.crop} has a size, too. Omit one of them.")
-        share = self.least_visible
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise UsageError(f"least_visible: invalid value (got {share!r}, expected a number from 0 to 1).")
+        check("least_visible", self.least_visible, is_number(self.least_visible, 0, 1), "a number from 0 to 1")
         if self.dtype_name not in _DTYPES:
             raise UsageError(f"dtype={self.dtype_name}: images are fed as one of {', '.join(_DTYPES)}.")
         if self.normalize is not None and self.dtype_name == "uint8":
             raise UsageError('normalize: it gives floats. Pass dtype="bfloat16" (or float32, float16) with it.')
-        if self.transpose is not None and (
-            not isinstance(self.transpose, str) or sorted(self.transpose) != sorted(_AXES)
-        ):
-            raise UsageError(
-                f"transpose={self.transpose!r}: pass the order of a batch's axes N (images), H, W and C, such as 'HWCN'."
-            )
+        order = self.transpose
+        are_axes = order is None or (isinstance(order, str) and sorted(order) == sorted(_AXES))
+        check_passed("transpose", order, are_axes, "the order of a batch's axes N (images), H, W and C, such as 'HWCN'")
 
     @property
     def dtype_name(self) -> str:
@@ -244,9 +241,6 @@ def _can_mix(label: Field | None) -> bool:
 
 
 def _check_type(name: str, value: Any, *types: type) -> None:
-    if value is not None and not isinstance(value, types):
-        example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
-        raise UsageError(
-            f"{name}: invalid value (got {value!r}, expected None or"
-            f" tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}). Pass one, such as tpudata.{example}."
-        )
+    example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
+    expected = f"None or tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}"
+    check(name, value, isinstance(value, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")

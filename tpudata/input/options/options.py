@@ -6,70 +6,72 @@ import dataclasses
 import functools
 import inspect
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from tpudata.checks import check_flag, check_integer, check_one_of, check_passed, is_integer
 from tpudata.errors import UsageError
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
-from tpudata.input.text.sequence import Sequences
+from tpudata.input.options.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of feeding: the arguments of `make_input_fn`. `bare` is whether it names one feature, `weighs_records`
-    whether records have weights, and `sequences` is the result of its arguments for sequences.
+    """Options of feeding: the arguments of `make_input_fn`, which documents them, in groups.
 
     Raises:
-        UsageError: an option is out of range or of another type.
+        UsageError: an option is out of range or of another type, or does not fit another one.
     """
 
     training: bool
-    images: Images
-    bare: bool
-    parse: Callable[..., Any] | None
-    transform: Callable[..., Any] | None
-    seed: int
-    weights: Literal["feature", "sample_weight"]
-    weighs_records: bool = False
-    sequences: Sequences = dataclasses.field(default_factory=Sequences)
-    service: DataService | None = None
+    images: Images = dataclasses.field(default_factory=Images)
+    tokens: Tokens = dataclasses.field(default_factory=Tokens)
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    parse: Callable[..., Any] | None = None
     filter: Callable[..., Any] | None = None
+    transform: Callable[..., Any] | None = None
     batch_transform: Callable[..., Any] | None = None
     shuffle: bool | int | None = None
     num_epochs: int | None = None
+    seed: int = 0
+    cache: bool | str | os.PathLike[str] = False
+    weights: Literal["feature", "sample_weight"] = "feature"
+    service: DataService | None = None
     reading: Reading = dataclasses.field(default_factory=Reading)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.training, bool):
-            raise UsageError(f"training: invalid value (got {self.training!r}, expected True or False).")
+        check_flag("training", self.training)
         self.images.check_mode(self.training)
-        if self.parse is not None and not callable(self.parse):
-            raise UsageError(f"parse={self.parse!r}: pass a function of a batch of serialised records, or None.")
+        _check_function("parse", self.parse, "a function of a batch of serialised records")
         if self.parse is not None:
             check_arguments("parse", self.parse, ("serialized",))
-        if self.transform is not None and not callable(self.transform):
-            raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
-        if self.weights not in ("feature", "sample_weight"):
-            raise UsageError(f'weights: invalid value (got {self.weights!r}, expected "feature" or "sample_weight").')
+        _check_function("transform", self.transform, "a function of (features, labels)")
+        _check_function("filter", self.filter, "a function")
+        _check_function("batch_transform", self.batch_transform, "a function")
+        check_one_of("weights", self.weights, ("feature", "sample_weight"))
+        if self.weighs_records and self.tokens.names is not None:
+            raise UsageError(
+                f"weight={self.columns.weight!r}: names={self.tokens.names!r} has its own weights of tokens. Omit one of them."
+            )
         if self.weighs_records and self.images.mix is not None:
             raise UsageError("weight: a mixed row is of two records, which have two weights. Omit it, or mix.")
-        if self.weighs_records and self.bare and self.weights == "feature":
+        if self.weighs_records and self.is_bare and self.weights == "feature":
             raise UsageError(
                 'weight: features= asks for a bare tensor, which has no place for weights. Pass weights="sample_weight" with it.'
             )
-        for name in ("filter", "batch_transform"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise UsageError(f"{name}={getattr(self, name)!r}: pass a function, or None.")
         self._check_order()
-        if self.service is not None and not isinstance(self.service, DataService):
-            raise UsageError(f'service={self.service!r}: pass tpudata.DataService("grpc://HOST:PORT"), or None.')
-        if not _is_integer(self.seed, 0, 2**32 - 1):
+        is_service = self.service is None or isinstance(self.service, DataService)
+        check_passed("service", self.service, is_service, 'tpudata.DataService("grpc://HOST:PORT"), or None')
+        check_integer("seed", self.seed, 0, 2**32 - 1, or_none=True)
+        if self.tokens.buckets is not None and self.cache not in (False, "auto"):
             raise UsageError(
-                f"seed: invalid value (got {self.seed!r}, expected None or an integer from 0 to 2**32 - 1)."
+                f"cache={self.cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
             )
 
     def _check_order(self) -> None:
@@ -78,18 +80,29 @@ class Options:
             raise UsageError(
                 f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
             )
-        if not is_switch and not _is_integer(self.shuffle, 1):
-            raise UsageError(
-                f"shuffle={self.shuffle!r}: pass True, False or the number of records to mix, an integer of 1 or more."
-            )
+        what = "True, False or the number of records to mix, an integer of 1 or more"
+        check_passed("shuffle", self.shuffle, is_switch or is_integer(self.shuffle, 1), what)
         if self.num_epochs is not None and not self.training:
             raise UsageError(
                 f"num_epochs={self.num_epochs!r}: evaluation is one pass over the records. Omit it, or pass training=True."
             )
-        if self.num_epochs is not None and not _is_integer(self.num_epochs, 1):
-            raise UsageError(
-                f"num_epochs={self.num_epochs!r}: pass None for an endless dataset, or an integer of 1 or more."
-            )
+        is_count = self.num_epochs is None or is_integer(self.num_epochs, 1)
+        check_passed("num_epochs", self.num_epochs, is_count, "None for an endless dataset, or an integer of 1 or more")
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether features are one tensor instead of a dict."""
+        return self.columns.features is not None
+
+    @property
+    def weighs_records(self) -> bool:
+        """Whether records have weights."""
+        return self.columns.weight is not None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the batches have no end."""
+        return self.training and self.num_epochs is None
 
     @property
     def shuffles(self) -> bool:
@@ -155,9 +168,5 @@ def check_arguments(
         raise UsageError(f"{name} is called with {call}, and takes {takes}, {error}. Let it take {call}.") from None
 
 
-def _is_integer(value: Any, least: int, most: int | None = None) -> bool:
-    """Return whether a value is an integer, Python's or numpy's, within a range."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        return False
-    number = operator.index(value)
-    return least <= number and (most is None or number <= most)
+def _check_function(name: str, value: Any, what: str) -> None:
+    check_passed(name, value, value is None or callable(value), f"{what}, or None")

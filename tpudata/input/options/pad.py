@@ -7,6 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.checks import check, check_flag, check_integer, check_passed, is_integer
 from tpudata.errors import UsageError
 
 
@@ -31,15 +32,11 @@ class Pad:
     def __post_init__(self) -> None:
         length = self.length
         if length is not None:
-            if isinstance(length, bool) or not hasattr(length, "__index__") or not 1 <= operator.index(length) < 2**31:
-                raise UsageError(
-                    f"Pad.length: invalid value (got {length!r}, expected an integer from 1 to 2**31 - 1)."
-                )
+            check_integer("Pad.length", length, 1, 2**31 - 1)
             object.__setattr__(self, "length", operator.index(length))
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float | str | bytes | None):
-            raise UsageError(f"Pad.value: invalid value (got {self.value!r}, expected a number, str, bytes or None).")
-        if not isinstance(self.cut, bool):
-            raise UsageError(f"Pad.cut: invalid value (got {self.cut!r}, expected True or False).")
+        is_value = isinstance(self.value, int | float | str | bytes | None) and not isinstance(self.value, bool)
+        check("Pad.value", self.value, is_value, "a number, str, bytes or None")
+        check_flag("Pad.cut", self.cut)
 
 
 def parse_pads(pad: Any) -> dict[str, Pad]:
@@ -50,12 +47,11 @@ def parse_pads(pad: Any) -> dict[str, Pad]:
     """
     if pad is None:
         return {}
-    if not isinstance(pad, Mapping) or not all(isinstance(name, str) and name for name in pad):
-        raise UsageError(f'pad={pad!r}: pass a dict of names, such as {{"image/object/*": 100}}.')
+    are_names = isinstance(pad, Mapping) and all(isinstance(name, str) and name for name in pad)
+    check_passed("pad", pad, are_names, 'a dict of names, such as {"image/object/*": 100}')
     found = {}
     for name, value in pad.items():
-        is_length = value is None or (hasattr(value, "__index__") and not isinstance(value, bool))
-        if not isinstance(value, Pad) and not is_length:
+        if not isinstance(value, Pad) and value is not None and not is_integer(value):
             raise UsageError(
                 f"pad: invalid value of {name!r} (got {value!r}, expected a number, None or tpudata.Pad(...))."
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any
 
+from tpudata.checks import is_integer
 from tpudata.errors import UsageError
 
 MEBIBYTE = 1 << 20
@@ -43,9 +43,9 @@ class Reading:
 
     def __post_init__(self) -> None:
         for name in ("streams", "piece_bytes", "lanes"):
-            if not _is_count(getattr(self, name)):
+            if not is_integer(getattr(self, name), 1):
                 raise UsageError(f"Reading: {name} is {getattr(self, name)!r}, expected an integer of 1 or more.")
-        if self.memory is not None and not _is_count(self.memory):
+        if self.memory is not None and not is_integer(self.memory, 1):
             raise UsageError(f"Reading: memory is {self.memory!r}, expected a number of bytes, or None.")
         if self.pieces is not None and not isinstance(self.pieces, bool):
             raise UsageError(f"Reading: pieces is {self.pieces!r}, expected True, False or None.")
@@ -60,7 +60,3 @@ class Reading:
         memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
         most = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
         return max(1, operator.index(most))
-
-
-def _is_count(value: Any) -> bool:
-    return not isinstance(value, bool) and hasattr(value, "__index__") and operator.index(value) >= 1

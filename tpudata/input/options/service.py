@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import re
 
+from tpudata.checks import is_integer, is_number
 from tpudata.errors import UsageError
 
 _MOST_SECONDS = 1_000_000
@@ -40,15 +40,14 @@ class DataService:
             raise UsageError(
                 f'DataService: address is {self.address!r}, expected "grpc://HOST:PORT". Pass the dispatcher\'s.'
             )
-        is_number = hasattr(self.workers, "__index__") and not isinstance(self.workers, bool)
-        if not is_number or operator.index(self.workers) < 1:
+        if not is_integer(self.workers, 1):
             raise UsageError(
                 f"DataService: workers is {self.workers!r}, expected an integer of 1 or more. Pass the number of workers."
             )
         if not isinstance(self.compress, bool):
             raise UsageError(f"DataService: compress is {self.compress!r}, expected True or False.")
         seconds: object = self.timeout_seconds
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _MOST_SECONDS:
+        if not is_number(seconds) or not 0 < self.timeout_seconds < _MOST_SECONDS:
             raise UsageError(
                 f"DataService: timeout_seconds is {seconds!r}, expected a positive number of seconds, less than {_MOST_SECONDS:,}. "
                 "Pass the time after which a worker counts as lost."

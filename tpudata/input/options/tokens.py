@@ -7,6 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.checks import check, check_flag, check_integer, check_passed, is_integer
 from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Manifest
 from tpudata.input.dataset.fields import Fields
@@ -50,27 +51,20 @@ class Tokens:
         lengths = self.sequence_length
         if lengths is not None:
             named = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
-            if not all(_is_integer(one, 1) for one in (lengths.values() if named else (lengths,))):  # type: ignore[union-attr]
-                raise UsageError(
-                    f"sequence_length: invalid value (got {lengths!r}, expected None, an integer of 1 or more, or a mapping of"
-                    " the names of features to such)."
-                )
+            are_lengths = all(map(_is_length, lengths.values() if named else (lengths,)))  # type: ignore[union-attr]
+            expected = "None, an integer of 1 or more, or a mapping of the names of features to such"
+            check("sequence_length", lengths, are_lengths, expected)
         if self.buckets is not None:
             self._check_buckets(self.buckets)
-        if not isinstance(self.truncate, bool):
-            raise UsageError(f"truncate: invalid value (got {self.truncate!r}, expected True or False).")
+        check_flag("truncate", self.truncate)
         if self.truncate and self.length is None:
             raise UsageError("truncate: it cuts to a length. Pass sequence_length=N or buckets=(...) with it.")
-        if self.pad_id is not None and not _is_integer(self.pad_id, 0):
-            raise UsageError(
-                f"pad_id: invalid value (got {self.pad_id!r}, expected None or an integer from 0 to 2**31 - 1)."
-            )
-        if self.targets is not None and not isinstance(self.targets, bool):
-            raise UsageError(f"targets: invalid value (got {self.targets!r}, expected None, True or False).")
+        check_integer("pad_id", self.pad_id, 0, 2**31 - 1, or_none=True)
+        check_flag("targets", self.targets, or_none=True)
 
     def _check_buckets(self, buckets: Any) -> None:
-        if not isinstance(buckets, tuple) or not buckets or not all(_is_integer(length, 1) for length in buckets):
-            raise UsageError(f"buckets={buckets!r}: pass a tuple of lengths, such as (64, 128, 256).")
+        are_lengths = isinstance(buckets, tuple) and len(buckets) > 0 and all(map(_is_length, buckets))
+        check_passed("buckets", buckets, are_lengths, "a tuple of lengths, such as (64, 128, 256)")
         if list(buckets) != sorted(set(buckets)):
             raise UsageError(f"buckets={buckets!r}: the lengths ascend, such as {tuple(sorted(set(buckets)))}.")
         if self.sequence_length is not None:
@@ -150,6 +144,5 @@ class Tokens:
         return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
 
-def _is_integer(value: Any, least: int) -> bool:
-    """Return whether a value is an integer, Python's or numpy's, that fits int32 and is at least the minimum."""
-    return not isinstance(value, bool) and hasattr(value, "__index__") and least <= operator.index(value) < 2**31
+def _is_length(value: Any) -> bool:
+    return is_integer(value, 1, 2**31 - 1)

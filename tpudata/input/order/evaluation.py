@@ -7,7 +7,10 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from tpudata.input.dataset_ops import as_written
+from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.order import Part, Ranges, batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,6 +54,35 @@ class EvaluationOrder:
         lasts = np.sort(np.concatenate([ends, *cuts])).astype(np.int64)
         return firsts, lasts
 
-    def positions(self, step: tf.Tensor, first: int, last: int) -> tf.Tensor:
-        """Return the position of each of the rows [first, last) of a step's batch, int64."""
-        return step * self.batch_size + tf.range(first, last, dtype=tf.int64)
+    def starts(self, _: Rows) -> Integers:
+        """Return the first records of the chunks that a host reads, int64 [n]."""
+        return self.chunks.starts
+
+    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of a host's rows, with `weights` that are 0 for padding."""
+        return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
+
+    def one_pass(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        """Return a dataset of the records alone; the last batch is padded with the last record."""
+        rows = part.rows
+        firsts, lasts = self.ranges(part.start_step, rows.first, rows.last)
+        # The last record is read once more as padding.
+        load = ranges.load(np.append(firsts, self.records - 1))
+        dataset = ranges.read(tf.data.Dataset.from_tensor_slices((firsts, lasts)), load)
+        padding = max(0, self.steps - part.start_step) * rows.count - int((lasts - firsts).sum())
+        if padding:
+            last = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
+            repeated = as_written(
+                lambda found: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), found)
+            )
+            padded = ranges.read(last, load).map(repeated)
+            dataset = dataset.concatenate(padded) if len(firsts) else padded
+        return ranges.records(dataset.rebatch(rows.batch_size, drop_remainder=True))
+
+    def _batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            positions = batch_positions(self.batch_size, part, number)
+            return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}
+
+        count = max(0, self.steps - part.start_step) * part.per_step
+        return tf.data.Dataset.zip((self.one_pass(ranges, part), tf.data.Dataset.range(count).map(as_written(extras))))

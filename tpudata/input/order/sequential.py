@@ -7,7 +7,9 @@ import dataclasses
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import as_written, count_up_to
-from tpudata.input.order.chunks import Chunks
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.order import Part, Ranges, batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,6 +60,30 @@ class SequentialOrder:
             return epochs.flat_map(as_written(of_epoch))
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(of_step))
 
-    def positions(self, step: tf.Tensor, first: int, last: int) -> tf.Tensor:
-        """Return the position of each of the rows [first, last) of a step's batch, int64."""
-        return step * self.batch_size + tf.range(first, last, dtype=tf.int64)
+    @property
+    def steps(self) -> None:
+        """None: it has no end."""
+
+    def starts(self, _: Rows) -> Integers:
+        """Return the first records of the chunks that a host reads, int64 [n]."""
+        return self.chunks.starts
+
+    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        """Return an endless dataset of (records, extras) of a host's rows."""
+        return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
+
+    def _batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        rows, order = part.rows, self
+        if rows.count < rows.total:
+            # A host of several begins at another record every epoch.
+            order = dataclasses.replace(self, chunks=ranges.chunks_of_host(self.chunks, rows))
+        load = ranges.load(order.chunks.starts)
+        found = ranges.read(order.ranges(part.start_step, rows.first, rows.last), load)
+        records = ranges.records(found.rebatch(rows.batch_size, drop_remainder=True))
+
+        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            return part.seeds(batch_positions(self.batch_size, part, number))
+
+        if part.seed is None:
+            return records.map(as_written(lambda records: (records, {})))
+        return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(as_written(extras))))

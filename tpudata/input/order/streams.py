@@ -18,8 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import as_written, count_up_to
+from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import DRAW_BITS
+from tpudata.input.order.order import Ranges
 from tpudata.input.order.training import TrainingOrder, largest_divisor, window_turns
 
 
@@ -58,6 +60,28 @@ class StreamOrder(TrainingOrder):
         window = window_turns(window, lanes, stride)
         turns = max(window, stride)
         return cls(chunks, batch_size, lanes, turns, window, seed, largest_divisor(turns, max(1, most_run)))
+
+    def starts(self, rows: Rows) -> Integers:
+        """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
+        return self.chunks.starts[np.isin(self.parts, self.slots(rows.first, rows.last))]
+
+    def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
+        """Return a dataset of what is read of slots from a block on, in runs: of each slot the next one in turn."""
+        load = ranges.load(ranges.seeks(self.chunks))
+        ahead = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
+
+        def of_slot(slot: tf.Tensor) -> tf.data.Dataset:
+            # A piece waits while another is used up and more are in flight: all slots would wait for the slowest request.
+            found = ranges.read(self.stream(slot, block), load, ahead).prefetch(1)
+            return found.rebatch(self.run, drop_remainder=True)
+
+        return tf.data.Dataset.range(slots.start, slots.stop).interleave(
+            as_written(of_slot),
+            cycle_length=len(slots),
+            block_length=1,
+            num_parallel_calls=len(slots),
+            deterministic=True,
+        )
 
     def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return what a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""

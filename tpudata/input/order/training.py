@@ -18,12 +18,15 @@ All draws are Philox, so that a seed gives the same order with every release of 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written, count_up_to
-from tpudata.input.order.chunks import Chunks
+from tpudata.input.dataset_ops import as_written, count_up_to, range_numbers
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
+from tpudata.input.order.order import Part, Ranges
 
 # 32 lanes mix well and divide evenly among hosts.
 MOST_LANES = 32
@@ -67,6 +70,10 @@ class TrainingOrder:
         return self.chunks.records
 
     @property
+    def steps(self) -> None:
+        """None: it has no end."""
+
+    @property
     def stride(self) -> int:
         """Rows of a batch that belong to one slot, B / L."""
         return self.batch_size // self.lanes
@@ -80,21 +87,49 @@ class TrainingOrder:
         """Return the slots of the rows [first, last) of a batch."""
         return range(first // self.stride, -(-last // self.stride))
 
-    def ranges(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return what is to be read from a block on: a dataset of [first, last) of records, int64 each.
+    def starts(self, _: Rows) -> Integers:
+        """Return the first records of the chunks that a host reads, int64 [n]."""
+        return self.chunks.starts
+
+    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        """Return an endless dataset of (records, extras) of a host's rows."""
+        rows, slots = part.rows, self.slots(part.rows.first, part.rows.last)
+        first_block, begin = divmod(part.start_step, self.steps_per_block)
+        offset = slots.start * self.stride
+        read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
+
+        def of_block(block: tf.Tensor, found: Any, *held: Any) -> tf.data.Dataset:
+            table = self.rows(slots, block)[:, rows.first - offset : rows.last - offset]
+            table = tf.reshape(table, [-1, rows.batch_size])
+            extras = {} if part.seed is None else self._block_seeds(part, block)
+
+            def batch(number: tf.Tensor) -> Any:
+                picked = ranges.pick(found, table[number], *held)
+                return picked, {name: values[number] for name, values in extras.items()}
+
+            skipped = tf.where(tf.equal(block, first_block), begin * part.per_step, 0)
+            numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
+            return numbers.map(as_written(batch))
+
+        # The next block is read while batches are made of this one.
+        blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.held))
+        return blocks.prefetch(1).flat_map(as_written(of_block))
+
+    def _block_seeds(self, part: Part, block: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the seeds of a block's records as an extra of its batches, int32 [batches, rows, 2]."""
+        steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
+        seeds = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.last))
+        return {name: tf.reshape(values, [-1, part.rows.batch_size, 2]) for name, values in seeds.items()}
+
+    def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
+        """Return a dataset of what is read of slots from a block on: `rows` says in which order."""
+        return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.seeks(self.chunks)))
+
+    def spans(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return what is to be read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
 
         All that one block needs comes in a row: by epoch, then by slot, then by turn.
         """
-        return self._spans(slots, block).flat_map(
-            as_written(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts)))
-        )
-
-    def numbers(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return the numbers of the records of these ranges: a dataset of int64 [n], of one block each."""
-        return self._spans(slots, block).map(as_written(lambda firsts, lasts: _ranges(firsts, lasts)[1]))
-
-    def _spans(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return the ranges of a block in one epoch after the other: a dataset of (firsts, lasts), int64 [n] each."""
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
 
@@ -147,14 +182,14 @@ class TrainingOrder:
         place += begin - turn
         stop = place + (end - begin)
         chunk = count_up_to(ends, place)
-        splits, found = _ranges(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
+        splits, found = range_numbers(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
         slot = count_up_to(splits, tf.range(tf.size(found, tf.int64))) - 1
         first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
         last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
         return first, last - tf.gather(begins, found)
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return which of a block's records, as `ranges` has them, stands in each row: int64 [steps, slots * stride]."""
+        """Return which of a block's records, as `spans` has them, stands in each row: int64 [steps, slots * stride]."""
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         begin, count = block * self.turns * self.lanes, self.turns * self.lanes
         low = begin // self.records
@@ -200,20 +235,6 @@ class TrainingOrder:
         after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
         begin = tf.maximum(first, block * self.turns)
         return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns))
-
-
-def _ranges(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the numbers of several ranges, one range after the other.
-
-    Args:
-        firsts: first number of each range, int64 [ranges].
-        lasts: the number after its last one, int64 [ranges].
-
-    Returns:
-        The places in the result at which the ranges begin, and its end: int64 [ranges + 1]; and the numbers: int64 [n].
-    """
-    found = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
-    return found.rt_nested_splits, found.rt_dense_values
 
 
 def window_turns(window: int, lanes: int, stride: int) -> int:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import PADDING, Fields
+from tpudata.input.elements import features_of, with_features
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
@@ -91,13 +92,13 @@ def mask_name(name: str) -> str:
 
 def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
     """Return (features, labels) with token weights set to 0 in rows of weight 0; unchanged without such weights."""
-    features = element[0] if isinstance(element, tuple) else element
+    features = features_of(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element
     tokens = features[TOKEN_WEIGHTS]
     rows = tf.reshape(weights, [-1] + [1] * (tokens.shape.rank - 1))
     features = {**features, TOKEN_WEIGHTS: tokens * tf.cast(rows, tokens.dtype)}
-    return (features, *element[1:]) if isinstance(element, tuple) else features
+    return with_features(element, features)
 
 
 def split_token_weights(element: Any) -> Any:
@@ -106,7 +107,7 @@ def split_token_weights(element: Any) -> Any:
     Raises:
         FeatureError: transform dropped them.
     """
-    features = element[0] if isinstance(element, tuple) else element
+    features = features_of(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         raise FeatureError(
             f'Feature {TOKEN_WEIGHTS!r}: weights="sample_weight" takes the weights of targets from there, and transform'

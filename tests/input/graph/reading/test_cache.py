@@ -19,9 +19,16 @@ from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input
 from tpudata.cli import main
 from tpudata.format import Shard, Split
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.graph.reading import cache as cache_module
-from tpudata.input.graph.reading.cache import CachePlan, free_memory, plan_cache
+from tpudata.input.files.shards import shards_of
+from tpudata.input.graph.caches import choose_cache as choose_module
+from tpudata.input.graph.caches.cache import Cache
+from tpudata.input.graph.caches.choose_cache import choose_cache
+from tpudata.input.graph.reading import free_memory as memory_module
+from tpudata.input.graph.reading.free_memory import free_memory
+from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.columns import Columns
+from tpudata.input.options.options import Options
+from tpudata.input.request import Request
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
@@ -177,7 +184,7 @@ def test_on_disk_a_place_that_is_no_folder_is_rejected(digits: Written, tmp_path
 
 
 def test_what_does_not_fit_is_rejected_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "free_memory", lambda: 20_000)
+    monkeypatch.setattr(choose_module, "free_memory", lambda: 20_000)
     # 300 records of 64 + 4 bytes.
     with pytest.raises(UsageError, match=r"take 2\.04e-05 GB, more than 40% of the free memory of 2e-05 GB"):
         make_input_fn(digits.path, "train", training=True, cache=True)
@@ -195,22 +202,21 @@ def test_what_does_not_fit_the_disk_is_rejected_with_numbers(
 
 
 def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = open_dataset(digits.path).manifest
-    fields = select_fields(manifest)
-    dataset = open_dataset(digits.path)
-    size = 300 * (64 + 4)
-    monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size)
-    plan = plan_cache("auto", dataset, "train", fields)
-    assert isinstance(plan, CachePlan)
-    assert plan.folder is None
-    monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size - 4)
-    assert plan_cache("auto", dataset, "train", fields) is None
-    assert plan_cache(True, dataset, "train", fields) is not None
+    dataset, size = open_dataset(digits.path), 300 * (64 + 4)
+    request = Request(shards_of(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
+    plan = ReadPlan.of(dataset, "train")
+
+    def chosen(cache: bool | str, free: int | None) -> Cache:
+        monkeypatch.setattr(choose_module, "free_memory", lambda: free)
+        return choose_cache(cache, request, plan)
+
+    assert chosen("auto", 4 * size).is_in_memory
+    assert not chosen("auto", 4 * size - 4).is_in_memory
+    assert chosen(True, 4 * size - 4).is_in_memory
     # A system that does not tell: "auto" stays out, True is the user's word.
-    monkeypatch.setattr(cache_module, "free_memory", lambda: None)
-    assert plan_cache("auto", dataset, "train", fields) is None
-    assert plan_cache(True, dataset, "train", fields) is not None
-    assert plan_cache(False, dataset, "train", fields) is None
+    assert not chosen("auto", None).is_in_memory
+    assert chosen(True, None).is_in_memory
+    assert not chosen(False, None).is_in_memory
 
 
 def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) -> None:
@@ -225,8 +231,8 @@ def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) ->
 def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:       8000 kB\nMemAvailable:   5000 kB\n")
-    monkeypatch.setattr(cache_module, "_MEMINFO", meminfo)
-    monkeypatch.setattr(cache_module, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory_module, "_MEMINFO", meminfo)
+    monkeypatch.setattr(memory_module, "_CGROUP", tmp_path)
     assert free_memory() == 5000 * 1024
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("1000\n")

@@ -132,11 +132,11 @@ def test_the_default_window_is_half_a_gibibyte_or_2048_records(tmp_path: Path) -
 
 def test_reads_at_the_same_time_fit_the_memory(tmp_path: Path) -> None:
     plan = piece_plan(tmp_path, [np.full(900, 110_000)] * 4)
-    assert plan.reads(None) == 32
+    assert plan.reading.reads(plan.piece_memory, None) == 32
     # A quarter of it, for pieces of 99 MB that are in memory twice.
-    assert plan.reads(8 * 10**9) == 10
-    assert plan.reads(1) == 1
-    assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads(1) == 4
+    assert plan.reading.reads(plan.piece_memory, 8 * 10**9) == 10
+    assert plan.reading.reads(plan.piece_memory, 1) == 1
+    assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads == 4
 
 
 @pytest.mark.parametrize(("compression", "copies"), [(None, 1), ("gzip", 2)])
@@ -153,4 +153,4 @@ def test_a_compressed_piece_takes_its_unpacked_bytes_twice(
     plan = plan_reading(dataset, "train", Reading(pieces=True))
     assert isinstance(plan, PiecePlan)
     assert plan.piece_memory == shards[0].bytes + copies * unpacked
-    assert plan.reads(8 * 5 * plan.piece_memory) == 10
+    assert plan.reading.reads(plan.piece_memory, 8 * 5 * plan.piece_memory) == 10

@@ -14,15 +14,17 @@ import tensorflow as tf
 from tests.helpers.datasets import write_dataset
 from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
 from tpudata.format import Dataset, Feature, ShardIndex, index_name, open_dataset, read_records
-from tpudata.input.dataset.plain_dataset import SPLIT, open_files
-from tpudata.input.graph.reading.read import RecordReader, file_kind
+from tpudata.input.files.open_data import open_data
+from tpudata.input.files.shards import shards_of
+from tpudata.input.files.split_files import SplitFiles
+from tpudata.input.graph.reading.read import RecordReader
 from tpudata.input.graph.reading.segments import Segments, segments_of
 
 TEXTS = [b"", b"a", "zwölf".encode(), bytes(3000), *(b"%d" % number * (number % 50) for number in range(96))]
 
 
-def written(folder: Path, kind: str) -> tuple[Dataset, str, list[bytes]]:
-    """Return a dataset of a kind, its split, and its records as another reader has them."""
+def written(folder: Path, kind: str) -> tuple[SplitFiles, list[bytes]]:
+    """Return files of a kind, and their records as another reader has them."""
     if kind in ("shards", "gzip"):
         records = [{"x": text} for text in TEXTS]
         compression = "gzip" if kind == "gzip" else None
@@ -31,24 +33,24 @@ def written(folder: Path, kind: str) -> tuple[Dataset, str, list[bytes]]:
         )
         files = sorted(str(file) for file in folder.glob("*.tfrecord"))
         options = "GZIP" if compression else ""
-        return open_dataset(path), "train", list(tf.data.TFRecordDataset(files, options).as_numpy_iterator())
+        return open_data(path, "train"), list(tf.data.TFRecordDataset(files, options).as_numpy_iterator())
     files = [str(folder / name) for name in "abc"]
     if kind == "tfrecord":
         for number, file in enumerate(files):
             with tf.io.TFRecordWriter(file) as writer:
                 for text in TEXTS[number::3]:
                     writer.write(text)
-        return open_files(TFRecordFiles(files)), SPLIT, [text for n in range(3) for text in TEXTS[n::3]]
+        return open_data(TFRecordFiles(files), None), [text for n in range(3) for text in TEXTS[n::3]]
     if kind == "lines":
         for number, file in enumerate(files):
             Path(file).write_bytes(b"".join(b"%d %s\r\n" % (number, text[:90]) for text in TEXTS[number::3]) + b"end")
         expected = list(tf.data.TextLineDataset(files).as_numpy_iterator())
-        return open_files(TextLineFiles(files)), SPLIT, expected
+        return open_data(TextLineFiles(files), None), expected
     for file in files:
         Path(file).write_bytes(b"head" + np.arange(40, dtype="<i4").tobytes() + b"foot!")
     expected = list(tf.data.FixedLengthRecordDataset(files, 8, 4, 5).as_numpy_iterator())
     dtype = np.dtype([("x", "<i4", 2)])
-    return open_files(FixedLengthRecordFiles(files, dtype, header_bytes=4, footer_bytes=5)), SPLIT, expected
+    return open_data(FixedLengthRecordFiles(files, dtype, header_bytes=4, footer_bytes=5), None), expected
 
 
 KINDS = ["shards", "gzip", "tfrecord", "lines", "fixed"]
@@ -56,13 +58,13 @@ KINDS = ["shards", "gzip", "tfrecord", "lines", "fixed"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_range_of_a_file_is_what_other_readers_find(tmp_path: Path, kind: str) -> None:
-    dataset, split, expected = written(tmp_path, kind)
+    files, expected = written(tmp_path, kind)
     rng = np.random.default_rng(0)
-    ends = np.cumsum([shard.records for shard in dataset.manifest.split(split).shards])
+    ends = np.cumsum([shard.records for shard in files.shards])
     cuts = sorted(rng.choice(len(expected), 9, replace=False).tolist())
-    segments = segments_of(dataset, split, cuts)
+    segments = segments_of(files.dataset, files.split, cuts)
     assert segments.firsts.tolist() == sorted({0, *cuts, *ends.tolist()})
-    read = tf.function(RecordReader(segments, file_kind(dataset, split), has_gaps=False).read)
+    read = tf.function(RecordReader(files, segments, has_gaps=False).read)
     for first in range(len(expected)):
         last = int(rng.integers(first + 1, ends[np.searchsorted(ends, first, "right")] + 1))
         assert read(tf.constant(first, tf.int64), tf.constant(last, tf.int64)).numpy().tolist() == expected[first:last]
@@ -70,16 +72,16 @@ def test_any_range_of_a_file_is_what_other_readers_find(tmp_path: Path, kind: st
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
-    dataset, split, expected = written(tmp_path, kind)
-    reader = RecordReader(segments_of(dataset, split, range(0, 40, 7)), file_kind(dataset, split), has_gaps=True)
+    files, expected = written(tmp_path, kind)
+    reader = RecordReader(files, segments_of(files.dataset, files.split, range(0, 40, 7)), has_gaps=True)
     for first, last in ((0, 1), (0, 40), (3, 29), (13, 14), (21, len(expected))):
         found = reader.read(tf.constant(first, tf.int64), tf.constant(last, tf.int64))
         assert found.numpy().tolist() == expected[first:last]
 
 
 def test_segments_of_a_shard_read_no_more_than_is_theirs(tmp_path: Path) -> None:
-    dataset, split, _ = written(tmp_path, "shards")
-    segments = segments_of(dataset, split, [5, 17])
+    files, _ = written(tmp_path, "shards")
+    segments = segments_of(files.dataset, files.split, [5, 17])
     assert isinstance(segments, Segments)
     for number, (file, offset, size) in enumerate(zip(segments.files, segments.offsets, segments.sizes, strict=True)):
         found = [(place, len(record)) for place, record in read_records(segments.paths[file])]
@@ -97,23 +99,23 @@ def test_segments_of_a_shard_read_no_more_than_is_theirs(tmp_path: Path) -> None
     ],
 )
 def test_a_flipped_bit_is_an_error(tmp_path: Path, kind: str, error: Any) -> None:
-    dataset, split, _ = written(tmp_path, kind)
-    shard = dataset.manifest.split(split).shards[0]
-    path = Path(dataset.shard_path(shard))
+    files, _ = written(tmp_path, kind)
+    shard = files.shards[0]
+    path = Path(files.dataset.shard_path(shard))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
-    reader = RecordReader(segments_of(dataset, split, []), file_kind(dataset, split), has_gaps=False)
+    reader = RecordReader(files, segments_of(files.dataset, files.split, []), has_gaps=False)
     with pytest.raises(error):
         reader.read(tf.constant(0, tf.int64), tf.constant(shard.records, tf.int64))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_was_cut_is_an_error(tmp_path: Path, kind: str) -> None:
-    dataset, split, _ = written(tmp_path, kind)
-    shard = dataset.manifest.split(split).shards[0]
-    path = Path(dataset.shard_path(shard))
-    reader = RecordReader(segments_of(dataset, split, []), file_kind(dataset, split), has_gaps=False)
+    files, _ = written(tmp_path, kind)
+    shard = files.shards[0]
+    path = Path(files.dataset.shard_path(shard))
+    reader = RecordReader(files, segments_of(files.dataset, files.split, []), has_gaps=False)
     for size in (path.stat().st_size - 9, 3, 0):
         path.write_bytes(path.read_bytes()[:size])
         with pytest.raises(tf.errors.OpError):
@@ -149,7 +151,7 @@ def test_rejects_an_index_with_the_places_of_other_records(
     offsets[1:63] = offsets[:62] + 16
     replace_offsets(dataset, index, offsets)
     segments = segments_of(dataset, "train", [63])
-    reader = RecordReader(segments, file_kind(dataset, "train"), has_gaps=has_gaps)
+    reader = RecordReader(shards_of(dataset, "train"), segments, has_gaps=has_gaps)
     with pytest.raises(tf.errors.InvalidArgumentError, match="A file has other records than its index says"):
         reader.read(tf.constant(0, tf.int64), tf.constant(63, tf.int64))
     if compression is not None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tensorflow as tf
 
 from tests.helpers import forked
 from tests.helpers.datasets import write_dataset
 from tests.helpers.hostile import write_json
 from tpudata.format import Feature, Manifest, Shard, ShardIndex, Source, Split, open_dataset, shard_name, write_shard
 from tpudata.format.metadata import write_metadata
+from tpudata.input.dataset_ops import range_numbers
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.training import TrainingOrder
@@ -46,7 +46,8 @@ def window_bytes(plan: ReadPlan, sizes: npt.NDArray[np.int64], batch_size: int =
     """Return the bytes of the records of each block of an epoch, which is what a host holds."""
     window = min(plan.window(None, plan.record_bytes), plan.count)
     order = TrainingOrder.of(plan.mixed_chunks, batch_size, window, 3)
-    ranges = order.ranges(order.slots(0, batch_size), 0).map(tf.range).rebatch(order.lanes * order.turns)
+    spans = order.spans(order.slots(0, batch_size), 0)
+    ranges = spans.map(lambda *spans: range_numbers(*spans)[1]).rebatch(order.lanes * order.turns)
     blocks = -(-len(sizes) // (order.lanes * order.turns))
     return [int(sizes[found].sum()) for found in itertools.islice(ranges.as_numpy_iterator(), blocks)]
 

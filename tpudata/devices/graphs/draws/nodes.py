@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.draws.replacements import STATEFUL, inner_position, moved_seed, stateful_draw
 from tpudata.devices.graphs.traced_code import traced_code
+from tpudata.tensorflow_internals import op_def_registry
 
 # Mark of the nodes that read a random state of Keras 3.
 KERAS_READ = "_tpudata_keras_read"

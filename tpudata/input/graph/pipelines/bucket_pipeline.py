@@ -10,12 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
+from tpudata.input.request import Request
 
 
 class BucketPipeline:
@@ -23,16 +22,14 @@ class BucketPipeline:
 
     Args:
         pipeline: all records, padded to the longest length.
-        fields: fields that are read of each record.
-        options: options of feeding.
-        limits: the buckets' lengths, ascending.
+        request: what is fed.
     """
 
-    def __init__(self, pipeline: SplitPipeline, fields: Fields, options: Options, limits: tuple[int, ...]) -> None:
+    def __init__(self, pipeline: SplitPipeline, request: Request) -> None:
         self._pipeline = pipeline
-        self._fields = fields
-        self._options = options
-        self._limits = [operator.index(limit) for limit in limits]
+        self._request = request
+        self._options = request.options
+        self._limits = [operator.index(limit) for limit in request.options.tokens.buckets or ()]
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns; `rows` are the longest bucket's, and shorter ones have proportionally more."""
@@ -68,9 +65,14 @@ class BucketPipeline:
         return [(bucket, self._part(bucket, number)) for number, bucket in enumerate(buckets)]
 
     def _part(self, bucket: Bucket, number: int) -> Pipeline:
+        fields, options = self._request.fields, self._options
         inputs = (
-            dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in self._fields.inputs
+            dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
         )
-        fields = dataclasses.replace(self._fields, inputs=tuple(inputs))
-        seed = bucket_seed(operator.index(self._options.seed), number)
-        return self._pipeline.part(bucket.ids, fields, dataclasses.replace(self._options, seed=seed, num_epochs=None))
+        seed = bucket_seed(operator.index(options.seed), number)
+        request = dataclasses.replace(
+            self._request,
+            fields=dataclasses.replace(fields, inputs=tuple(inputs)),
+            options=dataclasses.replace(options, seed=seed, num_epochs=None),
+        )
+        return self._pipeline.part(request, bucket.ids)

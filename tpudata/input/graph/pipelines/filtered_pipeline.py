@@ -12,11 +12,10 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.pipelines.pipeline import Pipeline
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
+from tpudata.input.request import Request
 
 _log = logging.getLogger("tpudata")
 
@@ -28,16 +27,12 @@ class FilteredPipeline:
 
     Args:
         pipeline: all records.
-        fields: fields that are read of each record.
-        options: options of feeding.
-        name: name of the split, for messages.
+        request: what is fed.
     """
 
-    def __init__(self, pipeline: Pipeline, fields: Fields, options: Options, name: str) -> None:
+    def __init__(self, pipeline: Pipeline, request: Request) -> None:
         self._pipeline = pipeline
-        self._fields = fields
-        self._options = options
-        self._name = name
+        self._request = request
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
@@ -47,13 +42,13 @@ class FilteredPipeline:
         """Return the length of the longest sequence of each selected record, which reads all records."""
         return self._chosen.lengths()
 
-    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the selected records."""
-        return self._chosen.part(ids, fields, options, is_cached=is_cached)
+        return self._chosen.part(request, ids, is_cached=is_cached)
 
     @functools.cached_property
     def _chosen(self) -> Pipeline:
-        choose: Callable[..., Any] | None = self._options.filter
+        choose: Callable[..., Any] | None = self._request.options.filter
         assert choose is not None
         # A graph of TensorFlow 1, in which == compares objects, is the default graph of one thread only.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
@@ -61,7 +56,7 @@ class FilteredPipeline:
         total = counted(self._pipeline.records, "record")
         if not len(ids):
             raise UsageError(
-                f"filter: {self._name} has {total}, and it chose none of them (expected 1 or more). Change it."
+                f"filter: {self._request.name} has {total}, and it chose none of them (expected 1 or more). Change it."
             )
-        _log.info("%s: filter chose %s of %s.", self._name, f"{len(ids):,}", total)
-        return self._pipeline.part(ids, self._fields, self._options, is_cached=True)
+        _log.info("%s: filter chose %s of %s.", self._request.name, f"{len(ids):,}", total)
+        return self._pipeline.part(self._request, ids, is_cached=True)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.graph.batch import named_leaves
+from tpudata.input.elements import named_leaves
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.mixture import MixtureOrder

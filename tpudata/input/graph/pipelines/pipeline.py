@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -11,19 +10,17 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.format import Dataset
-from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.graph.batch import with_rows
-from tpudata.input.graph.batch_steps import BatchSteps
-from tpudata.input.graph.pipelines.service.streams import served
+from tpudata.input.graph.pipelines.service.streams import divided, join_parts, receive, take_turns
+from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
-from tpudata.input.graph.reading.cache import CachePlan
-from tpudata.input.graph.reading.records import Order, Records
+from tpudata.input.graph.records import Records
+from tpudata.input.graph.steps.step import elements, fold
+from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
-from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.order import Order
+from tpudata.input.request import Request
 
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
 # it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
@@ -41,7 +38,7 @@ class SplitPipeline(Protocol):
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
 
-    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records."""
 
 
@@ -49,22 +46,19 @@ class Pipeline:
     """Pipeline from the records of a split to batches.
 
     Args:
+        request: what is fed.
         records: the records.
-        fields: fields that are read of each record.
-        options: options of feeding.
-        cache: place of decoded records, or None.
     """
 
-    def __init__(self, records: Records, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+    def __init__(self, request: Request, records: Records) -> None:
         self._records = records
-        self._options = options
-        self._cache = cache
-        self._batch_steps = BatchSteps(fields, options)
+        self._options = request.options
+        self._steps = StepPlan(request.fields, request.options, request.sequences)
 
     @classmethod
-    def open(cls, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> Pipeline:
-        """Return the pipeline of a whole split; the arguments and errors are those of `Records.open`."""
-        return cls(Records.open(dataset, split, fields, options, cache), fields, options, cache)
+    def open(cls, request: Request) -> Pipeline:
+        """Return the pipeline of a whole split; the errors are those of `Records.open`."""
+        return cls(request, Records.open(request))
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
@@ -79,58 +73,62 @@ class Pipeline:
         """Number of records."""
         return self._records.count
 
-    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records.
-
-        Args:
-            ids: int64 [records], their numbers among these, ascending.
-            fields: fields to read; they may differ in length only.
-            options: options of feeding; seed and epochs may differ.
-            is_cached: whether decoded records are kept, as those of this pipeline are.
-        """
-        cache = self._cache if is_cached else None
-        return Pipeline(self._records.part(ids, fields, options, cache), fields, options, cache)
+    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+        """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
+        return Pipeline(request, self._records.part(request, ids, is_cached=is_cached))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
         order = self._records.order(rows.total)
-        finish = functools.partial(self._finished, total=rows.total)
+        return self._set_count(self._serve_batches(order, rows, start_step), order, rows, start_step)
+
+    def _serve_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of batches, which the workers of a tf.data service make if there is one.
+
+        Raises:
+            ServiceError: the workers were not there in time.
+        """
         service = self._options.service
         if service is None:
-            dataset = self._made(order, rows, start_step, finish)
-        else:
-            dataset = served(service, rows, lambda part: self._made(order, part, start_step, with_rows), finish)
-        return self._counted(dataset, order, rows, start_step)
+            return self._make_batches(order, rows, start_step)
+        wait_for_workers(service)
+        groups = divided(rows, operator.index(service.workers))
+        per_turn = rows.count // rows.batch_size // len(groups)
+        if len(groups[0]) == 1:
+            streams = [self._make_batches(order, part, start_step) for (part,) in groups]
+            return take_turns(receive(service, streams), per_turn)
+        parts = [self._make_parts(order, part, start_step) for group in groups for part in group]
+        # Images are mixed with others of the whole batch, so this process mixes them.
+        of_batch = elements(self._steps.of_batch(rows, self._records.count))
+        joined = join_parts(receive(service, parts), len(groups[0]))
+        return take_turns([dataset.map(of_batch, **PARALLEL) for dataset in joined], per_turn)
 
-    def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
-        """Return a dataset of `finish((element, extras), rows.batch_size)`."""
-        records, elements, batch_size = self._records, self._batch_steps, rows.batch_size
-        dataset = records.batches(order, rows, start_step)
-        if self._options.parse is not None:
-            # AutoGraph converts the user's function, which may branch on tensors.
-            dataset = dataset.map(elements.user_parsed, **PARALLEL)
-        if self._options.one_by_one:
-            dataset = dataset.unbatch().map(elements.row, **PARALLEL)
-            elements.check_row(dataset.element_spec[0])
-            dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
+    def _make_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of whole batches."""
+        steps = [*self._steps.of_rows, *self._steps.of_batch(rows, self._records.count)]
+        return self._prepare_records(order, rows, start_step).map(elements(steps), **PARALLEL)
 
-        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-            prepare = elements.move_places if self._options.one_by_one else elements.rows
-            return finish(prepare(parsed, extras), batch_size)
+    def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of (element, extras) of parts of batches."""
+        steps = [*self._steps.of_rows, set_rows(rows.batch_size)]
+        return self._prepare_records(order, rows, start_step).map(as_written(fold(steps)), **PARALLEL)
 
-        return dataset.map(as_written(finished), **PARALLEL)
+    def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
+        steps, dataset = self._steps, self._records.batches(order, rows, start_step)
+        if steps.of_stored:
+            dataset = dataset.map(fold(steps.of_stored), **PARALLEL)
+        if steps.of_record:
+            dataset = dataset.unbatch().map(fold(steps.of_record), **PARALLEL)
+            steps.check_record(dataset.element_spec[0])
+            dataset = dataset.batch(rows.batch_size, drop_remainder=True, **PARALLEL)
+        return dataset
 
-    def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int, *, total: int) -> Any:
-        element, extras = self._batch_steps.batch(*made, batch_size)
-        if not self._options.training:
-            self._batch_steps.check_room(element, self._records.count, total)
-        return self._batch_steps.weighted(element, extras)
-
-    def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+    def _set_count(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with a known number of them, and prefetch some."""
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         per_step = rows.count // rows.batch_size
-        if isinstance(order, EvaluationOrder):
+        if order.steps is not None:
             count = max(0, order.steps - start_step) * per_step
         elif epochs is not None:
             steps = operator.index(epochs) * order.records // rows.total

@@ -12,7 +12,7 @@ from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
 from tpudata.input.decode.parse import sequence_lengths
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.graph.reading.records import Records
+from tpudata.input.graph.records import Records
 from tpudata.input.options.options import check_arguments
 from tpudata.input.order.chunks import Integers
 

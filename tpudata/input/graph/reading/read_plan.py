@@ -7,9 +7,11 @@ import dataclasses
 import numpy as np
 
 from tpudata.format import Dataset, Split
+from tpudata.input.graph.reading.pieces import Pieces
 from tpudata.input.graph.reading.record_sizes import RecordSizes
+from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
-from tpudata.input.order.training import MOST_LANES, largest_divisor
+from tpudata.input.order.training import MOST_LANES, TrainingOrder, largest_divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Bytes of a read, up to twice that: opening a file costs as much as reading a quarter of it, and larger reads mix less.
@@ -45,6 +47,7 @@ class ReadPlan:
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
         ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
+        pieces: pieces of all stored records, if they are read in such.
     """
 
     split: Split
@@ -53,6 +56,7 @@ class ReadPlan:
     block_records: int | None
     are_token_rows: bool
     ids: Integers | None = None
+    pieces: Pieces | None = dataclasses.field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, dataset: Dataset, split_name: str) -> ReadPlan:
@@ -86,6 +90,40 @@ class ReadPlan:
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
         return self._chunks_of(self._length(_LARGE_READS if self.are_token_rows else 1, _LEAST_CHUNKS))
+
+    @property
+    def piece_memory(self) -> int | None:
+        """Bytes of memory that a piece takes while it is read; None without pieces."""
+        return None
+
+    @property
+    def reads(self) -> int | None:
+        """Number of pieces that are read at the same time; None without pieces."""
+        return None
+
+    def reads_all(self, _: Rows) -> bool:
+        """Whether a host that reads in order reads whole batches, of which it keeps its rows."""
+        return False
+
+    def pieces_of(self, records: Integers) -> Integers:
+        """Return the numbers of the pieces that have records, by their numbers, int64 [n]."""
+        assert self.pieces is not None
+        stored = records if self.ids is None else self.ids[records]
+        return np.searchsorted(self.pieces.starts, stored, "right") - 1
+
+    def fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
+        """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
+        return 1.0
+
+    def shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:
+        """Return the order of training that mixes the records of a window, fewer than all.
+
+        Args:
+            total: rows of the global batch.
+            window: records that are permuted together.
+            seed: seed, from 0 to 2**32 - 1.
+        """
+        return TrainingOrder.of(self.mixed_chunks, total, window, seed)
 
     def chunks_of_host(self, rows: int) -> Chunks:
         """Return chunks for a host that reads a run of `rows` records a step, at most a quarter of which is useless."""

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import operator
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.pipelines.service.received import received
-from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
 
@@ -47,43 +45,25 @@ def divided(rows: Rows, workers: int) -> list[list[Rows]]:
     ]
 
 
-def served(
-    service: DataService,
-    rows: Rows,
-    make: Callable[[Rows], tf.data.Dataset],
-    finish: Callable[[tuple[Any, dict[str, tf.Tensor]], int], Any],
-) -> tf.data.Dataset:
-    """Return the batches of a host, made by the workers of a service.
+def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
+    """Return streams as the workers of a service make them, all of which have registered."""
+    return [received(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
 
-    Args:
-        service: the cluster.
-        rows: rows of the host.
-        make: returns a dataset of (element, extras) of some of the rows.
-        finish: returns a batch, given (element, extras) of all rows of the batch, and their number.
 
-    Raises:
-        ServiceError: the workers were not there in time.
-    """
-    wait_for_workers(service)
-    groups = divided(rows, operator.index(service.workers))
-    count = sum(map(len, groups))
-    numbers = iter(range(count))
-    found = []
-    for group in groups:
-        if len(group) == 1:
-            stream = make(group[0]).map(as_written(lambda *made: finish(made, rows.batch_size)), **PARALLEL)
-            found.append(received(service, stream, next(numbers), count))
-            continue
-        # Images are mixed with others of the whole batch, so this process mixes them.
-        parts = tf.data.Dataset.zip(tuple(received(service, make(part), next(numbers), count) for part in group))
-        found.append(parts.map(as_written(lambda *made: finish(_joined(made), rows.batch_size)), **PARALLEL))
-    if len(found) == 1:
-        return found[0]
-    per_turn = rows.count // rows.batch_size // len(found)
-    turn = tf.repeat(tf.range(len(found), dtype=tf.int64), per_turn)
+def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.Dataset]:
+    """Return datasets of whole batches, each from `count` neighbouring streams of their parts."""
+
+    def join(*parts: Any) -> Any:
+        return tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0), *parts)
+
+    groups = [tuple(streams[first : first + count]) for first in range(0, len(streams), count)]
+    return [tf.data.Dataset.zip(group).map(as_written(join), **PARALLEL) for group in groups]
+
+
+def take_turns(streams: Sequence[tf.data.Dataset], per_turn: int) -> tf.data.Dataset:
+    """Return the batches of streams: `per_turn` of one, then as many of the next one, in turn."""
+    if len(streams) == 1:
+        return streams[0]
+    turn = tf.repeat(tf.range(len(streams), dtype=tf.int64), per_turn)
     choice = tf.data.Dataset.from_tensors(turn).unbatch().repeat()
-    return tf.data.Dataset.choose_from_datasets(found, choice, stop_on_empty_dataset=True)
-
-
-def _joined(made: tuple[Any, ...]) -> Any:
-    return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *made)
+    return tf.data.Dataset.choose_from_datasets(list(streams), choice, stop_on_empty_dataset=True)

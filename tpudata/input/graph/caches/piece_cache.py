@@ -21,10 +21,14 @@ import tensorflow as tf
 from tpudata.console.tables import bytes_text
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import as_written, count_up_to
-from tpudata.input.graph.reading.piece_plan import Pieces
-from tpudata.input.graph.reading.read import ReadRange
+from tpudata.input.graph.caches.cache import Cache
+from tpudata.input.graph.reading.pieces import Pieces
+from tpudata.input.graph.reading.read import Keep, ReadRange
+from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.record_sizes import RecordSizes
+from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
+from tpudata.input.order.order import Order
 from tpudata.storage.local.errors import WRITTEN, named
 
 _TENSOR = "records"
@@ -34,8 +38,32 @@ _LEFT_SECONDS = 600
 _PATTERN = "*?[\\"
 
 
+class PieceCache(Cache):
+    """Cache of stored records in pieces in a folder: a host keeps those that it reads in every epoch.
+
+    Args:
+        folder: the user's folder of caches.
+        name: name of the split and its records.
+        is_elsewhere: whether other processes read them, with separate disks, as the workers of a tf.data service.
+    """
+
+    def __init__(self, folder: str, name: str, *, is_elsewhere: bool) -> None:
+        self._folder = folder
+        self._name = name
+        self._is_elsewhere = is_elsewhere
+
+    def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
+        """Return what takes ranges from pieces in the folder, and fills it with those that the host reads."""
+        assert plan.pieces is not None
+        files = PieceFiles.of(self._folder, self._name, plan.pieces, plan.sizes)
+        files = files.keep(plan.pieces_of(order.starts(rows)))
+        if not self._is_elsewhere:
+            files.prepare()
+        return files.reads
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class PieceCache:
+class PieceFiles:
     """Pieces of a split on a local disk.
 
     Attributes:
@@ -51,8 +79,8 @@ class PieceCache:
     kept: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceCache:
-        """Return the cache below a user's folder, which keeps no piece that is not there.
+    def of(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
+        """Return the pieces below a user's folder, which keeps none that is not there.
 
         Args:
             folder: the user's folder.
@@ -71,8 +99,8 @@ class PieceCache:
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
 
-    def keep(self, numbers: Integers) -> PieceCache:
-        """Return the cache that keeps some pieces."""
+    def keep(self, numbers: Integers) -> PieceFiles:
+        """Return the files, of which some pieces are kept."""
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
 
     def prepare(self) -> None:

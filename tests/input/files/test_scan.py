@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata import CorruptionError
-from tpudata.input.dataset import scan
+from tpudata.input.files.fixed_length_record_files import fixed_offsets
+from tpudata.input.files.text_line_files import line_offsets
 from tpudata.storage import Entry, storage_for
 
 
@@ -27,7 +28,7 @@ def test_compressed_lines_are_rejected_with_the_fix(tmp_path: Path) -> None:
     path = str(tmp_path / "a.gz")
     Path(path).write_bytes(gzip.compress(b"one\ntwo\n"))
     with pytest.raises(CorruptionError, match="the file is compressed, and has no lines"):
-        scan.line_offsets(entry(path), 0)
+        line_offsets(entry(path), 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -37,11 +38,10 @@ def test_compressed_lines_are_rejected_with_the_fix(tmp_path: Path) -> None:
     read_bytes=st.sampled_from([1, 7, 1 << 22]),
 )
 def test_lines_are_those_of_text_line_dataset(text: str, skip: int, read_bytes: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_READ_BYTES", read_bytes)
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.txt")
         path.write_bytes(text.encode())
-        offsets = scan.line_offsets(entry(str(path)), skip).tolist()
+        offsets = line_offsets(entry(str(path)), skip, read_bytes).tolist()
         data = path.read_bytes()
         found = [data[a:b].removesuffix(b"\n") for a, b in itertools.pairwise(offsets)]
         assert found == list(tf.data.TextLineDataset(str(path)).skip(skip).as_numpy_iterator())
@@ -51,13 +51,13 @@ def test_lines_are_those_of_text_line_dataset(text: str, skip: int, read_bytes: 
 def test_records_of_one_length_must_fit_the_file(tmp_path: Path, header: int, footer: int, over: int) -> None:
     path = str(tmp_path / "a.bin")
     Path(path).write_bytes(bytes(header + 10 * 7 + footer))
-    assert scan.fixed_offsets(entry(path), 10, header, footer).tolist() == [header + 10 * i for i in range(8)]
+    assert fixed_offsets(entry(path), 10, header, footer).tolist() == [header + 10 * i for i in range(8)]
     Path(path).write_bytes(bytes(header + 10 * 7 + over + footer))
     with pytest.raises(
         CorruptionError,
         match=rf"{path} at byte {header + 70}: the file has {header + 70 + over + footer} bytes: .* 7 records of 10 leave {over}",
     ):
-        scan.fixed_offsets(entry(path), 10, header, footer)
+        fixed_offsets(entry(path), 10, header, footer)
     # TensorFlow's reader rejects it, too.
     with pytest.raises(tf.errors.InvalidArgumentError, match="not an exact multiple of the record length"):
         list(tf.data.FixedLengthRecordDataset(path, 10, header, footer))
@@ -67,4 +67,4 @@ def test_a_file_shorter_than_its_header(tmp_path: Path) -> None:
     path = str(tmp_path / "a.bin")
     Path(path).write_bytes(bytes(5))
     with pytest.raises(CorruptionError, match="at byte 5: the file has 5 bytes: 8 of header"):
-        scan.fixed_offsets(entry(path), 10, 8, 0)
+        fixed_offsets(entry(path), 10, 8, 0)

@@ -12,10 +12,10 @@ from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
 from tpudata.format.shards.index import BLOCK_RECORDS
-from tpudata.format.tfrecord.frame_scan import Offsets, frame_offsets
-from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
-from tpudata.input.dataset.scan import fixed_offsets, line_offsets
-from tpudata.storage import Entry
+from tpudata.format.tfrecord.frame_scan import Offsets
+from tpudata.input.files.paths import find_files
+from tpudata.input.files.record_files import KINDS, RecordFiles
+from tpudata.input.files.split_files import SplitFiles
 
 SPLIT = "records"
 # Number of files that are scanned at the same time.
@@ -29,12 +29,10 @@ class PlainDataset(Dataset):
     Its shards have made-up names in the manifest; `shard_path` returns the files. The index of a shard has no checksums.
 
     Attributes:
-        files: the files as their user describes them.
         paths: by shard.
         indexes: by shard.
     """
 
-    files: RecordFiles
     paths: dict[str, str]
     indexes: dict[str, ShardIndex]
 
@@ -46,13 +44,8 @@ class PlainDataset(Dataset):
         """Return the index of a shard, from the scan."""
         return self.indexes[shard.name]
 
-    @property
-    def hint(self) -> str:
-        """Fix for a record that does not match its features; only those of `TFRecordFiles` can differ."""
-        return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
 
-
-def open_files(files: RecordFiles) -> PlainDataset:
+def open_files(files: RecordFiles) -> SplitFiles:
     """Find the files and the records in them.
 
     Empty files are skipped. Data that are appended to a file later are ignored.
@@ -63,9 +56,10 @@ def open_files(files: RecordFiles) -> PlainDataset:
         UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """
+    kind = next(kind for description, kind in KINDS.items() if isinstance(files, description))
     found = find_files(files.files)
     with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
-        offsets = list(pool.map(lambda file: _offsets(files, file), found))
+        offsets = list(pool.map(lambda file: kind.scan(files, file), found))
     full = [(file, starts) for file, starts in zip(found, offsets, strict=True) if len(starts) > 1]
     if not full:
         raise DatasetError(f"files={files.files!r}: {counted(len(found), 'file')} have no records. Name files that do.")
@@ -82,15 +76,7 @@ def open_files(files: RecordFiles) -> PlainDataset:
         source=Source(str(files.files), records, size, ""),
         created_by=__version__,
     )
-    return PlainDataset(str(files.files), manifest, files, paths, indexes)
-
-
-def _offsets(files: RecordFiles, file: Entry) -> Offsets:
-    if isinstance(files, TFRecordFiles):
-        return frame_offsets(file)
-    if isinstance(files, TextLineFiles):
-        return line_offsets(file, files.skip_lines)
-    return fixed_offsets(file, files.dtype.itemsize, files.header_bytes, files.footer_bytes)
+    return kind(PlainDataset(str(files.files), manifest, paths, indexes), SPLIT, files)
 
 
 def _index(offsets: Offsets, size: int) -> ShardIndex:

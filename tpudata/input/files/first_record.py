@@ -14,12 +14,11 @@ import numpy as np
 
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, FeatureError
-from tpudata.format import decode_example, read_records
+from tpudata.format import Dataset, decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import label_map_problem
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
@@ -28,18 +27,20 @@ _NAMED = 20
 _SEARCHED = 1000
 
 
-def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
+def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) -> None:
     """Compare the first record with the fields that are read; the reader reports a damaged record.
 
     Args:
         dataset: TFRecords.
+        split: name of the split.
         fields: fields that are read of a `tf.train.Example`.
+        hint: fix for a record that differs from them; ends the error message.
 
     Raises:
         CorruptionError: the record is not an Example.
         FeatureError: a feature is missing from the record, or its values differ in kind, number or size.
     """
-    shard = dataset.manifest.split(SPLIT).shards[0]
+    shard = dataset.manifest.split(split).shards[0]
     path = dataset.shard_path(shard)
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
@@ -49,17 +50,17 @@ def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
     try:
         example = decode_example(record, path=path, offset=offset)
     except CorruptionError as error:
-        hint = "Pass parse= to make_input_fn, which takes apart records of any kind, and omit features=."
-        raise CorruptionError(path, offset, f"{error.reason}. {hint}") from None
+        fix = "Pass parse= to make_input_fn, which takes apart records of any kind, and omit features=."
+        raise CorruptionError(path, offset, f"{error.reason}. {fix}") from None
     stored = [field for field in fields.all if field.is_stored]
     absent = {field.feature.name for field in stored if field.is_list and field.feature.name not in example}
     if absent:
-        _check_present(path, absent, dataset.hint)
+        _check_present(path, absent, hint)
     for field in stored:
         wrong = _misfit(example, field)
         if wrong is not None:
             raise FeatureError(
-                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {dataset.hint}"
+                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {hint}"
             )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tpudata import DatasetError, FeatureError, FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, UsageError
 from tpudata.format import Feature
-from tpudata.input.dataset.record_files import find_files
+from tpudata.input.files.paths import find_files
 
 LABEL = Feature("label", "int64", "int64")
 

@@ -1,0 +1,140 @@
+"""Checks of arguments. Each raises an error of one line that says where, what was got, what is expected, and the fix.
+
+Integers and numbers may be Python's or numpy's; a bool is none.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+from tpudata.errors import TpudataError, UsageError
+
+
+def is_integer(value: Any, least: int | None = None, most: int | None = None) -> bool:
+    """Return whether a value is an integer within limits."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return False
+    number = operator.index(value)
+    return (least is None or number >= least) and (most is None or number <= most)
+
+
+def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Return whether a value is a finite number within limits."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return math.isfinite(value) and least <= float(value) <= most
+
+
+def check(
+    where: str, value: Any, is_valid: bool, expected: str, fix: str = "", error: type[TpudataError] = UsageError
+) -> None:
+    """Check an argument or an attribute.
+
+    Args:
+        where: its name.
+        value: its value.
+        is_valid: whether it is one that is expected.
+        expected: these values, in words.
+        fix: what to do, a sentence; none if it follows from what is expected.
+        error: class of the error.
+
+    Raises:
+        UsageError: it is not valid; or an error of another class.
+    """
+    if not is_valid:
+        raise error(f"{where}: invalid value (got {value!r}, expected {expected}).{fix and f' {fix}'}")
+
+
+def check_passed(name: str, value: Any, is_valid: bool, what: str) -> None:
+    """Check an argument whose value is an object: UsageError with what to pass."""
+    if not is_valid:
+        raise UsageError(f"{name}={value!r}: pass {what}.")
+
+
+def check_integer(
+    where: str, value: Any, least: int, most: int | None = None, *, or_none: bool = False, fix: str = ""
+) -> None:
+    """Check that an argument is an integer within limits; UsageError if not."""
+    limits = f"of {least} or more" if most is None else f"from {least} to {_in_words(most)}"
+    is_valid = is_integer(value, least, most) or (or_none and value is None)
+    check(where, value, is_valid, f"{'None or ' if or_none else ''}an integer {limits}", fix)
+
+
+def check_flag(where: str, value: Any, *, or_none: bool = False) -> None:
+    """Check that an argument is True or False; UsageError if not."""
+    is_valid = isinstance(value, bool) or (or_none and value is None)
+    check(where, value, is_valid, f"{'None, ' if or_none else ''}True or False")
+
+
+def check_one_of(where: str, value: Any, choices: Collection[str]) -> None:
+    """Check that an argument is one of some strings; UsageError if not."""
+    check(where, value, isinstance(value, str) and value in choices, " or ".join(f'"{choice}"' for choice in choices))
+
+
+def require(
+    owner: str, name: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError
+) -> None:
+    """Check an argument of a class or function that raises what the original estimator raises.
+
+    Args:
+        owner: name of the class or function.
+        name: name of the argument.
+        value: its value.
+        is_valid: whether it is allowed.
+        allowed: values that are, in words.
+        error: class of the error.
+
+    Raises:
+        TypeError: it is not allowed; or an error of another class.
+    """
+    if not is_valid:
+        raise error(f"{owner}({name}=...) must be {allowed}, got {value!r} ({type(value).__name__}).")
+
+
+def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
+    """Check a positive int.
+
+    Raises:
+        TypeError: the value is not an int.
+        ValueError: the value is not positive.
+    """
+    if value is None and or_none:
+        return
+    allowed = "a positive int" + (" or None" if or_none else "")
+    require(owner, name, value, isinstance(value, Integral) and not isinstance(value, bool), allowed)
+    require(owner, name, value, value >= 1, allowed, ValueError)
+
+
+def require_seconds(owner: str, name: str, value: Any, *, above: bool = False, or_none: bool = False) -> None:
+    """Check a number of seconds, or of another unit of time.
+
+    Args:
+        owner: name of the class.
+        name: name of the argument.
+        value: its value.
+        above: whether it has to be above 0, and not 0.
+        or_none: whether None is allowed, too.
+
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: the value is negative.
+    """
+    if value is None and or_none:
+        return
+    allowed = f"a number {'above 0' if above else 'of 0 or more'}{' or None' if or_none else ''}"
+    require(owner, name, value, isinstance(value, int | float) and not isinstance(value, bool), allowed)
+    require(owner, name, value, value > 0 if above else value >= 0, allowed, ValueError)
+
+
+def require_flag(owner: str, name: str, value: Any) -> None:
+    """Check a bool; TypeError if it is none."""
+    require(owner, name, value, isinstance(value, bool), "a bool")
+
+
+def _in_words(number: int) -> str:
+    """Return a number, a large power of two less one as such."""
+    return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and number & (number + 1) == 0 else str(number)

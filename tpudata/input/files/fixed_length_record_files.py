@@ -1,0 +1,144 @@
+"""Binary files of records of one length."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.checks import check_integer
+from tpudata.console.tables import counted
+from tpudata.errors import CorruptionError, FeatureError, UsageError
+from tpudata.format import Feature
+from tpudata.format.tfrecord.frame_scan import Offsets
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.decode.fixed_records import parse_all, parse_fixed
+from tpudata.input.files.paths import Paths, check_label, check_paths
+from tpudata.input.files.split_files import Decode, Run, SplitFiles
+from tpudata.input.options.columns import Columns
+from tpudata.storage import Entry
+
+# Dtypes of a Feature of raw bytes.
+_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")
+_LABEL = "label"
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedLengthRecordFiles:
+    """Binary files of records of one length, such as CIFAR-10's batches or MNIST's idx files.
+
+    Attributes:
+        files: as in `TFRecordFiles`.
+        record: layout of a record as a numpy dtype: `[("label", "u1"), ("image", "u1", (3, 32, 32))]` is a byte of a label and
+            3,072 of an image, ">i4" a big-endian integer.
+        header_bytes: bytes before the first record of each file, such as 16 in MNIST's images.
+        footer_bytes: bytes after the last record.
+        label: name of the part that is yielded as labels, by default "label" if there is one; a single integer.
+
+    Raises:
+        UsageError: an argument is of another type or out of range.
+        FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing.
+    """
+
+    files: Paths
+    record: Any
+    header_bytes: int = 0
+    footer_bytes: int = 0
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        check_paths(self.files)
+        check_integer("header_bytes", self.header_bytes, 0)
+        check_integer("footer_bytes", self.footer_bytes, 0)
+        names = self.dtype.names or ()
+        for name in names:
+            part = self.dtype[name]
+            if part.base.name not in _DTYPES or 0 in part.shape:
+                raise FeatureError(
+                    f"record: unsupported dtype of {name!r} (got {part}, expected {', '.join(_DTYPES)})."
+                )
+        check_label(self.label, names)
+        label = self.label_name
+        if label is not None and (self.dtype[label].shape != () or self.dtype[label].base.kind not in "iu"):
+            raise FeatureError(f"record: invalid label {label!r} (got {self.dtype[label]}, expected one integer).")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The record as numpy's structured dtype."""
+        try:
+            dtype: np.dtype[Any] = np.dtype(self.record)
+        except (TypeError, ValueError, SyntaxError) as error:
+            raise UsageError(f"record={self.record!r}: {error}. Pass (name, dtype, shape) of each part.") from None
+        if not dtype.names or self.record is None:
+            raise UsageError(
+                f'record={self.record!r}: it has no named parts. Pass a list such as [("image", "u1", (28, 28, 1))].'
+            )
+        return dtype
+
+    @property
+    def label_name(self) -> str | None:
+        """Name of the label's part."""
+        return _LABEL if self.label is None and _LABEL in (self.dtype.names or ()) else self.label
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Features of the parts, as decoded."""
+        return tuple(
+            Feature(name, "int64", "int64")
+            if name == self.label_name
+            else Feature(name, "bytes", part.base.name, part.shape, "raw")
+            for name, part in ((name, self.dtype[name]) for name in self.dtype.names or ())
+        )
+
+
+class FixedLengthRecords(SplitFiles):
+    """The records of `FixedLengthRecordFiles`."""
+
+    description: FixedLengthRecordFiles
+
+    @staticmethod
+    def scan(description: FixedLengthRecordFiles, file: Entry) -> Offsets:
+        """Return where the records of a file begin, from its size."""
+        record_bytes = description.dtype.itemsize
+        return fixed_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
+
+    def fields(self, columns: Columns, **options: Any) -> Fields:
+        """Return the fields of each record, of the parts that the description has."""
+        if columns.defaults:
+            raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
+        return super().fields(columns, **options, label_name=self.description.label)
+
+    def records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the records from a run's first one on."""
+        return run.parts(self.description.dtype.itemsize).skip(run.skipped)
+
+    def decoder(self, fields: Sequence[Field]) -> Decode:
+        """Return a function that takes records apart as numpy describes them."""
+        return functools.partial(parse_fixed, dtype=self.description.dtype, fields=fields)
+
+    def features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, Any]:
+        """Return all parts of records, as they are stored."""
+        return dict(parse_all(stored, self.description.dtype, self.manifest.features))
+
+
+def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
+    """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
+
+    Raises:
+        CorruptionError: the bytes between header and footer are not a whole number of records.
+    """
+    body = file.size - header_bytes - footer_bytes
+    records, over = divmod(body, record_bytes)
+    if body < 0 or over:
+        raise CorruptionError(
+            file.path,
+            max(0, file.size - footer_bytes - over if body >= 0 else file.size),
+            f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
+            f" {counted(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
+            " Name the right sizes, or unpack a file that is compressed.",
+        )
+    return header_bytes + record_bytes * np.arange(records + 1)

@@ -1,0 +1,105 @@
+"""Data to feed, opened: a split of a dataset, or files without a manifest; and the fields of its records."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tpudata.errors import DatasetError, UsageError
+from tpudata.format import Dataset, open_dataset
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.files.plain_dataset import open_files
+from tpudata.input.files.record_files import RecordFiles
+from tpudata.input.files.shards import check_shards, shards_of
+from tpudata.input.files.split_files import SplitFiles
+from tpudata.input.options.columns import Columns
+from tpudata.input.options.tokens import Tokens
+from tpudata.storage import is_pattern, storage_for
+
+Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
+
+# No folder has such a name.
+_ENDINGS = (".tfrecord", ".tfrecords", ".gz")
+
+
+def open_data(data: Data, split: str | None) -> SplitFiles:
+    """Open a split of a dataset, or files without a manifest.
+
+    Raises:
+        UsageError: a split of files, none of a dataset, or data of another type.
+        DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
+    """
+    if isinstance(data, RecordFiles):
+        if split is not None:
+            raise UsageError(
+                f"split={split!r}: files without a manifest have no splits. Omit it, and pass the files of one split."
+            )
+        return open_files(data)
+    folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
+    if not isinstance(folder, str) or not folder:
+        raise UsageError(
+            f"data={data!r}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
+            " TextLineFiles."
+        )
+    dataset = _opened(folder)
+    if not isinstance(split, str):
+        raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
+    check_shards(dataset, split)
+    return shards_of(dataset, split)
+
+
+def _opened(folder: str) -> Dataset:
+    """Open a dataset; if the path names TFRecord files, the error says how to read them."""
+    try:
+        return open_dataset(folder)
+    except DatasetError:
+        entry = storage_for(folder).stat(folder)
+        is_file = is_pattern(folder) or folder.endswith(_ENDINGS) if entry is None else not entry.is_folder
+        if not is_file:
+            raise
+    raise DatasetError(
+        f"data={folder!r} names files, and not the folder of a dataset that `tpudata convert` has finished. For files without a"
+        f" manifest pass tpudata.TFRecordFiles({folder!r}, features=[tpudata.format.Feature(...), ...]), or FixedLengthRecordFiles"
+        " or TextLineFiles."
+    )
+
+
+def check_scheme(path: str) -> None:
+    """Check that TensorFlow, which reads the shards, has a file system for a path.
+
+    Raises:
+        UsageError: there is none.
+    """
+    scheme = path.partition("://")[0] if "://" in path else ""
+    known = tf.io.gfile.get_registered_schemes()
+    if scheme not in known:
+        names = ", ".join(f"{name}://" for name in known if name not in ("", "ram", "file"))
+        raise UsageError(
+            f"data={path!r}: TensorFlow has no file system for {scheme}:// (expected a local path or {names}). Copy the dataset"
+            " there, or read it with tpudata.RecordSource."
+        )
+
+
+def fields_of(
+    files: SplitFiles,
+    columns: Columns,
+    *,
+    is_parsed_by_user: bool,
+    image_size: tuple[int, int] | None,
+    keep_encoded: bool,
+    sequences: Tokens,
+) -> Fields:
+    """Return the fields of each record; the arguments are those of `SplitFiles.fields`.
+
+    Raises:
+        FeatureError: a feature is missing, or has no static shape.
+        UsageError: features of records that are taken whole, or no features of Examples.
+    """
+    if not is_parsed_by_user:
+        return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
+    for name, value in {"features": files.declared, **columns.asked, "size": image_size, **sequences.asked}.items():
+        if value:
+            raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
+    return Fields.of_whole_records("serialized")

@@ -1,0 +1,154 @@
+"""Shards of a dataset: TFRecords of Examples, plain or in compressed blocks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import CorruptionError
+from tpudata.format import Dataset, decode_example
+from tpudata.format.layout import INDEX_FOLDER, index_name
+from tpudata.format.read_errors import OTHER_RECORDS
+from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
+from tpudata.format.shards.indexed_records import read_indexed
+from tpudata.format.shards.stored_shards import find_changed_shard
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
+from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
+from tpudata.input.dataset_ops import checked
+from tpudata.input.decode.fixed_examples import FixedExamples
+from tpudata.input.decode.parse import default_value, parse_batch, parse_stored
+from tpudata.input.files.split_files import Decode, Run, SplitFiles
+from tpudata.storage import storage_for
+
+# Least and most bytes of one request to a file.
+_LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
+# Reads of this size fill blocks of 4 MiB or more.
+_STEP_BYTES = 4 << 20
+
+
+class Shards(SplitFiles):
+    """TFRecords of `tf.train.Example`s.
+
+    Attributes:
+        record_hint: fix for a record that differs from its features.
+    """
+
+    record_hint = CONVERT_AGAIN
+    frame_bytes: int | None = FRAME_BYTES
+
+    def records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the records from a run's first one on."""
+        records = tf.raw_ops.TFRecordDatasetV2(
+            filenames=[run.path], compression_type="", buffer_size=_buffer_bytes(run), byte_offsets=[run.offset]
+        )
+        return tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(run.skipped)
+
+    def decoder(self, fields: Sequence[Field]) -> Decode:
+        """Return a function that parses Examples: by slicing if the first one has a fixed layout.
+
+        Raises:
+            CorruptionError: the first record is not a `tf.train.Example`.
+        """
+        layout = FixedExamples.of(self._first_record(), fields)
+        if layout is None:
+            return functools.partial(parse_batch, fields=fields, hint=self.record_hint)
+        return functools.partial(layout.parse, hint=self.record_hint)
+
+    def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+        """Parse Examples without decoding what is in them."""
+        defaults = {field.feature.name: default_value(field) for field in fields}
+        return parse_stored(stored, self.manifest.features, defaults)
+
+    def _first_record(self) -> bytes:
+        """Return the first record, or nothing if it is damaged, which the reader reports.
+
+        Raises:
+            CorruptionError: it is not a `tf.train.Example`: of a SequenceExample, `parse_example` would read only the context.
+        """
+        for shard in self.shards:
+            runs = self.dataset.kept_runs(shard)
+            if len(runs):
+                first, index, path = int(runs[0, 0]), self.dataset.index(shard), self.dataset.shard_path(shard)
+                try:
+                    offset, record = next(read_indexed(path, index, first, first + 1))
+                except CorruptionError:
+                    return b""
+                decode_example(record, path=path, offset=offset)
+                return record
+        return b""
+
+
+class CompressedShards(Shards):
+    """The same in gzip blocks, of which the index says where each record begins in them, unpacked."""
+
+    frame_bytes = None
+
+    def records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the records of a run, whose blocks are unpacked."""
+        offsets = self._record_offsets(run, run.skipped + run.count)[run.skipped :]
+        return tf.data.Dataset.from_tensor_slices(_unpacked(run.whole(), offsets))
+
+    def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
+        """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
+        paths, sizes = self._indexes
+        listed, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
+        after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - listed
+        index = tf.gather(tf.constant(paths), run.file)
+        stored = tf.data.FixedLengthRecordDataset(index, listed, before, after).get_single_element()
+        offsets = tf.io.decode_raw(stored, tf.int64)
+        return offsets - offsets[0]
+
+    @functools.cached_property
+    def _indexes(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Paths of the shards' indexes, and their sizes."""
+        path = self.dataset.path
+        storage = storage_for(path)
+        sizes = {entry.name: entry.size for entry in storage.list(storage.join(path, INDEX_FOLDER))}
+        names = [index_name(shard.name) for shard in self.shards]
+        return (
+            tuple(storage.join(path, name) for name in names),
+            tuple(sizes[name.rpartition("/")[2]] for name in names),
+        )
+
+
+def shards_of(dataset: Dataset, split: str) -> SplitFiles:
+    """Return the files of a split of a dataset."""
+    return Shards(dataset, split) if dataset.manifest.compression is None else CompressedShards(dataset, split)
+
+
+def check_shards(dataset: Dataset, split: str) -> None:
+    """Check that the shards of a split exist and have their sizes, and their checksums where the storage lists them.
+
+    Raises:
+        DatasetError: the split has no shards, or one is missing.
+        CorruptionError: the size or the checksum of a shard differs from the manifest.
+    """
+    dataset.kept(split)
+    changed = find_changed_shard(dataset, split)
+    if changed is not None:
+        raise changed
+
+
+def _buffer_bytes(run: Run) -> tf.Tensor:
+    """Return the bytes that are read at a time of a run of TFRecords."""
+    if not run.is_remote:
+        return tf.clip_by_value(run.size, _LEAST_BYTES, _MOST_BYTES)
+    # Before an offset, TensorFlow reads a byte, and by it a block, in which the last read must end with the range.
+    steps = (run.size + _STEP_BYTES - 1) // _STEP_BYTES
+    exact = run.exact_bytes(run.file_bytes - run.size)
+    return tf.where(tf.equal(run.offset, 0), exact, (run.size + steps - 1) // steps)
+
+
+def _unpacked(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+    """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
+    unpacked = tf.io.decode_compressed(blocks, "GZIP")
+    # gzip's checksum says that the block is whole; each record's header, that the index knows where it begins and ends.
+    unpacked = checked(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
+    begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
+    lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
+    stored = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
+    unpacked = checked(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
+    return tf.strings.substr(unpacked, begins + HEADER_BYTES, sizes)

@@ -1,0 +1,197 @@
+"""`SplitFiles`: the files of a split, whatever their kind."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.format import Dataset, Feature, Manifest, Shard
+from tpudata.format.read_errors import name_of_files, name_of_split
+from tpudata.format.tfrecord.frame_scan import Offsets
+from tpudata.input.dataset.fields import PARSE, Field, Fields
+from tpudata.input.dataset.select_fields import select_fields
+from tpudata.input.options.columns import Columns
+from tpudata.input.options.tokens import Tokens
+from tpudata.storage import Entry, is_remote
+
+# Returns decoded records, by feature name a tensor [n, *field.shape], for stored ones, string [n].
+Decode: TypeAlias = "Callable[[tf.Tensor], dict[str, tf.Tensor]]"
+
+# TensorFlow's client for an object store fetches a block, 64 MiB by default, for each read that is not larger than one.
+_BLOCK_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """Neighbouring records of a file, in a graph.
+
+    Attributes:
+        path: path of the file, string scalar.
+        file: number of the file in its split, int64 scalar.
+        file_bytes: size of the file, int64 scalar.
+        offset: byte at which reading begins, int64 scalar.
+        size: bytes to read, int64 scalar.
+        skipped: records there before the first one that is wanted, int64 scalar.
+        count: records that are wanted, int64 scalar.
+        place: number in the file of the first record there, int64 scalar.
+        is_remote: whether the file is on an object store.
+    """
+
+    path: tf.Tensor
+    file: tf.Tensor
+    file_bytes: tf.Tensor
+    offset: tf.Tensor
+    size: tf.Tensor
+    skipped: tf.Tensor
+    count: tf.Tensor
+    place: tf.Tensor
+    is_remote: bool
+
+    def parts(self, part_bytes: Any) -> tf.data.Dataset:
+        """Return a dataset of the run's bytes, in parts of `part_bytes`."""
+        after = self.file_bytes - self.offset - self.size
+        # It reads nothing before the offset, so that a large read is as exact as from the start of a file.
+        buffer = self.exact_bytes(after) if self.is_remote else None
+        return tf.data.FixedLengthRecordDataset(self.path, part_bytes, self.offset, after, buffer)
+
+    def whole(self) -> tf.Tensor:
+        """Return the run's bytes, string scalar."""
+        return self.parts(self.size).get_single_element()
+
+    def exact_bytes(self, after: tf.Tensor) -> tf.Tensor:
+        """Return the size of a read that is one request for a range, if it is larger than a block, or `after` it are no bytes."""
+        return tf.where(tf.equal(after, 0), tf.maximum(self.size, _BLOCK_BYTES + 1), self.size)
+
+
+class SplitFiles(abc.ABC):
+    """The files of a split: how records are found in them, read and parsed. Each kind of file is a subclass.
+
+    A kind that defines no more than `records` feeds them as they are.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        description: the user's description of files without a manifest; None for a dataset that has one.
+
+    Attributes:
+        dataset: the dataset.
+        split: name of the split.
+        description: the description.
+        hint: fix for features that cannot be fed.
+        frame_bytes: bytes of a file that each record takes next to its own; None if its place does not show its size.
+    """
+
+    hint = PARSE
+    frame_bytes: int | None = None
+
+    def __init__(self, dataset: Dataset, split: str, description: Any = None) -> None:
+        self.dataset = dataset
+        self.split = split
+        self.description = description
+
+    @staticmethod
+    def scan(description: Any, file: Entry) -> Offsets:
+        """Return where the records of a described file begin, and where the last one ends: int64 [records + 1].
+
+        Raises:
+            CorruptionError: the file is cut, damaged or compressed.
+        """
+        raise NotImplementedError
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the dataset."""
+        return self.dataset.manifest
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards of the split."""
+        return self.manifest.split(self.split).shards
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether they are on an object store."""
+        return is_remote(self.dataset.shard_path(self.shards[0]))
+
+    @property
+    def name(self) -> str:
+        """Name of TensorFlow's datasets that read them, from which errors find the file."""
+        if self.description is None:
+            return name_of_split(self.dataset.path, self.split)
+        return name_of_files([self.dataset.shard_path(shard) for shard in self.shards])
+
+    @property
+    def declared(self) -> Sequence[Feature]:
+        """Features that the user has declared for the files."""
+        return ()
+
+    def fields(
+        self,
+        columns: Columns,
+        *,
+        image_size: tuple[int, int] | None = None,
+        keep_encoded: bool = False,
+        sequences: Tokens,
+        label_name: str | None = None,
+    ) -> Fields:
+        """Return the fields of each record; the arguments are those of `select_fields`, and the options of sequences.
+
+        Raises:
+            CorruptionError: the first record is not what the user describes.
+            FeatureError: a feature is missing, differs from what is stored, or has no static shape.
+            UsageError: an option does not fit the kind of files, or the features.
+        """
+        return select_fields(
+            self.manifest,
+            columns,
+            image_size=image_size,
+            keep_encoded=keep_encoded,
+            sequence_length=sequences.length,
+            truncate=sequences.truncate,
+            buckets=sequences.buckets,
+            label_name=label_name,
+            hint=self.hint,
+        )
+
+    def check_cache(self, cache: bool | str | os.PathLike[str]) -> None:
+        """Check that decoded records may be kept where `cache` says.
+
+        Raises:
+            UsageError: in a folder, without a manifest.
+        """
+        if self.description is not None and isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
+            raise UsageError(
+                f"cache={os.fspath(cache)!r}: without a manifest, changes of the files after caching cannot be found. Pass"
+                ' cache=True or "auto", which keep records in memory.'
+            )
+
+    @abc.abstractmethod
+    def records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
+
+    def decoder(self, fields: Sequence[Field]) -> Decode:
+        """Return a function that decodes stored records, of which it reads no more than fields."""
+        return functools.partial(keep_whole, fields)
+
+    def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+        """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
+
+        Lists of any length are ragged, and encoded images, raw bytes and text are strings.
+
+        Args:
+            stored: string [n].
+            fields: fields that are read of each record.
+        """
+        return dict(self.decoder(fields)(stored))
+
+
+def keep_whole(fields: Sequence[Field], stored: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return stored records as they are, by feature name."""
+    return {field.feature.name: stored for field in fields}

@@ -1,0 +1,105 @@
+"""Text files in which each line is a record."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.checks import check_integer
+from tpudata.errors import CorruptionError, FeatureError, UsageError
+from tpudata.format import Feature
+from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, Offsets
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.files.paths import Paths, check_paths
+from tpudata.input.files.split_files import Run, SplitFiles
+from tpudata.input.options.columns import Columns
+from tpudata.input.options.tokens import Tokens
+from tpudata.storage import Entry, storage_for
+
+# Size of one read of a scan.
+_READ_BYTES = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLineFiles:
+    r"""Text files in which each line is a record, without its "\n" or "\r\n"; yielded as the feature `text`.
+
+    Attributes:
+        files: as in `TFRecordFiles`.
+        skip_lines: number of lines to skip at the beginning of each file, such as the header of a CSV file.
+
+    Raises:
+        UsageError: an argument is of another type or out of range.
+    """
+
+    files: Paths
+    skip_lines: int = 0
+
+    def __post_init__(self) -> None:
+        check_paths(self.files)
+        check_integer("skip_lines", self.skip_lines, 0)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The line."""
+        return (Feature("text", "bytes", "string", encoding="utf8"),)
+
+    @property
+    def label(self) -> None:
+        """None: a line has no label."""
+        return
+
+
+class TextLines(SplitFiles):
+    """The lines of `TextLineFiles`."""
+
+    description: TextLineFiles
+
+    @staticmethod
+    def scan(description: TextLineFiles, file: Entry) -> Offsets:
+        """Return where the lines of a file begin; every byte is read."""
+        return line_offsets(file, description.skip_lines)
+
+    def fields(
+        self, columns: Columns, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
+    ) -> Fields:
+        """Return the line, the only feature."""
+        (line,) = self.description.features
+        if columns.features not in (None, line.name):
+            raise FeatureError(
+                f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
+            )
+        for name, value in {**columns.asked, "size": image_size, **sequences.asked}.items():
+            if value and name != "features":
+                raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
+        return Fields.of_whole_records(line.name)
+
+    def records(self, run: Run) -> tf.data.Dataset:
+        """Return a dataset of the lines of a run."""
+        lines = tf.strings.regex_replace(tf.strings.split(run.whole(), "\n"), "\r$", "")
+        return tf.data.Dataset.from_tensor_slices(lines[run.skipped : run.skipped + run.count])
+
+
+def line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTES) -> Offsets:
+    """Return the begins of a text file's lines after the skipped ones, and the end of the last one: int64 [lines + 1].
+
+    Raises:
+        CorruptionError: the file is compressed, or shorter than it was when it was listed.
+    """
+    parts = [np.zeros(1, np.int64)]
+    offset = 0
+    while offset < file.size:
+        data = storage_for(file.path).read_range(file.path, offset, min(read_bytes, file.size - offset))
+        if not data:
+            raise CorruptionError(file.path, offset, f"the file ends here, and had {file.size} bytes before")
+        if offset == 0 and data.startswith(GZIP_MAGIC):
+            raise CorruptionError(file.path, 0, "the file is compressed, and has no lines. Unpack it with gunzip.")
+        parts.append(offset + 1 + np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")))
+        offset += len(data)
+    offsets = np.concatenate(parts)
+    if offsets[-1] < file.size:
+        offsets = np.append(offsets, file.size)
+    return offsets[min(skip_lines, len(offsets) - 1) :]

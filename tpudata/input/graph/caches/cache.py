@@ -1,0 +1,45 @@
+"""A cache: the place where the records of a split are kept once they are read."""
+
+from __future__ import annotations
+
+from tpudata.input.graph.reading.read import Keep
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.stored_records import StoredRecords
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.order import Order
+
+
+class Cache:
+    """Cache that keeps no record. Each kind of cache is a subclass that overrides what it does.
+
+    Attributes:
+        is_decoded: whether the records are decoded before they are kept.
+        is_in_memory: whether all records are kept in memory.
+    """
+
+    is_decoded = False
+    is_in_memory = False
+
+    def open(self, stored: StoredRecords) -> StoredRecords:
+        """Return the records as they are read: from the split's files, or from those of the cache.
+
+        Args:
+            stored: the records in the split's files; all, or some of them.
+        """
+        return stored
+
+    def keep(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
+        """Return what keeps records as they are stored; None if nothing does.
+
+        Args:
+            plan: plan of reading.
+            order: order of the records.
+            rows: rows of each global batch that the host feeds.
+        """
+        return None
+
+
+class MemoryCache(Cache):
+    """Cache of decoded records in memory."""
+
+    is_decoded = is_in_memory = True

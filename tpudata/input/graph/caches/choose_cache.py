@@ -1,0 +1,80 @@
+"""Which cache an input_fn has, by the argument `cache`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tpudata.errors import UsageError
+from tpudata.input.graph.caches.cache import Cache, MemoryCache
+from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_records
+from tpudata.input.graph.caches.piece_cache import PieceCache
+from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.request import Request
+
+# Share of free memory that "auto" may use.
+_AUTO_SHARE = 0.25
+
+
+def choose_cache(cache: bool | str | os.PathLike[str], request: Request, plan: ReadPlan) -> Cache:
+    """Decide whether and where to keep the records of a split.
+
+    Args:
+        cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
+            folder, which keeps the records decoded; or in pieces, as they are stored, if they are read so.
+        request: what is fed.
+        plan: plan of reading the split.
+
+    Raises:
+        UsageError: the records do not fit, or `cache` is invalid.
+        DatasetError: the files of an earlier cache there are damaged.
+    """
+    if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
+        raise UsageError(
+            f'cache: invalid value (got {cache!r}, expected False, True, "auto" or the path of a local folder).'
+        )
+    if cache is False:
+        return Cache()
+    fields, dataset, split = request.fields, request.files.dataset, request.files.split
+    size = plan.split.records * fields.record_bytes(plan.split)
+    if cache is True or cache == "auto":
+        return _choose_memory(split, size, is_optional=cache == "auto")
+    folder = os.fspath(cache)
+    if "://" in folder:
+        raise UsageError(f"cache={folder!r}: the cache is kept on a local disk. Pass a local folder.")
+    existing = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(f"cache={folder!r}: {existing} is not a folder. Pass a local folder.")
+    if plan.pieces is not None:
+        # The workers of a tf.data service have separate disks.
+        is_elsewhere = request.options.service is not None
+        return PieceCache(folder, f"{split}-{digest_records(dataset, plan.split)}", is_elsewhere=is_elsewhere)
+    decoded = DecodedCache(folder, f"{split}-{digest_records(dataset, plan.split, fields)}", plan, fields)
+    free = shutil.disk_usage(existing).free
+    if decoded.load() is None and size > free:
+        raise UsageError(
+            f"cache={folder!r}: the decoded records of {split!r} take {_gb(size)}, and {_gb(free)} are free there."
+            " Pass a folder on a larger disk, or a smaller image_size."
+        )
+    return decoded
+
+
+def _choose_memory(split: str, size: int, *, is_optional: bool) -> Cache:
+    """Return the cache in memory for records of so many bytes, or none if it is optional and they do not fit."""
+    free, share = free_memory(), _AUTO_SHARE if is_optional else MEMORY_SHARE
+    if free is None:
+        return Cache() if is_optional else MemoryCache()
+    if size <= share * free:
+        return MemoryCache()
+    if is_optional:
+        return Cache()
+    raise UsageError(
+        f"cache=True: the decoded records of {split!r} take {_gb(size)}, more than {share:.0%} of the free memory"
+        f' of {_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
+    )
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.3g} GB"

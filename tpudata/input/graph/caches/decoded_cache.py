@@ -1,0 +1,172 @@
+"""Cache of decoded records in files: a dataset with the same records in the same number of shards, each an Example of raw bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import tensorflow as tf
+
+from tpudata._version import __version__
+from tpudata.errors import CorruptionError, DatasetError, StorageError
+from tpudata.format import (
+    Dataset,
+    Feature,
+    Manifest,
+    Source,
+    Split,
+    encode_example,
+    open_dataset,
+    shard_name,
+    write_metadata,
+    write_shard,
+)
+from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset_ops import numpy_elements
+from tpudata.input.files.shards import check_shards, shards_of
+from tpudata.input.graph.caches.cache import Cache
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.stored_records import StoredRecords
+from tpudata.storage import storage_for
+
+CACHE_SPLIT = "records"
+_LAYOUT = "raw"
+
+
+class DecodedCache(Cache):
+    """Cache of decoded records in a folder, which the first dataset writes.
+
+    Args:
+        folder: the user's folder of caches.
+        name: name of the dataset there, a digest of the records, so that no cache serves other records.
+        plan: plan of reading all records of the split.
+        fields: fields that are read of each record.
+    """
+
+    is_decoded = True
+
+    def __init__(self, folder: str, name: str, plan: ReadPlan, fields: Fields) -> None:
+        self._folder = folder
+        self._name = name
+        self._plan = plan
+        self._fields = fields
+        self._written: StoredRecords | None = None
+
+    @property
+    def path(self) -> str:
+        """Folder of the dataset."""
+        return str(Path(self._folder, self._name))
+
+    def open(self, stored: StoredRecords) -> StoredRecords:
+        """Return the records in the cache's files; the first call writes these.
+
+        Raises:
+            DatasetError: a file is missing (CorruptionError: or damaged).
+            StorageError: a file cannot be written.
+        """
+        if self._written is None:
+            # Also for a dataset of a graph of TensorFlow 1.
+            with tf.init_scope():
+                dataset = self.load() or self._fill(stored.all)
+            self._written = StoredRecords(shards_of(dataset, CACHE_SPLIT), _stored_fields(self._fields))
+        return self._written if stored.ids is None else self._written.part(stored.ids)
+
+    def load(self) -> Dataset | None:
+        """Return the dataset of a complete cache, or None if there is none.
+
+        Raises:
+            DatasetError: a file is missing (CorruptionError: or damaged).
+        """
+        if storage_for(self.path).stat(str(Path(self.path, MANIFEST_NAME))) is None:
+            return None
+        try:
+            dataset = open_dataset(self.path)
+            check_shards(dataset, CACHE_SPLIT)
+            for shard in dataset.manifest.split(CACHE_SPLIT).shards:
+                dataset.index(shard)
+        except CorruptionError as error:
+            reason = error.reason.partition(". Restore it")[0]
+            raise CorruptionError(error.path, error.offset, f"{reason}. {self._fix}") from None
+        except (DatasetError, StorageError) as error:
+            reason = str(error).partition(". Restore it")[0].rstrip(".")
+            raise DatasetError(f"cache={self._folder!r}: {reason}. {self._fix}") from None
+        return dataset
+
+    def _fill(self, stored: StoredRecords) -> Dataset:
+        """Write all records of the split, and return them as a dataset."""
+        chunks, split = self._plan.chunks, self._plan.split
+
+        def decoded() -> tf.data.Dataset:
+            ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
+            return stored.read(ranges, stored.load(chunks.starts, is_decoded=True), self._plan.reads)
+
+        records = _encoded(numpy_elements(decoded), self._fields)
+        count = len(split.shards)
+        shards = [
+            write_shard(self.path, shard_name(CACHE_SPLIT, number, count), islice(records, shard.records))
+            for number, shard in enumerate(split.shards)
+        ]
+        manifest = Manifest(
+            layout=_LAYOUT,
+            splits={CACHE_SPLIT: Split(tuple(shards))},
+            features=tuple(field.feature for field in _stored_fields(self._fields).all),
+            source=Source("cache", split.records, split.bytes, self._name),
+            created_by=__version__,
+        )
+        write_metadata(self.path, manifest)
+        return Dataset(self.path, manifest)
+
+    @property
+    def _fix(self) -> str:
+        return f"Delete the folder {self.path}; it is made again."
+
+
+def _stored_fields(fields: Fields) -> Fields:
+    """Return fields as the cache has them."""
+    label = None if fields.label is None else _stored(fields.label)
+    weight = None if fields.weight is None else _stored(fields.weight)
+    return Fields(tuple(_stored(field) for field in fields.inputs), label, weight)
+
+
+def _stored(field: Field) -> Field:
+    name = field.feature.name
+    if field.bytes is None:
+        return Field(Feature(name, "bytes", "string", field.shape), field.name, field.shape)
+    return Field(Feature(name, "bytes", field.dtype, field.shape, "raw"), field.name, field.shape)
+
+
+def _encoded(parts: Iterable[Mapping[str, npt.NDArray[Any]]], fields: Fields) -> Iterator[bytes]:
+    """Yield the Examples of records, from the columns of neighbouring ones."""
+    names = [field.feature.name for field in fields.all]
+    for part in parts:
+        for values in zip(*(part[name] for name in names), strict=True):
+            yield encode_example({name: _stored_value(value) for name, value in zip(names, values, strict=True)})
+
+
+def _stored_value(value: Any) -> Any:
+    """Return a string or strings as they are, and other values as their bytes."""
+    if isinstance(value, bytes):
+        return value
+    return value.ravel().tolist() if value.dtype == object else value.tobytes()
+
+
+def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None) -> str:
+    """Return a digest of the records' bytes, and of the decoded fields if there are any."""
+    skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
+    records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
+    decoded = [] if fields is None else [_decoding(field) for field in fields.all]
+    return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
+
+
+def _decoding(field: Field) -> tuple[Any, ...]:
+    """Return what a decoded value follows from; for a list, other parts, so that other caches keep their names."""
+    padding = () if field.padding is None else (field.padding.table, field.padding.value)
+    counts = () if field.counts is None else (field.counts,)
+    classes = ("classes",) if field.is_multi_hot else ()
+    default = () if field.default is None else ("default", field.default)
+    return field.feature, field.shape, field.cuts, *padding, *counts, *classes, *default

@@ -1,0 +1,177 @@
+"""The records of a split in batches, in their order: read from files, or taken from a cache."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.graph.caches.cache import Cache
+from tpudata.input.graph.caches.choose_cache import choose_cache
+from tpudata.input.graph.reading.piece_plan import plan_reading
+from tpudata.input.graph.reading.ranges import FileRanges, MemoryRanges
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.stored_records import StoredRecords
+from tpudata.input.graph.reading.window import Window
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.order import Order, Part, Ranges
+from tpudata.input.order.sequential import SequentialOrder
+from tpudata.input.order.training import TrainingOrder
+from tpudata.input.request import Request
+
+
+class Records:
+    """The records of a split, from its files or from a cache.
+
+    Args:
+        request: what is fed of them.
+        stored: the records as stored.
+        plan: plan of reading them.
+        cache: place where they are kept.
+
+    Attributes:
+        stored: the records as stored.
+        plan: the plan.
+        window: the window of the shuffle.
+    """
+
+    def __init__(self, request: Request, stored: StoredRecords, plan: ReadPlan, cache: Cache) -> None:
+        self.stored = stored
+        self.plan = plan
+        self.window = Window(plan, request.fields, request.options)
+        self._request = request
+        self._options = request.options
+        self._cache = cache
+        self._held = _Held()
+
+    @classmethod
+    def open(cls, request: Request) -> Records:
+        """Return all records of a split.
+
+        Raises:
+            DatasetError: an index or a cache is damaged.
+            UsageError: the cache, or a shuffle of all records, does not fit.
+        """
+        files, options = request.files, request.options
+        plan = plan_reading(files.dataset, files.split, options.reading)
+        # With buckets, "auto" is none.
+        place = options.cache if options.tokens.buckets is None else False
+        cache = choose_cache(place, request, plan)
+        records = cls(request, StoredRecords(files, request.fields), plan, cache)
+        if not cache.is_decoded:
+            records.window.check_all()
+        return records
+
+    def part(self, request: Request, ids: Integers, *, is_cached: bool) -> Records:
+        """Return some of these records, by their numbers among them.
+
+        Args:
+            request: what is fed of them: fields may differ in length, and options in seed and epochs.
+            ids: int64 [records], ascending.
+            is_cached: whether they are kept where these records are.
+        """
+        stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)
+        return Records(request, stored, plan, self._cache if is_cached else Cache())
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.plan.count
+
+    @property
+    def fields(self) -> Fields:
+        """Fields that are read of each record."""
+        return self._request.fields
+
+    def order(self, total: int) -> Order:
+        """Return their order in global batches of `total` rows."""
+        if not self._options.training:
+            return EvaluationOrder(self.plan.chunks, total)
+        if not self._options.shuffles:
+            return SequentialOrder(self.plan.chunks, total)
+        window, seed = self.window.records, operator.index(self._options.seed)
+        if self.window.has_all:
+            return TrainingOrder.of(Chunks.of([self.count], 1), total, window, seed)
+        return self.plan.shuffled_order(total, window, seed)
+
+    def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
+
+        Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` has the extras.
+        """
+        seed = operator.index(self._options.seed) if self._options.draws else None
+        dataset = order.batches(self._ranges(order, rows), Part(rows, start_step, seed))
+        if self._is_decoded:
+            return dataset
+        decode, name = self._opened.decode, self._opened.name
+        return dataset.map(as_written(lambda stored, extras: (decode(stored), extras)), **PARALLEL, name=name)
+
+    def one_pass(self, batch_size: int) -> tf.data.Dataset:
+        """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
+        order, rows = EvaluationOrder(self.plan.chunks, batch_size), Rows(batch_size, batch_size, 0, batch_size)
+        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), Part(rows, 0))
+
+    def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
+        """Return an endless dataset that reads all records in order; its elements are the numbers of records of each read.
+
+        Args:
+            reads: number of reads at the same time; None for as many as feeding has.
+        """
+        chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
+        read = ranges.load(chunks.starts)
+        bounds = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops)).repeat()
+        return ranges.read(bounds, lambda first, last: tf.size(read(first, last)), reads)
+
+    @property
+    def _is_decoded(self) -> bool:
+        """Whether records are decoded as they are read."""
+        return self._cache.is_in_memory or self.window.is_decoded
+
+    @functools.cached_property
+    def _opened(self) -> StoredRecords:
+        """The records in the files that are read: the split's, or those of the cache, which the first call writes."""
+        return self._cache.open(self.stored)
+
+    def _ranges(self, order: Order, rows: Rows) -> Ranges:
+        """Return what an order takes a host's records from."""
+        if self._cache.is_in_memory or self.window.has_all:
+            return MemoryRanges(self._held.get(self._read_all))
+        if self._options.shuffles:
+            files = self._request.files
+            self.window.check_streams(rows, f"{files.dataset.path} ({files.split})")
+        return FileRanges(self._opened, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
+
+    def _read_all(self) -> tf.data.Dataset:
+        """Return a dataset of one element, all records, which it keeps in memory."""
+        order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows(self.count, self.count, 0, self.count)
+        keep = self._cache.keep(self.plan, order, rows)
+        return order.one_pass(FileRanges(self._opened, self.plan, self._is_decoded, keep), Part(rows, 0)).cache()
+
+
+class _Held:
+    """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
+
+    def __init__(self) -> None:
+        # By device, which is that of another host under some strategies.
+        self._datasets: dict[str, tf.data.Dataset] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Omit the records: another process reads them again."""
+        return {"_datasets": {}}
+
+    def get(self, make: Callable[[], tf.data.Dataset]) -> tf.data.Dataset:
+        """Return the dataset of this device, which the first call makes."""
+        # Eager tensors cannot be used in a graph.
+        device = tf.zeros([]).device if tf.executing_eagerly() else None
+        if device is None:
+            return make()
+        if device not in self._datasets:
+            self._datasets[device] = make()
+        return self._datasets[device]

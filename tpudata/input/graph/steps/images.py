@@ -1,0 +1,97 @@
+"""Images of records or batches, and what moves with them: cropped, augmented and scaled."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset_ops import as_written, checked
+from tpudata.input.elements import features_of, with_features
+from tpudata.input.graph.steps.step import Extras, Step
+from tpudata.input.image.image_steps import Masks, Prepared, prepare_image, scale_images
+from tpudata.input.lists.moves import move_record, move_tables
+from tpudata.input.lists.tables import Table
+from tpudata.input.options.images import Images
+
+# Extra of a record: the moves of its image, float32 [moves, 2, 3].
+_MOVES = "moves"
+
+
+def scale_batch(fields: Fields, images: Images) -> Step:
+    """Return the step that converts the images among the columns of a batch to the dtype that a model is fed."""
+
+    @as_written
+    def scale(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
+        names = [field.feature.name for field in fields.images]
+        return {**columns, **{name: scale_images(columns[name], images) for name in names}}, extras
+
+    return scale
+
+
+def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Step:
+    """Return the step that crops, augments and scales the images among the columns of a record, with label maps and masks.
+
+    Args:
+        fields: fields that are read of each record.
+        images: options of the steps.
+        tracks_moves: whether boxes or points have yet to move: the image's moves become an extra.
+    """
+
+    @as_written
+    def prepare(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
+        first = next(iter(fields.images), None)
+        maps = {field.feature.name: (field.feature, columns[field.feature.name]) for field in fields.label_maps}
+        masks = {
+            field.feature.name: Masks(field, columns[field.feature.name], columns[fields.count_of(field).feature.name])
+            for field in fields.masks
+        }
+        shape, moves = None, list[tf.Tensor]()
+        for field in fields.images:
+            name, channels = field.feature.name, field.feature.shape[2]
+            assert channels is not None
+            # The seed is the same for all images, and so are the draws for images of one size.
+            prepared = prepare_image(
+                columns[name],
+                channels,
+                images,
+                extras.get("seed"),
+                maps if field is first else {},
+                masks=masks if field is first else {},
+                tracks_moves=tracks_moves and field is first,
+            )
+            image = prepared.image if field is first else _check_size(field, prepared, shape)
+            shape = prepared.shape
+            columns = {**columns, name: image, **prepared.maps, **prepared.masks}
+            moves += prepared.moves
+        return columns, {**extras, _MOVES: tf.stack(moves)} if moves else extras
+
+    return prepare
+
+
+def _check_size(field: Field, prepared: Prepared, shape: tf.Tensor | None) -> tf.Tensor:
+    """Return an image once it is known to be as large as the one before it, if both are cropped."""
+    if prepared.shape is None or shape is None:
+        return prepared.image
+    message = (
+        f"Feature {field.feature.name}: a record has images of two sizes, of which a crop takes one window. Store images of one"
+        " size, or pass size= in place of the crop."
+    )
+    return checked(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
+
+
+def move_places(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
+    """Return the step that moves boxes and points with their images.
+
+    Args:
+        tables: tables with boxes or points.
+        least_visible: least share of a box's area that keeps it.
+        is_batch: whether elements are batches. For single records some sixty small operations take as long as a small image.
+    """
+    move = move_tables if is_batch else move_record
+
+    @as_written
+    def move_features(element: object, extras: Extras) -> tuple[object, Extras]:
+        features = move(tables, features_of(element), extras[_MOVES], least_visible)
+        return with_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
+
+    return move_features

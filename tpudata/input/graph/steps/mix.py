@@ -1,0 +1,85 @@
+"""Images of batches, with their label maps: mixed with each other, and transposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import FeatureError
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
+from tpudata.input.elements import features_of, with_features
+from tpudata.input.graph.steps.step import Extras, Step
+from tpudata.input.image.mix import CutMix, MixUp, mix_images, mix_labels
+from tpudata.input.options.images import label_classes
+from tpudata.input.order.seeds import MIX_SEED
+
+
+def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
+    """Return the step that mixes a batch; its seed is that of its first row, which no other batch has."""
+    label = fields.label
+
+    @as_written
+    def mix(element: Any, extras: Extras) -> tuple[Any, Extras]:
+        seed = tf.bitwise.bitwise_xor(extras["seed"][0], tf.constant(MIX_SEED, tf.int32))
+        images, shares = mix_images(_find_images(fields, element), options, seed)
+        element = _replace_images(fields, element, images)
+        if label is None:
+            return element, extras
+        labels = element[1]
+        is_tensor = isinstance(labels, tf.Tensor)
+        is_classes = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
+        # A class that transform turned into a float is none of these.
+        is_number = is_tensor and labels.dtype.is_floating and label.dtype == "float32"
+        if not is_classes and not is_number and not (is_tensor and labels.shape.rank == 2):
+            raise FeatureError(
+                "mix: labels are a tensor of classes, integers [batch], of shares, [batch, classes], or of floats. Let transform"
+                " return one of these."
+            )
+        mixed = mix_labels(labels, label_classes(label) if is_classes else None, shares)
+        return (element[0], mixed), extras
+
+    return mix
+
+
+def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
+    """Return the step that permutes the axes of a batch's images."""
+
+    @as_written
+    def transpose(element: Any, extras: Extras) -> tuple[Any, Extras]:
+        images = [tf.transpose(values, permutation) for values in _find_images(fields, element)]
+        return _replace_images(fields, element, images), extras
+
+    return transpose
+
+
+def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
+    """Return a batch's images, and its label maps."""
+    features, names = features_of(element), _names(fields)
+    images = []
+    for name in names:
+        image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
+        if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
+            raise FeatureError(
+                f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
+                f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
+            )
+        images.append(image)
+    if len({tuple(image.shape[1:3]) for image in images}) > 1:
+        sizes = ", ".join(f"{name} {image.shape[1:3]}" for name, image in zip(names, images, strict=True))
+        raise FeatureError(
+            f"mix and transpose: images and label maps have several sizes ({sizes}). Let transform keep one."
+        )
+    return images
+
+
+def _replace_images(fields: Fields, element: Any, images: list[tf.Tensor]) -> Any:
+    """Return a batch with other values of what `_find_images` returns."""
+    features = features_of(element)
+    named = dict(zip(_names(fields), images, strict=True))
+    return with_features(element, {**features, **named} if isinstance(features, dict) else images[0])
+
+
+def _names(fields: Fields) -> list[str]:
+    return [field.name for field in (*fields.images, *fields.label_maps)]

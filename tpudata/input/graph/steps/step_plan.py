@@ -1,0 +1,150 @@
+"""Which steps records and batches take, and in which order."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
+from tpudata.input.elements import with_rows
+from tpudata.input.graph.steps.images import move_places, prepare_record, scale_batch
+from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
+from tpudata.input.graph.steps.step import Extras, Step
+from tpudata.input.graph.steps.transform import check_result, parse_records, transform_batch, transform_record
+from tpudata.input.graph.steps.weights import add_weights, check_room, weigh_records
+from tpudata.input.lists.tables import Table, find_tables
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.text.sequence import Sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class StepPlan:
+    """Steps from decoded columns to batches: first those of records or rows, then those of whole batches.
+
+    Records take their steps one by one if a step draws for each of them or is the user's transform; otherwise all rows at once.
+
+    Attributes:
+        fields: fields that are read of each record.
+        options: options of feeding.
+        sequences: treatment of sequences of tokens.
+    """
+
+    fields: Fields
+    options: Options
+    sequences: Sequences
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether elements are (features, labels), unless the user parses records."""
+        return self.fields.label is not None or self.sequences.targets is not None
+
+    @property
+    def of_stored(self) -> list[Step]:
+        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts."""
+        return [] if self.options.parse is None else [parse_records(self.options.parse)]
+
+    @property
+    def of_record(self) -> list[Step]:
+        """Steps of single records; none if rows are prepared all at once. AutoGraph converts the user's transform."""
+        options, steps = self.options, list[Step]()
+        if not options.one_by_one:
+            return steps
+        if options.parse is None:
+            steps += self._weigh
+            steps += [prepare_record(self.fields, options.images, tracks_moves=bool(self._tables)), self._feed]
+        if options.transform is not None:
+            steps += self._move(is_batch=False)
+            steps += [transform_record(options.transform)]
+        return steps
+
+    @property
+    def of_rows(self) -> list[Step]:
+        """Steps of some rows of a batch, or of all."""
+        options = self.options
+        if options.one_by_one:
+            # Once the user's transform has been called, places have moved.
+            return self._move(is_batch=True) if options.transform is None else []
+        return [] if options.parse is not None else [*self._weigh, scale_batch(self.fields, options.images), self._feed]
+
+    def of_batch(self, rows: Rows, records: int) -> list[Step]:
+        """Return the steps of a whole batch.
+
+        Args:
+            rows: rows of a global batch, of which a batch has `rows.batch_size`.
+            records: number of records.
+        """
+        options, fields = self.options, self.fields
+        steps = [set_rows(rows.batch_size)]
+        if options.images.mix is not None:
+            steps += [mix_batch(fields, options.images.mix)]
+        if options.images.permutation is not None:
+            steps += [transpose_batch(fields, options.images.permutation)]
+        if options.batch_transform is not None:
+            is_weighed = not options.training or fields.weight is not None
+            keeps_rows = is_weighed and options.images.permutation is None
+            steps += [
+                transform_batch(
+                    options.batch_transform, rows.batch_size, has_labels=self.has_labels, keeps_rows=keeps_rows
+                )
+            ]
+        if not options.training:
+            steps += [check_room(options.weights, records, rows.total)]
+        has_targets = self.sequences.targets is not None
+        return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
+
+    def check_record(self, spec: Any) -> None:
+        """Check the `element_spec` of records after their steps; FeatureError or UsageError if transform is to change."""
+        check_result("transform", spec, has_labels=self.has_labels)
+
+    @property
+    def _weigh(self) -> list[Step]:
+        return [] if self.fields.weight is None else [weigh_records(self.fields.weight)]
+
+    @property
+    def _feed(self) -> Step:
+        return _feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
+
+    def _move(self, *, is_batch: bool) -> list[Step]:
+        least_visible = self.options.images.least_visible
+        return [move_places(self._tables, least_visible, is_batch=is_batch)] if self._tables else []
+
+    @functools.cached_property
+    def _tables(self) -> tuple[Table, ...]:
+        """Tables that move with the image."""
+        return find_tables(self.fields) if self.options.images.moves_pixels else ()
+
+
+def set_rows(batch_size: int) -> Step:
+    """Return the step that fixes the number of rows in the static shapes of a batch."""
+
+    @as_written
+    def set_batch_size(element: Any, extras: Extras) -> tuple[Any, Extras]:
+        element, extras = with_rows((element, extras), batch_size)
+        return element, extras
+
+    return set_batch_size
+
+
+def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Step:
+    """Return the step from columns, by the names of features, to (features, labels), or features.
+
+    Args:
+        fields: fields that are read of each record.
+        sequences: treatment of sequences of tokens.
+        is_bare: whether features are one tensor instead of a dict.
+    """
+
+    @as_written
+    def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Any, Extras]:
+        inputs = sequences.fed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
+        if sequences.targets is not None:
+            return sequences.with_targets(inputs), extras
+        features = inputs[fields.inputs[0].name] if is_bare else inputs
+        return (features if fields.label is None else (features, columns[fields.label.feature.name])), extras
+
+    return feed

@@ -1,0 +1,120 @@
+"""Weights of a batch: those of records, of padding in evaluation, and of tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.console.tables import counted
+from tpudata.errors import FeatureError, UsageError
+from tpudata.input.dataset.fields import Field
+from tpudata.input.dataset_ops import as_written, checked
+from tpudata.input.elements import features_of, with_features
+from tpudata.input.graph.steps.step import Extras, Step
+from tpudata.input.text.sequence import split_token_weights, with_row_weights
+
+WEIGHTS = "weights"
+# Extra of a record: its weight.
+_RECORD_WEIGHT = "record_weight"
+# Least weight of a record in evaluation: the smallest float32 that no device takes for 0, which stands for padding.
+_LEAST_WEIGHT = 2.0**-126
+
+
+def weigh_records(field: Field) -> Step:
+    """Return the step that takes the weights of a record, or of several, from their columns: an extra."""
+
+    @as_written
+    def weigh(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
+        weight = tf.cast(columns[field.feature.name], tf.float32)
+        message = (
+            f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
+        )
+        is_weight = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
+        return columns, {**extras, _RECORD_WEIGHT: checked(weight, is_weight, message)}
+
+    return weigh
+
+
+def check_room(place: str, records: int, per_step: int) -> Step:
+    """Return the step that checks that weights can be added to a batch of evaluation, if one may be padded.
+
+    Args:
+        place: option `weights`.
+        records: number of records.
+        per_step: rows of a global batch.
+    """
+
+    @as_written
+    def check(element: Any, extras: Extras) -> tuple[Any, Extras]:
+        if place == "sample_weight":
+            if not isinstance(element, tuple) or len(element) != 2:
+                raise UsageError(
+                    'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone. Omit it.'
+                )
+        elif not has_room(element) and records % per_step:
+            raise UsageError(
+                f"{counted(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not a"
+                ' dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
+                " weights), or choose a batch size that divides the number of records."
+            )
+        return element, extras
+
+    return check
+
+
+def add_weights(place: str, field: Field | None, *, has_targets: bool) -> Step:
+    """Return the step that adds the weights of its rows to a batch.
+
+    Args:
+        place: option `weights`.
+        field: the weight of records; None without one.
+        has_targets: whether tokens have weights.
+    """
+
+    @as_written
+    def add(element: Any, extras: Extras) -> tuple[Any, Extras]:
+        weights = _row_weights(extras, field)
+        if weights is not None:
+            element = with_row_weights(element, weights)
+        if place == "sample_weight" and has_targets:
+            element = split_token_weights(element)
+        elif weights is not None and place == "sample_weight":
+            element = (*element, weights)
+        elif weights is not None and has_room(element):
+            element = with_weights(element, weights)
+        elif weights is not None and field is not None:
+            raise FeatureError(
+                f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"
+                ' a dict, or pass weights="sample_weight".'
+            )
+        return element, extras
+
+    return add
+
+
+def has_room(spec: Any) -> bool:
+    """Return whether weights can be added to a dataset's elements: their features are a dict.
+
+    Raises:
+        FeatureError: another feature has that name.
+    """
+    features = features_of(spec)
+    if not isinstance(features, dict):
+        return False
+    if WEIGHTS in features:
+        raise FeatureError(f"Feature {WEIGHTS!r}: evaluation puts the weights of padding there. Give it another name.")
+    return True
+
+
+def with_weights(element: Any, weights: tf.Tensor) -> Any:
+    """Return (features, labels), or features alone, with `features["weights"]`."""
+    return with_features(element, {**features_of(element), WEIGHTS: weights})
+
+
+def _row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
+    """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
+    real = extras.get("weights")
+    if field is None or real is None:
+        return real if field is None else extras[_RECORD_WEIGHT]
+    return real * tf.maximum(extras[_RECORD_WEIGHT], _LEAST_WEIGHT)

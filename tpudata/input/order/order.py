@@ -1,0 +1,134 @@
+"""An order of records: which of them stand in each row of each batch; and what it takes them from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+from tpudata.input.dataset_ops import as_written
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.seeds import record_seeds
+
+# Returns tensors with a row for each of the records [first, last).
+Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The part of an order that a host feeds.
+
+    Attributes:
+        rows: rows of each global batch, of which an element has `rows.batch_size`.
+        start_step: number of steps that are done.
+        seed: seed of the run if anything is drawn for each record, otherwise None.
+    """
+
+    rows: Rows
+    start_step: int
+    seed: int | None = None
+
+    @property
+    def per_step(self) -> int:
+        """Batches that a step takes of this host."""
+        return self.rows.count // self.rows.batch_size
+
+    def seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the seeds of records at positions of the order, int32 [..., 2], as an extra; none if nothing is drawn."""
+        return {} if self.seed is None else {"seed": record_seeds(self.seed, positions)}
+
+
+class Ranges(Protocol):
+    """Ranges of records, by their numbers: read from files, or taken from memory.
+
+    What is read of a range are its records, columns by full name, tensors [n, *field.shape], or string [n] as stored; in memory it
+    is their numbers, int64 [n].
+    """
+
+    @property
+    def reads(self) -> int | None:
+        """Number of ranges that are read at the same time; None for as many as pay."""
+
+    @property
+    def held(self) -> tuple[tf.data.Dataset, ...]:
+        """An endless dataset of one element, all records, if they are in memory."""
+
+    def seeks(self, chunks: Chunks) -> Integers:
+        """Return the numbers of records at which reading can begin, int64 [n]."""
+
+    def chunks_of_host(self, chunks: Chunks, rows: Rows) -> Chunks:
+        """Return chunks for a host that reads its rows of each batch in order."""
+
+    def reads_all(self, rows: Rows) -> bool:
+        """Whether a host reads whole batches in order: its rows are less than what is read at once."""
+
+    def load(self, cuts: Integers) -> Load:
+        """Return a function that reads ranges, most of which begin at one of `cuts`."""
+
+    def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
+        """Return a dataset of what is read of ranges [first, last), in order."""
+
+    def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
+        """Return a dataset of what is read of several ranges at a time, (firsts, lasts), in order."""
+
+    def pick(self, found: Any, places: tf.Tensor, *held: Any) -> Any:
+        """Return records by their places in what was read."""
+
+    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+        """Return a dataset of the records of what was read."""
+
+
+class Order(Protocol):
+    """Order of N records in global batches of B rows."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of the global batch, B."""
+
+    @property
+    def records(self) -> int:
+        """Number of records, N."""
+
+    @property
+    def steps(self) -> int | None:
+        """Number of global batches; None without an end."""
+
+    def starts(self, rows: Rows) -> Integers:
+        """Return the first records of the chunks that a host reads, int64 [n]."""
+
+    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of a host's rows.
+
+        Extras are `seed`, int32 [n, 2], if anything is drawn, and in evaluation `weights`, float32 [n], 0 for padding.
+        """
+
+
+def batch_positions(batch_size: int, part: Part, number: tf.Tensor) -> tf.Tensor:
+    """Return the positions of a host's rows, int64 [n], in an order that has record p % N at position p.
+
+    Args:
+        batch_size: rows of the global batch, B.
+        part: the part of the order.
+        number: number of the host's batch, counted from `part.start_step` on.
+    """
+    rows = part.rows
+    step, place = part.start_step + number // part.per_step, number % part.per_step
+    positions = step * batch_size + tf.range(rows.first, rows.first + rows.batch_size, dtype=tf.int64)
+    return positions + place * rows.batch_size
+
+
+def take_rows(read: Callable[[Part], tf.data.Dataset], ranges: Ranges, part: Part) -> tf.data.Dataset:
+    """Return what `read` returns for a part, or its rows of whole batches if these are read."""
+    rows = part.rows
+    if not ranges.reads_all(rows):
+        return read(part)
+    dataset = read(dataclasses.replace(part, rows=Rows(rows.total, rows.total, 0, rows.total)))
+
+    def own(*batch: Any) -> Any:
+        return tf.nest.map_structure(lambda column: column[rows.first : rows.last], batch)
+
+    dataset = dataset.map(as_written(own))
+    return dataset if rows.count == rows.batch_size else dataset.rebatch(rows.batch_size, drop_remainder=True)
