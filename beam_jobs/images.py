@@ -111,8 +111,11 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
     if isinstance(source, Tars) and (images.layout != IMAGENET or images.target_half is not None):
         # Label maps are of whole pictures, and in no other layout.
         source = dataclasses.replace(source, map_dtype="")
-    kind = AnnotatedConverter if isinstance(source, AnnotatedImages) else ImageConverter
-    converter = kind(options.label_offset, images, source.several_labels, source.features)
+    converter: ImageConverter
+    if isinstance(source, AnnotatedImages) or source.annotations is not None:
+        converter = AnnotatedConverter(options.label_offset, images).with_columns(source.record_columns)
+    else:
+        converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
         options=options,
         source=source,

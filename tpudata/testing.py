@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import tpudata
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
 from tpudata.format import Manifest, open_dataset, verify
 from tpudata.tokenizers import Ids, Tokenizer, TokenizerSpec, dataset_tokenizer
@@ -201,10 +202,11 @@ class _SourceCheck:
             not (self.folder / "damaged" / "manifest.json").exists(), f"{self.source}: a failed run leaves a manifest."
         )
         manifest = self.convert("damaged", damaged, on_bad_record="skip", max_bad_records="100%", resume=True)
+        rejects = sum(manifest.rejected.values())
         _claim(
-            manifest.records > 0 and sum(manifest.rejected.values()) > 0,
-            f"{self.source}: a run that skips bad records has {manifest.records} records and {sum(manifest.rejected.values())}"
-            " rejects (expected some of both). Go on with the next record after `reject`.",
+            manifest.records > 0 and rejects > 0,
+            f"{self.source}: a run that skips bad records has {counted(manifest.records, 'record')} and"
+            f" {counted(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
         )
 
     def check_empty_input(self, empty: Path) -> None:

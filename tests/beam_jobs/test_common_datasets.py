@@ -262,6 +262,18 @@ def parquet(root: Path) -> None:
         pq.write_table(table, root / "data" / f"{split}-00000-of-00001.parquet")
 
 
+def parquet_with_objects(root: Path) -> None:
+    (root / "cppe").mkdir()
+    category = {"feature": {"names": ["Coverall", "Mask"], "_type": "ClassLabel"}, "_type": "List"}
+    info = {"info": {"features": {"image": {"_type": "Image"}, "objects": {"category": category, "bbox": {}}}}}
+    objects = {"id": [7, 8], "area": [4, 6], "bbox": [[1.0, 1.0, 2.0, 2.0], [0.0, 0.0, 3.0, 2.0]], "category": [1, 0]}
+    for split in ("train", "test"):
+        image = {"bytes": JPEG, "path": "a.jpg"}
+        rows = {"image_id": [1], "image": [image], "width": [8], "height": [6], "objects": [objects]}
+        table = pa.table(rows).replace_schema_metadata({"huggingface": json.dumps(info)})
+        pq.write_table(table, root / "cppe" / f"{split}-00000-of-00001.parquet")
+
+
 def webdataset(root: Path) -> None:
     members = [(f"{number:04d}.{end}", JPEG if end == "jpg" else b"3") for number in range(4) for end in ("jpg", "cls")]
     for split in ("train", "val"):
@@ -329,6 +341,7 @@ MINIATURES = {
     "Cats and dogs": Miniature(cats_and_dogs, {"train": 3}, ("cat", "dog")),
     "UTKFace": Miniature(utkface, {"train": 2}, ("0", "1"), rejected=1),
     "Hugging Face Parquet": Miniature(parquet, {"train": 2, "test": 2}, ("cat", "dog")),
+    "Hugging Face Parquet with objects": Miniature(parquet_with_objects, {"train": 1, "test": 1}, ("Coverall", "Mask")),
     "WebDataset": Miniature(webdataset, {"train": 4, "validation": 4}, DIGITS[:4]),
     "WebDataset with captions": Miniature(captioned_webdataset, {"train": 3}),
     "WebDataset with label maps": Miniature(segmented_webdataset, {"train": 3}),

@@ -3,9 +3,9 @@
     {"file_name": "0001.png", "text": "a red roof", "label": "house", "objects": {"bbox": [[x, y, width, height], ...],
     "categories": [0, ...]}}
 
-`text` is a caption or a list of them, `label` the class of the picture, or a list of classes. Boxes of `objects` are in pixels; its
-`category` or `categories` are names or numbers, and `area` may be there, too. Other columns are values of the record. A CSV has no
-objects; a column of numbers alone is one of numbers. Source: https://huggingface.co/docs/datasets/image_dataset.
+`text` is a caption or a list of them, `label` the class of the picture, or a list of classes; `objects_column` has the form of
+`objects`. Other columns are values of the record. A CSV has no objects; a column of numbers alone is one of numbers. Source:
+https://huggingface.co/docs/datasets/image_dataset.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, box_of
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
 from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.objects_column import class_name, read_objects
 from beam_jobs.values.column_kinds import FLOAT, INT, STR, float32_problem, kind_of_text, parse_float
 from tpudata.errors import BadRecordError
-from tpudata.json_values import json_number, parse_json, shown_json
+from tpudata.json_values import parse_json, shown_json
 from tpudata.storage import Entry
 
 _PICTURE, _OBJECTS, _LABEL = "file_name", "objects", "label"
 _CAPTIONS = ("text", "caption", "captions")
-_CATEGORIES = ("category", "categories", "label", "labels")
 _USED_COLUMNS = {_PICTURE, _OBJECTS, _LABEL, *_CAPTIONS}
 # Kinds of cells, next to INT, FLOAT and STR; float32 would change a wide one.
 _EMPTY, _WIDE_INT = "empty", "wide int"
@@ -154,9 +154,9 @@ def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
     return ImageAnnotation(
         name,
         place,
-        objects=_objects(row[_OBJECTS]) if isinstance(row.get(_OBJECTS), dict) else (),
+        objects=read_objects(row[_OBJECTS]) if isinstance(row.get(_OBJECTS), dict | list) else (),
         captions=captions,
-        classes=() if label is None else tuple(map(_class, label if isinstance(label, list) else [label])),
+        classes=() if label is None else tuple(map(class_name, label if isinstance(label, list) else [label])),
         values=tuple((key, value) for key, value in row.items() if key not in _USED_COLUMNS),
     )
 
@@ -166,28 +166,3 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{key!r} is neither a text nor a list of texts: {shown_json(value)}")
     return tuple(texts)
-
-
-def _class(value: Any) -> str:
-    """Return the name of a class: a text, or a whole number as text."""
-    if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
-        raise ValueError(f"a class is neither a text nor a whole number: {shown_json(value)}")
-    return str(value)
-
-
-def _objects(value: Mapping[str, Any]) -> tuple[ObjectAnnotation, ...]:
-    boxes = value.get("bbox")
-    classes = next((value[key] for key in _CATEGORIES if key in value), None)
-    areas = value.get("area")
-    if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
-        raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {shown_json(boxes)}")
-    for key, values in (("categories", classes), ("area", areas)):
-        if values is not None and (not isinstance(values, list) or len(values) != len(boxes)):
-            raise ValueError(f"{key!r} of objects is no list of {len(boxes)}, one for each box: {shown_json(values)}")
-    objects = []
-    for number, sides in enumerate(boxes):
-        x, y, width, height = (json_number(side, "bbox") for side in sides)
-        name = "" if classes is None else _class(classes[number])
-        area = None if areas is None else json_number(areas[number], "area")
-        objects.append(ObjectAnnotation(box_of(x, y, width, height), name, area=area))
-    return tuple(objects)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow  # type: ignore[import-untyped]
 
+from beam_jobs.annotations.objects_column import CATEGORIES, CROWDS
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.values import is_list, is_read
 from beam_jobs.sources.options import SourceOptions
@@ -15,7 +16,24 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError
 
 _IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
+OBJECTS = "objects"
 _LABELS = ("label", "labels", "class", "fine_label")
+
+
+class ObjectsColumn(NamedTuple):
+    """The column `objects` of a file: see `beam_jobs.annotations.objects_column`.
+
+    Attributes:
+        names: class names that the schema's metadata give; None if classes are not numbers, or have no names there.
+        has_classes: whether objects have classes.
+        has_areas: whether they have areas.
+        has_crowds: whether they say if they are groups.
+    """
+
+    names: tuple[str, ...] | None
+    has_classes: bool
+    has_areas: bool
+    has_crowds: bool
 
 
 class Columns(NamedTuple):
@@ -27,6 +45,7 @@ class Columns(NamedTuple):
         names: class names that the schema's metadata give, or None.
         integers: whether labels are whole numbers.
         further: the columns that are features, by name in sorted order, with their kinds.
+        objects: the column of objects, or None.
     """
 
     image: str
@@ -34,11 +53,14 @@ class Columns(NamedTuple):
     names: tuple[str, ...] | None
     integers: bool
     further: tuple[tuple[str, ColumnKind], ...] = ()
+    objects: ObjectsColumn | None = None
 
     @property
     def read(self) -> list[str]:
         """Names of the columns that are read."""
-        return [self.image, *([] if self.label is None else [self.label]), *(name for name, _ in self.further)]
+        label = [] if self.label is None else [self.label]
+        objects = [] if self.objects is None else [OBJECTS]
+        return [self.image, *label, *objects, *(name for name, _ in self.further)]
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
@@ -58,13 +80,16 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
         wanted = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
     _check_once(image, doubled, path)
+    objects = _find_objects(schema)
     further = tuple(sorted(options.column_kinds.items()))
     for name, kind in further:
         _check_further(name, kind, types, doubled, path)
     if options.unlabelled:
-        return Columns(image, None, None, False, further)
+        return Columns(image, None, None, False, further, objects)
     by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
     label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
+    if label is None and objects is not None:
+        return Columns(image, None, None, False, further, objects)
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
     _check_once(label, doubled, path)
@@ -74,7 +99,25 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
             " one with --label-column, or pass --unlabelled."
         )
     integers = pyarrow.types.is_integer(types[label])
-    return Columns(image, label, class_names(described.get(label, {})), integers, further)
+    return Columns(image, label, class_names(described.get(label, {})), integers, further, objects)
+
+
+def _find_objects(schema: Any) -> ObjectsColumn | None:
+    if schema.names.count(OBJECTS) != 1:
+        return None
+    kind = schema.field(OBJECTS).type
+    kind = kind.value_type if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) else kind
+    if not pyarrow.types.is_struct(kind):
+        return None
+    fields = {field.name for field in kind}
+    if "bbox" not in fields:
+        return None
+    category = next((name for name in CATEGORIES if name in fields), None)
+    described = describe_columns(schema, of_lists=True).get(OBJECTS, {})
+    described = described.get("feature", described)
+    found = described.get(category) if isinstance(described, dict) and category else None
+    names = class_names(found) if isinstance(found, dict) else None
+    return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
 
 
 def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], doubled: Container[str], path: str) -> None:

@@ -1,8 +1,8 @@
 """Parquet files with the bytes of images, as Hugging Face's datasets are stored.
 
 The column of images holds bytes, or structs of `bytes` and `path`. The names of classes are in the schema's metadata under
-`huggingface` (a feature of the type ClassLabel); without it, whole numbers are labels themselves and strings are names. A key is
-FILE:ROW.
+`huggingface` (a feature of the type ClassLabel); without it, whole numbers are labels themselves and strings are names. A column
+`objects` with boxes is an annotation, whose classes need these names or those of `--labels`. A key is FILE:ROW.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from beam_jobs.annotations import contents as kinds
+from beam_jobs.annotations.annotation import ImageAnnotation, Place
+from beam_jobs.annotations.objects_column import read_objects
+from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
+from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
@@ -27,7 +32,7 @@ from beam_jobs.sources.lists.columns import column_values as further_values
 from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet.columns import Columns, find_columns
+from beam_jobs.sources.parquet.columns import OBJECTS, Columns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
@@ -123,6 +128,7 @@ class ParquetImages(Source):
             columns = find_columns(file.schema, source_options, first)
         splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name, accidental=False)
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
+        _check_objects(columns, classes, first)
         return cls(options, source_options, files, splits, columns, classes)
 
     @property
@@ -131,9 +137,34 @@ class ParquetImages(Source):
         return features(dict(self.columns.further))
 
     @property
+    def annotations(self) -> AnnotationSchema | None:
+        """The features of the objects and the further columns, if there are objects."""
+        objects = self.columns.objects
+        if objects is None:
+            return None
+        found = {
+            kinds.OBJECTS: True,
+            kinds.OBJECT_CLASSES: objects.has_classes,
+            kinds.AREAS: objects.has_areas,
+            kinds.CROWDS: objects.has_crowds,
+        }
+        return AnnotationSchema(
+            tuple(sorted(kind for kind, is_there in found.items() if is_there)),
+            object_labels=self._listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
+            class_labels=self._listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
+            label_offset=self.options.label_offset,
+            further=self.features,
+        )
+
+    def _listed_labels(self, *, is_of_pictures: bool) -> Labels | None:
+        """Return the classes of `--labels FILE`, which are those of objects if pictures have none."""
+        return self.classes.labels if is_of_pictures == (self.columns.label is not None) else None
+
+    @property
     def has_classes(self) -> bool:
-        """Whether there is a column of labels."""
-        return self.columns.label is not None
+        """Whether there is a column of labels, or one of objects with classes."""
+        objects = self.columns.objects
+        return self.columns.label is not None or (objects is not None and objects.has_classes)
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -143,6 +174,8 @@ class ParquetImages(Source):
     @property
     def labels(self) -> Labels | None:
         """Those of `--labels FILE`, or of the schema's metadata."""
+        if self.annotations is not None:
+            return self.annotations.labels
         return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
 
     @property
@@ -218,13 +251,18 @@ class ParquetImages(Source):
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
             rows = [list(images_of(batch.column(columns.image)))]
             rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
+            objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
             texts = (STR, "strings")
             rows += [column_values(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
-            for (image, elsewhere), *values in zip(*rows, strict=True):
+            for listed, (image, elsewhere), *values in zip(objects, *rows, strict=True):
                 where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
                     data = image_bytes(image, elsewhere, where)
+                    names = tuple(self._name(value, where) for value in labels)
+                    features = self._further(further, where)
+                    if columns.objects is not None:
+                        features = {ANNOTATION: self._annotation(listed, names, features, where)}
                     yield make_reference(
                         self.options,
                         key,
@@ -232,13 +270,29 @@ class ParquetImages(Source):
                         offset=number,
                         size=len(data),
                         split=unit.split,
-                        labels=tuple(self._name(value, where) for value in labels),
-                        features=self._further(further, where),
+                        labels=names,
+                        features=features,
                         data=data,
                     )
                 except BadRecordError as error:
                     reject(with_key(error, key))
                 number += 1
+
+    def _annotation(
+        self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
+    ) -> CarriedAnnotation:
+        assert self.columns.objects is not None
+        place = Place(where)
+        try:
+            names = self.columns.objects.names
+            if names is None and (listed := self._listed_labels(is_of_pictures=False)):
+                names = listed.names
+            found = () if objects is None else read_objects(objects, names)
+        except ValueError as error:
+            raise place.error(str(error)) from None
+        return CarriedAnnotation(
+            ImageAnnotation("", place, objects=found, classes=classes, values=tuple(further.items()))
+        )
 
     def _further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
         """Return the values of the further columns of a row; the conversion checks them."""
@@ -246,8 +300,8 @@ class ParquetImages(Source):
             problem = _problem(value, kind)
             if problem:
                 raise BadRecordError(where, f"column {name!r} {problem}")
-        kinds = dict(self.columns.further)
-        return further_values(dict(zip(kinds, values, strict=True)), kinds) if kinds else NO_FEATURES
+        declared = dict(self.columns.further)
+        return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
     def _name(self, value: Any, where: str) -> str:
         if isinstance(value, Unreadable):
@@ -259,6 +313,21 @@ class ParquetImages(Source):
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
         return self.classes.name(self.columns.names[value], where)
+
+
+def _check_objects(columns: Columns, classes: Classes, path: str) -> None:
+    """Raise SourceError if a file has objects whose classes, or those of its pictures, are not known before they are read."""
+    if columns.objects is None:
+        return
+    if columns.label is not None and columns.names is None:
+        raise SourceError(
+            f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
+            " --unlabelled to store the objects alone."
+        )
+    if columns.objects.has_classes and columns.objects.names is None and (columns.label or classes.labels is None):
+        raise SourceError(
+            f"{path}: the classes of its objects have no names in the file's metadata. Pass them with --labels FILE, a line each."
+        )
 
 
 def _problem(value: Any, kind: ColumnKind) -> str:

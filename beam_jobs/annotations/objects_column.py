@@ -1,0 +1,69 @@
+"""The objects of a picture as Hugging Face's datasets have them: a value `objects`, a dict of lists or a list of dicts.
+
+    {"bbox": [[x, y, width, height], ...], "category": [0, ...], "area": [...], "iscrowd": [...]}
+
+Boxes are in pixels. `category`, `categories`, `label` or `labels` are names or numbers; what is not here is ignored.
+Source: https://huggingface.co/docs/datasets/image_dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_jobs.annotations.annotation import ObjectAnnotation, box_of
+from tpudata.json_values import json_number, shown_json
+
+CATEGORIES = ("category", "categories", "label", "labels")
+CROWDS = ("iscrowd", "is_crowd")
+
+
+def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[ObjectAnnotation, ...]:
+    """Return the objects of a value `objects`.
+
+    Args:
+        value: a dict of lists, or a list of dicts.
+        names: names of the classes that numbers stand for; None if numbers are names themselves.
+
+    Raises:
+        ValueError: it is of another form; says what was got and what is expected.
+    """
+    if isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
+        value = {key: [one.get(key) for one in value] for key in (value[0] if value else {"bbox": []})}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"'objects' is no dict of lists: {shown_json(value)}")
+    boxes = value.get("bbox")
+    if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
+        raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {shown_json(boxes)}")
+    classes, areas, crowds = (_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
+    objects = []
+    for number, sides in enumerate(boxes):
+        x, y, width, height = (json_number(side, "bbox") for side in sides)
+        name = "" if classes is None else class_name(classes[number], names)
+        area = None if areas is None else json_number(areas[number], "area")
+        is_crowd = None if crowds is None else bool(crowds[number])
+        objects.append(ObjectAnnotation(box_of(x, y, width, height), name, is_crowd, area=area))
+    return tuple(objects)
+
+
+def class_name(value: Any, names: Sequence[str] | None = None) -> str:
+    """Return the name of a class: a text, or a whole number as text, or what it stands for in `names`.
+
+    Raises:
+        ValueError: it is neither, or no number of a name.
+    """
+    if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+        raise ValueError(f"a class is neither a text nor a whole number: {shown_json(value)}")
+    if names is None or isinstance(value, str):
+        return str(value)
+    if not 0 <= value < len(names):
+        raise ValueError(f"unknown class {value}; numbers of classes go from 0 to {len(names) - 1}")
+    return names[value]
+
+
+def _column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
+    key = next((key for key in keys if value.get(key) is not None), None)
+    found = None if key is None else value[key]
+    if found is not None and (not isinstance(found, list) or len(found) != count):
+        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {shown_json(found)}")
+    return found
