@@ -127,3 +127,13 @@ def test_mosaicml_streaming_reads_an_export(folder: Path, tmp_path: Path) -> Non
     block = section("docs/dataset/other_readers.md", "Export to MDS").replace('"photos"', repr(str(folder / "photos")))
     program = "import streaming\nprint(len(streaming.StreamingDataset(local='mds', shuffle=False, batch_size=1)))"
     assert run(f"{block}\n{program}", tmp_path).splitlines()[-1] == "40"
+
+
+@needs("torch", "torch_xla")
+def test_the_loader_of_torch_xla_takes_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    block = section("docs/feed/ecosystem.md", "torch_xla")
+    program = f"{IMPORTS}{block}\nassert sum(1 for _ in MpDeviceLoader(loader, device)) == 5"
+    device, loss = run(program, folder).splitlines()[-1].split()
+    assert device == "xla:0"
+    assert np.isfinite(float(loss))

@@ -236,12 +236,12 @@ def test_rejects_what_it_cannot_feed(digits: Written) -> None:
         as_keras(input_fn, 32)
 
 
-ON_JAX = """
+ON_BACKEND = """
 import sys
 import keras
 import tpudata
 
-assert keras.backend.backend() == "jax"
+assert keras.backend.backend() == sys.argv[2]
 input_fn = tpudata.make_input_fn(sys.argv[1], "test", training=False, images=tpudata.Images(dtype="float32"))
 image = keras.Input((2, 2, 1), name="image")
 model = keras.Model({"image": image}, keras.layers.Dense(10)(keras.layers.Flatten()(image)))
@@ -253,10 +253,12 @@ print(len(model.predict(batches, verbose=0)), sorted(model.evaluate(batches, ver
 """
 
 
-def test_keras_takes_the_batches_on_the_backend_of_jax(many: Written) -> None:
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_keras_takes_the_batches_on_another_backend(many: Written, backend: str) -> None:
+    pytest.importorskip(backend)
     # A new interpreter, since Keras takes its backend as it is imported.
-    command = [sys.executable, "-c", ON_JAX, many.path]
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    command = [sys.executable, "-c", ON_BACKEND, many.path, backend]
+    environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{RECORDS} ['accuracy', 'loss']"
