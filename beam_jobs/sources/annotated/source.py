@@ -199,8 +199,7 @@ class AnnotatedImages(ScannedSource):
             if rule == SKIP_UNANNOTATED or self.form.split_lists.split_of(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
-                reason = "no annotation; pass --unannotated=empty to store it without objects, or --unannotated=skip to ignore it"
-                reject(BadRecordError(path, reason, key=picture.key))
+                reject(BadRecordError(path, self._missing, key=picture.key))
             else:
                 yield self._reference(picture, ImageAnnotation(picture.key, Place(path)))
 
@@ -233,6 +232,16 @@ class AnnotatedImages(ScannedSource):
         """Where the annotations are."""
         said = self.source_options
         return said.annotations or said.masks or said.targets or ""
+
+    @property
+    def _missing(self) -> str:
+        """Why a picture without annotation is a bad record, and what to do."""
+        skip = "--unannotated=skip to ignore it"
+        if self.source_options.targets is not None:
+            return f"no second picture of its name in {self._place}; add it, or pass {skip}"
+        if self.source_options.masks is not None:
+            return f"no label map of its name in {self._place}; add it, or pass {skip}"
+        return f"no annotation; pass --unannotated=empty to store it without objects, or {skip}"
 
     @property
     def _omitted(self) -> tuple[str, ...]:
