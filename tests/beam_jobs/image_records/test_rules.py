@@ -1,4 +1,4 @@
-"""The rules for every kind of image: one conversion of a file for each row of docs/convert/image_rules.md, and some of many damaged
+"""The rules for every kind of image: one conversion of a file for each row of docs/reference/image_rules.md, and some of many damaged
 files.
 """
 
