@@ -2,7 +2,7 @@
 
 from tests.helpers.rooms import imports, modules_of, upward_imports
 
-ROOMS = ("errors", "numbers", "processes", "graphs", "spmd", "batches", "tpu_compiler", "system", "")
+ROOMS = ("errors", "processes", "graphs", "spmd", "batches", "tpu_compiler", "system", "")
 
 
 def test_imports_run_downwards() -> None:
