@@ -143,11 +143,20 @@ def write_pictures(folder: Path, count: int, damaged: Sequence[int] = ()) -> Pat
     ("kind", "broken"),
     [
         (RandomKeys, "kind: a resumed run gives other bytes than a plain run .* keys are the same in each listing"),
-        (PathsAsKeys, "kind: the input in a folder 'a b é .* keys and records do not have the path of the input"),
-        (SizesInKeys, r"kind: an append of the grown input gives other records .*\(got 26, expected 14\)"),
-        (
+        pytest.param(
+            PathsAsKeys,
+            "kind: the input in a folder 'a b é .* keys and records do not have the path of the input",
+            marks=pytest.mark.matrix,
+        ),
+        pytest.param(
+            SizesInKeys,
+            r"kind: an append of the grown input gives other records .*\(got 26, expected 14\)",
+            marks=pytest.mark.matrix,
+        ),
+        pytest.param(
             OtherOrder,
             "kind: two workers with shuffle=False gives other bytes .* parts and units come in the same order",
+            marks=pytest.mark.matrix,
         ),
         (SilentOnDamage, r"kind: converts .*damaged without an error \(expected a BadRecordError\)"),
         (DamageSomewhere, r"kind: the error of a damaged record does not name its file \(got 'somewhere else"),
