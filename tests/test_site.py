@@ -172,7 +172,7 @@ def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pa
         "--pack, --no-pack",
         "--step-time",
         "--quarantine, --no-quarantine",
-        "--early-stop-goal min|max",
+        "--early-stop-goal {min,max}",
     ):
         assert flag in text
 

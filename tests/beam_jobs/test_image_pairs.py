@@ -109,7 +109,9 @@ def test_targets_follow_the_rules_for_images(tmp_path: Path) -> None:
 def test_a_picture_without_its_partner_is_a_bad_record(tmp_path: Path) -> None:
     flags = write_folders(tmp_path / "in")
     (tmp_path / "in" / "B" / "train" / "a.png").unlink()
-    with pytest.raises(BadRecordError, match=r"no second picture of its name in .*B; add it, or pass --unannotated=skip"):
+    with pytest.raises(
+        BadRecordError, match=r"no second picture of its name in .*B; add it, or pass --unannotated=skip"
+    ):
         run([*flags, "--output", str(tmp_path / "fail")])
     assert run([*flags, "--output", str(tmp_path / "skip"), "--unannotated=skip"]) == 0
     assert len(records(tmp_path / "skip")) == 1

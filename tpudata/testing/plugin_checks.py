@@ -25,7 +25,7 @@ from tpudata.tokenizers.open_tokenizer import open_tokenizer
 
 __all__ = ["check_source", "check_tokenizer"]
 
-_Path: TypeAlias = "str | os.PathLike[str]"
+AnyPath: TypeAlias = "str | os.PathLike[str]"
 _IMAGES, _DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
 # A folder that code breaks on if it takes paths for URLs, patterns or words of a shell.
 _ODD_NAME = "a b é #1 %41 [0]"
@@ -35,13 +35,13 @@ _SHARDS = 2
 
 def check_source(
     source: str,
-    input: _Path,
-    folder: _Path,
+    input: AnyPath,
+    folder: AnyPath,
     *,
     records: int | None = None,
-    grown: _Path | None = None,
-    damaged: _Path | None = None,
-    empty: _Path | None = None,
+    grown: AnyPath | None = None,
+    damaged: AnyPath | None = None,
+    empty: AnyPath | None = None,
     **options: Any,
 ) -> Manifest:
     """Convert an input with a source of an installed package in every way, and check what comes out.
@@ -159,7 +159,7 @@ class _SourceCheck:
             first == again, f"{self.source}: a record changes its split with the seed. Keys must be the same each time."
         )
 
-    def check_append(self, grown: _Path | None) -> None:
+    def check_append(self, grown: AnyPath | None) -> None:
         """Check that an append takes new records alone."""
         self.convert("appended")
         before = self._files("appended")
@@ -248,7 +248,7 @@ class _SourceCheck:
         )
 
 
-def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: _Path) -> Tokenizer:
+def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> Tokenizer:
     """Convert texts with a tokenizer of an installed package, and check its ids.
 
     Args:
