@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import shutil
@@ -107,8 +108,13 @@ def test_pages_fit_the_window_without_errors(site: str, open_page: Callable[...,
 
 def test_the_search_finds_a_page_by_a_flag(site: str, open_page: Callable[..., Page]) -> None:
     page = open_page(site)
-    page.fill("input.md-search__input", "unannotated")
-    page.wait_for_selector("li.md-search-result__item")
+    for _ in range(12):
+        # What is typed before the search has started is lost.
+        page.fill("input.md-search__input", "")
+        page.fill("input.md-search__input", "unannotated")
+        with contextlib.suppress(playwright.TimeoutError):
+            page.wait_for_selector("li.md-search-result__item", timeout=5000)
+            break
     links = page.eval_on_selector_all("a.md-search-result__link", "links => links.map(link => link.pathname)")
     assert any("annotations" in link for link in links), links
 

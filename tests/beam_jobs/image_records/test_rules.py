@@ -1,5 +1,5 @@
-"""The rules for every kind of image: one conversion of a file for each row of docs/reference/image_rules.md, and some of many damaged
-files.
+"""The rules for every kind of image: one conversion of a file for each row of docs/reference/image_rules.md, and some of many
+damaged files.
 """
 
 from __future__ import annotations
