@@ -26,13 +26,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from PIL import Image
 
 from tpudata.format import encode_example
+from tpudata.format.tfrecord.framing import masked_crc32c
 
 ROOT = Path(__file__).resolve().parent.parent
 # Run by tests, as they stand on the page.
@@ -248,13 +248,8 @@ def write_examples(path: Path) -> None:
     path.parent.mkdir()
     data = encode_example({"boxes": [0.0, 0.0, 0.5, 0.5], "names": ["cat"], "age": 3})
     length = struct.pack("<Q", len(data))
-    path.write_bytes(length + masked_crc32c(length) + data + masked_crc32c(data))
-
-
-def masked_crc32c(data: bytes) -> bytes:
-    """Return the checksum of a TFRecord file."""
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
+    path.write_bytes(length + checksums[0] + data + checksums[1])
 
 
 def run_all(folder: Path, *commands: Sequence[str]) -> None:

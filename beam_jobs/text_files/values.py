@@ -104,7 +104,7 @@ def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, An
     text = _document_text(data, form, options)
     if form.kind in (CONLL_ROW, CONLLU_ROW):
         return _sentence_values(text, form, options)
-    return _with_nested(_json_values(text), options) if form.kind == JSON_ROW else _cell_values(text, form)
+    return _add_nested(_json_values(text), options) if form.kind == JSON_ROW else _cell_values(text, form)
 
 
 def _document_text(data: bytes, form: RowForm, options: TextOptions) -> str:
@@ -173,8 +173,8 @@ def _json_values(text: str) -> dict[str, Any]:
     return values
 
 
-def _with_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
-    """Return a row with the values of objects that names with dots stand for: `translation.en`."""
+def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
+    """Add to a row the values of objects that names with dots stand for, as `translation.en`, and return it."""
     for field in options.columns:
         if "." in field.name and field.name not in values:
             value: Any = values

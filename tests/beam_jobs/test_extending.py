@@ -17,6 +17,7 @@ from PIL import Image
 from beam_jobs import images, text
 from beam_jobs.sources import Payload, Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.images import encode, picture
+from tests.beam_jobs.one_unit import OneUnit
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, TpudataError, UsageError
@@ -266,17 +267,8 @@ class Stacked(Payload):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stack(Source):
+class Stack(OneUnit):
     """Pictures in a NumPy file, and one more that is not there."""
-
-    options: Any
-
-    def parts(self) -> list[str]:
-        return [self.options.input]
-
-    def units(self, part: str, ignored: list[str]) -> list[str]:
-        del ignored
-        return [part]
 
     def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject

@@ -47,7 +47,7 @@ SIGNATURES = {
 }
 
 
-def test_what_follows_a_signature_counts(tmp_path: Path) -> None:
+def test_rejects_other_formats_and_keeps_texts_that_begin_like_them(tmp_path: Path) -> None:
     files = {f"{number}.txt": word.encode() for number, word in enumerate(WORDS)}
     files |= {f"{name}.bin": data for name, (data, _) in SIGNATURES.items()}
     texts = convert_texts(tmp_path, files)

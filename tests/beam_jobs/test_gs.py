@@ -26,10 +26,11 @@ from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
 from beam_jobs.output.removal import remove_dataset
 from beam_jobs.reshard import run as run_reshard
-from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from beam_jobs.sources import Reject, make_reference, raise_rejection
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.images import encode
+from tests.beam_jobs.one_unit import OneUnit
 from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.beam_jobs.plugins import install
 from tests.helpers.forked import Forked
@@ -284,17 +285,8 @@ def test_many_objects_are_read_at_once(store: FakeGcs, tmp_path: Path) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gone(Source):
+class Gone(OneUnit):
     """Objects of which one went after it was listed."""
-
-    options: Any
-
-    def parts(self) -> list[str]:
-        return [self.options.input]
-
-    def units(self, part: str, ignored: list[str]) -> list[str]:
-        del ignored
-        return [part]
 
     def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject

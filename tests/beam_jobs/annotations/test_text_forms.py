@@ -303,6 +303,16 @@ class TestImageFolder:
         },
     ]
 
+    def test_objects_may_be_a_list_of_dicts(self, tmp_path: Path) -> None:
+        one, two = {"bbox": [1, 2, 3, 4], "category": "leaf"}, {"bbox": [0, 0, 2, 1], "category": "root", "iscrowd": 1}
+        rows = [{"file_name": "a.png", "objects": [one, two]}, {"file_name": "b.png", "objects": []}]
+        write_text(tmp_path / "metadata.jsonl", "\n".join(map(json.dumps, rows)))
+        pictures = read(tmp_path / "metadata.jsonl").pictures
+        first, second = pictures["a.png"].objects
+        assert (first.class_name, first.box, first.is_crowd) == ("leaf", (2, 1, 6, 4), False)
+        assert (second.class_name, second.box, second.is_crowd) == ("root", (0, 0, 1, 2), True)
+        assert pictures["b.png"].objects == ()
+
     def test_reads_captions_classes_objects_and_values_of_jsonl(self, tmp_path: Path) -> None:
         text = "\n".join(json.dumps(row) for row in self.ROWS)
         write_text(tmp_path / "metadata.jsonl", text)

@@ -44,7 +44,7 @@ def cut(data: bytes, keep: float) -> bytes:
     return data[: min(int(len(data) * keep), len(data) - 1)]
 
 
-def flipped(data: bytes, place: int, bits: int) -> bytes:
+def flip(data: bytes, place: int, bits: int) -> bytes:
     changed = bytearray(data)
     changed[place] ^= bits
     return bytes(changed)
@@ -57,10 +57,10 @@ DAMAGED = {
         for keep in (0.3, 0.9, 1.0)
     },
     **{
-        f"{name} damaged{SUFFIXES[name]}": flipped(PACKERS[name](LETTERS), len(PACKERS[name](LETTERS)) // 2, 0x55)
+        f"{name} damaged{SUFFIXES[name]}": flip(PACKERS[name](LETTERS), len(PACKERS[name](LETTERS)) // 2, 0x55)
         for name in ("gzip", "bzip2", "xz")
     },
-    "zstd checksum.zst": flipped(zstandard.ZstdCompressor(write_checksum=True).compress(LETTERS), -1, 1),
+    "zstd checksum.zst": flip(zstandard.ZstdCompressor(write_checksum=True).compress(LETTERS), -1, 1),
     "gzip rubbish.gz": gzip.compress(b"text\n") + b"rubbish",
 }
 

@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from beam_jobs.sources import Reject, make_reference, raise_rejection
 from tests.beam_jobs.images import encode, exif, picture
+from tests.beam_jobs.one_unit import OneUnit
 from tests.beam_jobs.outcomes import SKIP, Outcome, convert_pictures, outcome_of
 from tests.beam_jobs.plugins import install
 from tests.beam_jobs.sources.inputs import write_files
@@ -135,22 +136,14 @@ def test_a_plan_knows_the_bytes_of_images_that_are_changed(tmp_path: Path) -> No
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Listed(Source):
+class Listed(OneUnit):
     """The same picture under many names, each with its features, which are in this process alone."""
 
-    options: Any
     has_classes = True
 
     @property
     def features(self) -> tuple[Feature, ...]:
         return SCHEMA
-
-    def parts(self) -> list[str]:
-        return [self.options.input]
-
-    def units(self, part: str, ignored: list[str]) -> list[str]:
-        del ignored
-        return [part]
 
     def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject

@@ -64,7 +64,7 @@ def on_white(pixels: Pixels, alpha: Pixels) -> Pixels:
     return shown
 
 
-def turned(pixels: Pixels, orientation: int) -> Pixels:
+def turn(pixels: Pixels, orientation: int) -> Pixels:
     """Exif 2.3, section 4.6.4: where row 0 and column 0 of the stored pixels are on the upright picture."""
     if orientation >= 5:
         pixels = pixels.transpose(1, 0, 2)
@@ -160,7 +160,7 @@ ROWS = [
         encode(RGB, "JPEG", quality=95, exif=exif(6)),
         "JPEG",
         "EXIF orientation",
-        turned(RGB, 6),
+        turn(RGB, 6),
     ),
     Row("JPEG, CMYK", CMYK, "JPEG", "CMYK"),
     Row("JPEG, CMYK without Adobe's marker", without_adobe(CMYK), "JPEG", "CMYK"),
@@ -186,7 +186,7 @@ ROWS = [
     Row("PNG, interlaced", png(RGB, 8, interlaced=True), KEPT, "", RGB),
     Row("PNG, animated (APNG)", encode(RGB, "PNG", **two_frames()), KEPT, "", RGB),
     Row("PNG with bytes after its end", encode(RGB, "PNG") + b"more", KEPT, "", RGB),
-    Row("PNG, turned by Exif", encode(RGB, "PNG", exif=exif(8)), "PNG", "EXIF orientation", turned(RGB, 8)),
+    Row("PNG, turned by Exif", encode(RGB, "PNG", exif=exif(8)), "PNG", "EXIF orientation", turn(RGB, 8)),
     Row("PNG, alpha", encode(np.concatenate([RGB, ALPHA], -1), "PNG"), "PNG", "transparency", on_white(RGB, ALPHA)),
     Row(
         "PNG, greyscale and alpha",
@@ -282,7 +282,7 @@ ROWS = [
         "WebP",
         on_white(RGB, ALPHA),
     ),
-    Row("WebP, turned by Exif", encode(RGB, "WEBP", lossless=True, exif=exif(5)), "PNG", "WebP", turned(RGB, 5)),
+    Row("WebP, turned by Exif", encode(RGB, "WEBP", lossless=True, exif=exif(5)), "PNG", "WebP", turn(RGB, 5)),
     Row(
         "WebP, animated",
         encode(RGB, "WEBP", lossless=True, **two_frames()),
@@ -295,7 +295,7 @@ ROWS = [
     Row("BMP, greyscale", encode(GREY[..., 0], "BMP"), "PNG", "BMP", GREY),
     Row("TIFF", encode(RGB, "TIFF"), "PNG", "TIFF", RGB),
     Row("TIFF, compressed", encode(RGB, "TIFF", compression="tiff_lzw"), "PNG", "TIFF", RGB),
-    Row("TIFF, turned by its tag", encode(RGB, "TIFF", tiffinfo={274: 6}), "PNG", "TIFF", turned(RGB, 6)),
+    Row("TIFF, turned by its tag", encode(RGB, "TIFF", tiffinfo={274: 6}), "PNG", "TIFF", turn(RGB, 6)),
     Row("TIFF, CMYK", encode(image(RGB, "CMYK"), "TIFF"), "PNG", "TIFF", RGB),
     Row("TIFF, 16 bits, greyscale", sixteen_bit_tiff(), "PNG", "TIFF", scaled(SIXTEEN)),
     Row("TIFF, 16 bits, RGB", color_tiff("<"), "PNG", "TIFF", scaled(DEEP)),
@@ -326,7 +326,7 @@ ROWS = [
     ),
     Row("JPEG 2000, a bare codestream", encode(RGB, "JPEG2000", no_jp2=True), "PNG", "JPEG 2000", RGB),
     Row("AVIF", encode(RGB, "AVIF", quality=95), "JPEG", "AVIF", RGB),
-    Row("AVIF, turned by Exif", encode(RGB, "AVIF", quality=95, exif=exif(6)), "JPEG", "AVIF", turned(RGB, 6)),
+    Row("AVIF, turned by Exif", encode(RGB, "AVIF", quality=95, exif=exif(6)), "JPEG", "AVIF", turn(RGB, 6)),
     Row(
         "AVIF with alpha",
         encode(np.concatenate([RGB, ALPHA], -1), "AVIF", quality=100),
@@ -342,7 +342,7 @@ ROWS = [
         RGB,
     ),
     Row("HEIC", heic(RGB), "JPEG", "HEIC", RGB),
-    Row("HEIC, turned by Exif", heic(RGB, exif=exif(6)), "JPEG", "HEIC", turned(RGB, 6)),
+    Row("HEIC, turned by Exif", heic(RGB, exif=exif(6)), "JPEG", "HEIC", turn(RGB, 6)),
     Row("HEIC, several images", heic(RGB, 255 - RGB), "JPEG", "HEIC", RGB),
     # No image, or one of another format
     Row("SVG, HTML", b"\xef\xbb\xbf\n <!DOCTYPE html><html>404</html>", "HTML, SVG or other markup, not an image"),
@@ -420,7 +420,7 @@ def test_turns_images_of_every_orientation(tmp_path: Path) -> None:
     records = convert_pictures(tmp_path, files).records
     for name, data in files.items():
         orientation, stored = int(name[0]), records[name]["image/encoded"]
-        expected = turned(tf_pixels(data), orientation)
+        expected = turn(tf_pixels(data), orientation)
         assert (stored == data) == (orientation == 1), name
         assert (records[name]["image/height"], records[name]["image/width"]) == expected.shape[:2], name
         assert np.abs(tf_pixels(stored).astype(int) - expected).mean() < 4, name

@@ -15,7 +15,8 @@ from PIL import Image
 
 import tpudata
 from beam_jobs.images import run
-from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from beam_jobs.sources import Reject, make_reference, raise_rejection
+from tests.beam_jobs.one_unit import OneUnit
 from tests.beam_jobs.plugins import install
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
@@ -236,17 +237,8 @@ REASONS: list[str] = []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rejecting(Source):
+class Rejecting(OneUnit):
     """A source that rejects with `REASONS`, which are in this process alone, and has one picture."""
-
-    options: Any
-
-    def parts(self) -> list[str]:
-        return [self.options.input]
-
-    def units(self, part: str, ignored: list[str]) -> list[str]:
-        del ignored
-        return [part]
 
     def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored

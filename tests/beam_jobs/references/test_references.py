@@ -18,6 +18,7 @@ import pytest
 import tpudata
 from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.golden import one_pixel_png
+from tests.beam_jobs.one_unit import OneUnit
 from tests.beam_jobs.outcomes import SKIP, read_rejects
 from tests.beam_jobs.plugins import install
 from tests.helpers.pictures import digests
@@ -33,21 +34,12 @@ HUGE = 1 << 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Given(Source):
+class Given(OneUnit):
     """A source that lists `PLACES`, which are in this process alone."""
-
-    options: Any
 
     @property
     def has_classes(self) -> bool:
         return any(isinstance(place, Mapping) and "labels" in place for place in PLACES.values())
-
-    def parts(self) -> list[str]:
-        return [self.options.input]
-
-    def units(self, part: str, ignored: list[str]) -> list[str]:
-        del ignored
-        return [part]
 
     def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         for key, place in PLACES.items():

@@ -141,7 +141,7 @@ class _Client:
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
         self._pools = new_pools(self._server)
         self._project = billing_project()
-        # Tokens come from another server, perhaps behind another proxy: a separate session asks for them.
+        # Tokens come from another server, perhaps through another proxy: a separate session asks for them.
         self._tokens = Request()
         self._renewing = threading.Lock()
         self.pace = Pace(_most_in_flight)

@@ -34,14 +34,14 @@ PICTURE[4:24, 8:40] = 255
 BOX = [8, 4, 32, 20]
 
 
-def turned(pixels: Pixels, orientation: int) -> Pixels:
+def turn(pixels: Pixels, orientation: int) -> Pixels:
     """What Pillow makes of a picture with an Exif orientation."""
     image = Image.fromarray(pixels)
     image.getexif()[0x0112] = orientation
     return np.asarray(ImageOps.exif_transpose(image))
 
 
-def decoded(data: bytes) -> Pixels:
+def decode(data: bytes) -> Pixels:
     return np.asarray(Image.open(io.BytesIO(data)))
 
 
@@ -96,10 +96,10 @@ def convert_coco(
     path = folder / "instances.json"
     path.write_text(json.dumps({"images": images, "annotations": rows, "categories": categories}))
     tpudata.convert_images(folder / "in" / "c", folder / "out", annotations=path, **{**SKIP, **options})
-    return named(folder, ".jpg")
+    return read_outcome(folder, ".jpg")
 
 
-def named(folder: Path, suffix: str) -> Outcome:
+def read_outcome(folder: Path, suffix: str) -> Outcome:
     """The outcome by the names of the pictures; annotations of one file are rejected by their places in it."""
     outcome = outcome_of(folder / "out", folder / "in")
     files = [path.read_text() for path in (folder / "out" / "rejects").glob("*")]
@@ -108,7 +108,7 @@ def named(folder: Path, suffix: str) -> Outcome:
     return outcome._replace(records=records, rejects={f"{n}": reason for n, reason in enumerate(reasons)})
 
 
-def rejected(outcome: Outcome) -> str:
+def join_reasons(outcome: Outcome) -> str:
     return " | ".join(outcome.rejects.values())
 
 
@@ -125,7 +125,7 @@ def test_boxes_masks_and_points_turn_and_shrink_with_their_pictures(shorter: int
             more |= {"lossless": True} if name == "WEBP" else {"quality": 95} if name in ("JPEG", "AVIF") else {}
             pictures[case] = encode(PICTURE, name, **({} if name == "BMP" else more))
             # Pillow turns a TIFF as it opens it, so that annotations of such a file are of the upright picture.
-            seen = turned(mask.astype(np.uint8), orientation) if name == "TIFF" else mask.astype(np.uint8)
+            seen = turn(mask.astype(np.uint8), orientation) if name == "TIFF" else mask.astype(np.uint8)
             frames[case] = orientation if name not in ("TIFF", "BMP") else 1
             ys, xs = np.nonzero(seen)
             box = [int(xs.min()), int(ys.min()), int(np.ptp(xs)) + 1, int(np.ptp(ys)) + 1]
@@ -145,7 +145,7 @@ def test_boxes_masks_and_points_turn_and_shrink_with_their_pictures(shorter: int
         inside[top:bottom, left:right] = True
         assert (image[inside] > 128).mean() > 0.95, case
         assert (image[~inside] < 128).mean() > 0.95, case
-        np.testing.assert_array_equal(decoded(values["image/object/mask"]) > 0, inside, case)
+        np.testing.assert_array_equal(decode(values["image/object/mask"]) > 0, inside, case)
         assert values["image/object/area"] == pytest.approx(640 * (height * width) / (HEIGHT * WIDTH)), case
         # The points are two opposite corners of the box.
         points_x, points_y, shown = lists(
@@ -155,7 +155,7 @@ def test_boxes_masks_and_points_turn_and_shrink_with_their_pictures(shorter: int
         assert sorted(points_x[:2]) == pytest.approx([edges[1], edges[3]], abs=1e-5), case
         assert sorted(points_y[:2]) == pytest.approx([edges[0], edges[2]], abs=1e-5), case
         assert (points_x[2], points_y[2]) == (0, 0)
-        upright = turned(np.arange(4).reshape(2, 2).astype(np.uint8), frames[case])
+        upright = turn(np.arange(4).reshape(2, 2).astype(np.uint8), frames[case])
         first = np.argwhere(upright == 0)[0]
         assert (points_y[0] > points_y[1], points_x[0] > points_x[1]) == (bool(first[0]), bool(first[1])), case
 
@@ -166,7 +166,7 @@ def test_the_size_tells_whether_the_upright_picture_was_annotated(tmp_path: Path
         data = encode(PICTURE, "PNG", exif=exif(orientation))
         for case in ("upright", "file", "unknown"):
             pictures[f"{case}-{orientation}"] = data
-        box = np.argwhere(turned(PICTURE[..., 0], orientation))
+        box = np.argwhere(turn(PICTURE[..., 0], orientation))
         (top, left), (bottom, right) = box.min(axis=0).tolist(), (box.max(axis=0) + 1).tolist()
         objects[f"upright-{orientation}"] = [{"bbox": [left, top, right - left, bottom - top]}]
         objects[f"file-{orientation}"] = objects[f"unknown-{orientation}"] = [{}]
@@ -179,7 +179,7 @@ def test_the_size_tells_whether_the_upright_picture_was_annotated(tmp_path: Path
         if orientation >= 5:
             assert lists(outcome.records[f"upright-{orientation}"], *EDGES) == expected
     words = "annotated as 40 x 64 pixels, but the picture has 64 x 40"
-    assert rejected(outcome).count(words) == 4
+    assert join_reasons(outcome).count(words) == 4
 
 
 def test_clips_what_is_rounded_and_rejects_boxes_outside_and_without_area(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_rejects_pictures_whose_objects_do_not_fit_them(tmp_path: Path) -> None:
     categories = [{"id": 1, "name": "dog", "keypoints": ["nose"]}]
     outcome = convert_coco(tmp_path, pictures, objects | {"size": [{}]}, sizes, categories)
     assert outcome.records.keys() == {"good"}
-    reasons = rejected(outcome)
+    reasons = join_reasons(outcome)
     for name, (_, reason) in BAD_OBJECTS.items():
         assert reason in reasons, (name, reasons)
     assert "object 2 (dog): a box without area" in reasons
@@ -272,7 +272,7 @@ def convert_maps(folder: Path, pictures: Mapping[str, bytes], maps: Mapping[str,
     write_files(folder / "in" / "c", {f"{name}.png": data for name, data in pictures.items()})
     write_files(folder / "maps", {f"{name}.png": data for name, data in maps.items()})
     tpudata.convert_images(folder / "in" / "c", folder / "out", masks=folder / "maps", **{**SKIP, **options})
-    return named(folder, ".png")
+    return read_outcome(folder, ".png")
 
 
 def test_label_maps_keep_their_values_and_turn_and_shrink(tmp_path: Path) -> None:
@@ -283,18 +283,18 @@ def test_label_maps_keep_their_values_and_turn_and_shrink(tmp_path: Path) -> Non
     records = convert_maps(tmp_path / "same", pictures, maps).records
     assert records["grey"][key] == maps["grey"]
     for name, values in records.items():
-        expected = turned(MAP.astype(np.uint8), int(name) if name.isdecimal() else 1)
-        np.testing.assert_array_equal(decoded(values[key]), expected, name)
+        expected = turn(MAP.astype(np.uint8), int(name) if name.isdecimal() else 1)
+        np.testing.assert_array_equal(decode(values[key]), expected, name)
     half = convert_maps(tmp_path / "half", pictures, maps, resize_shorter=20).records
     for name, values in half.items():
-        expected = turned(MAP[1::2, 1::2].astype(np.uint8), int(name) if name.isdecimal() else 1)
-        np.testing.assert_array_equal(decoded(values[key]), expected, name)
+        expected = turn(MAP[1::2, 1::2].astype(np.uint8), int(name) if name.isdecimal() else 1)
+        np.testing.assert_array_equal(decode(values[key]), expected, name)
     deep = {"deep": png_of(MAP * 100, 16)}
     wide = convert_maps(tmp_path / "deep", dict.fromkeys(deep, pictures["grey"]), deep).records
-    np.testing.assert_array_equal(decoded(wide["deep"][key]), MAP * 100)
+    np.testing.assert_array_equal(decode(wide["deep"][key]), MAP * 100)
     # A size that no factor of the picture's has: the nearest pixel, of which Pillow may take another on an edge.
     odd = convert_maps(tmp_path / "odd", {"grey": pictures["grey"]}, {"grey": maps["grey"]}, resize_shorter=13).records
-    found = decoded(odd["grey"][key])
+    found = decode(odd["grey"][key])
     expected = np.asarray(Image.fromarray(MAP.astype(np.uint8)).resize(found.shape[::-1], Image.Resampling.NEAREST))
     assert (found == expected).mean() > 0.9
 
@@ -311,7 +311,7 @@ def test_rejects_label_maps_that_do_not_fit_their_pictures(tmp_path: Path) -> No
     outcome = convert_maps(tmp_path, dict.fromkeys([*maps], encode(PICTURE, "PNG")), maps)
     assert outcome.records.keys() == {"good"}
     for name, (_, reason) in BAD_MAPS.items():
-        assert reason in rejected(outcome), (name, rejected(outcome))
+        assert reason in join_reasons(outcome), (name, join_reasons(outcome))
 
 
 def segments_png(ids: Pixels) -> bytes:
@@ -335,14 +335,14 @@ def test_panoptic_segments_are_masks_and_a_map(tmp_path: Path) -> None:
     rows = {name: {"file_name": f"{name}-map.png", "segments_info": found} for name, (_, found) in cases.items()}
     outcome = convert_coco(tmp_path, dict.fromkeys(cases, encode(PICTURE, "PNG")), {}, panoptic=rows)
     values = outcome.records["good"]
-    first, second = (decoded(data) for data in values["image/object/mask"])
+    first, second = (decode(data) for data in values["image/object/mask"])
     np.testing.assert_array_equal(first > 0, ids == 70_000)
     np.testing.assert_array_equal(second > 0, ids == 3)
     expected = np.select([ids == 70_000, ids == 3], [0, 1], 255)
-    np.testing.assert_array_equal(decoded(values["image/segmentation/class/encoded"]), expected)
+    np.testing.assert_array_equal(decode(values["image/segmentation/class/encoded"]), expected)
     assert outcome.records.keys() == {"good"}
     for reason in ("segment 99 has no pixel", "no PNG of colours", "64 x 30 pixels"):
-        assert reason in rejected(outcome), rejected(outcome)
+        assert reason in join_reasons(outcome), join_reasons(outcome)
 
 
 def convert_rows(folder: Path, *rows: dict[str, Any]) -> Outcome:
@@ -352,7 +352,7 @@ def convert_rows(folder: Path, *rows: dict[str, Any]) -> Outcome:
     (folder / "in" / "c" / "metadata.jsonl").write_text("\n".join(lines))
     source = folder / "in" / "c"
     tpudata.convert_images(source, folder / "out", annotations=source / "metadata.jsonl", **SKIP)
-    return named(folder, "")
+    return read_outcome(folder, "")
 
 
 def test_stores_captions_classes_and_values_of_pictures(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_stores_captions_classes_and_values_of_pictures(tmp_path: Path) -> None:
     assert (first["image/class/label"], second["image/class/label"]) == (1, 0)
     assert (second["image/caption"], second["t"]) == ([], [])
     assert len(outcome.rejects) == 1 or outcome.records.keys() == {"0.png", "1.png"}
-    assert "not UTF-8" in rejected(outcome)
+    assert "not UTF-8" in join_reasons(outcome)
 
 
 def test_annotations_of_different_keypoints_are_an_error(tmp_path: Path) -> None:

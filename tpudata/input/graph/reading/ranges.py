@@ -25,6 +25,7 @@ class FileRanges:
         plan: plan of reading.
         is_decoded: whether records are decoded as they are read.
         keep: what keeps pieces; None if nothing does.
+        held: empty: no record is in memory.
     """
 
     stored: StoredRecords
@@ -78,7 +79,8 @@ class MemoryRanges:
     """Ranges of records that are all in memory: what is read of them is their numbers.
 
     Attributes:
-        whole: an endless dataset of one element, all records.
+        whole: a dataset of one element, all records.
+        reads: None: nothing is read.
     """
 
     whole: tf.data.Dataset
