@@ -174,7 +174,7 @@ def write_data(folder: Path) -> None:
     """Write small data under the names that the pages use."""
     random = np.random.default_rng(1)
     for below in ("pictures/cat", "pictures/dog", "animals/cat", "animals/dog"):
-        write_pictures(folder / below, 40, random)
+        write_pictures(folder / below, 60, random)
     write_pictures(folder / "A", 4, random)
     write_pictures(folder / "B", 4, random)
     write_pictures(folder / "facades", 4, random)
