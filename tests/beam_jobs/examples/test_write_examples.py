@@ -260,6 +260,8 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"seed": "1"}, "seed: not a whole number (got '1'"),
         ({"split": "train=0.5"}, "got 0.5"),
         ({"split": "a b"}, "split name 'a b'"),
+        ({"features": 3}, "features: not a sequence of tpudata.format.Feature (got 3)"),
+        ({"labels": 3}, "labels: not class names (got 3"),
         ({"split": 3}, "split: not a function of an example (got 3"),
         ({"key": "n"}, "key: not a function of an example (got 'n'"),
         ({"label": 3}, "label: not the name of a feature (got 3"),
