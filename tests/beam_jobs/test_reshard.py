@@ -152,6 +152,17 @@ def test_splits_are_not_dealt_out_again_without_notice(tmp_path: Path) -> None:
         reshard(tmp_path / "in", "--output", tmp_path / "other", "--take-splits=val")
 
 
+def test_a_split_made_by_split_is_divided_by_content(pictures: Path, tmp_path: Path) -> None:
+    convert = ["convert", "images", f"--input={pictures}", f"--output={tmp_path}/made", "--split=train=0.8,test=0.2"]
+    assert main(convert) == 0
+    flags = ("--take-splits=train", "--split=train=0.5,validation=0.5")
+    with pytest.raises(UsageError, match=r"made the splits of .*from the file names.* Pass --key=content\."):
+        reshard(tmp_path / "made", "--output", tmp_path / "out", *flags)
+    assert reshard(tmp_path / "made", "--output", tmp_path / "out", *flags, "--key=content") == 0
+    assert sorted(records_of(tmp_path / "out")) == sorted(records_of(tmp_path / "made", "train"))
+    assert {"train", "validation"} == set(manifest(tmp_path / "out").splits)
+
+
 @pytest.mark.parametrize("compression", ["gzip", pytest.param(None, marks=pytest.mark.matrix)])
 def test_compression_stays_unless_asked(compression: str | None, tmp_path: Path) -> None:
     numbered(tmp_path / "in", {"train": 90}, compression=compression)
