@@ -21,22 +21,22 @@ def _raises(error: BaseException) -> int:
     return run_command(command, [])
 
 
-def test_the_code_of_the_command_is_returned() -> None:
+def test_returns_the_commands_exit_code() -> None:
     assert run_command(len, ["a", "b"]) == 2
 
 
-def test_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_default_to_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["prog", "a"])
     assert run_command(len) == 1
 
 
 @pytest.mark.parametrize(("error", "code"), [(DatasetError("no manifest"), 1), (UsageError("no flag"), 2)])
-def test_our_errors_are_words_on_stderr(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_our_errors_on_stderr(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert _raises(error) == code
     assert capsys.readouterr() == ("", f"tpudata: error: {error}\n")
 
 
-def test_an_error_is_one_line_whatever_the_name_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escapes_newlines_in_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     assert _raises(DatasetError("a\nb\rc.jpg is cut")) == 1
     assert capsys.readouterr().err == "tpudata: error: a\\nb\\rc.jpg is cut\n"
 
@@ -46,17 +46,17 @@ def test_other_errors_keep_their_traceback() -> None:
         _raises(ZeroDivisionError())
 
 
-def test_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_returns_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert _raises(KeyboardInterrupt()) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (None, 0), (3, 3), ("words", 1)])
-def test_exits(code: int | str | None, expected: int) -> None:
+def test_returns_the_code_of_a_system_exit(code: int | str | None, expected: int) -> None:
     assert _raises(SystemExit(code)) == expected
 
 
-def test_a_closed_pipe_is_quiet() -> None:
+def test_a_closed_pipe_prints_nothing() -> None:
     program = (
         "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    for n in range(10**6): print(n)\n    return 0\n"
@@ -82,7 +82,7 @@ def test_a_closed_pipe_is_quiet() -> None:
         for end in ("return 0", "raise SystemExit", "raise TpudataError('first')")
     ],
 )
-def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
+def test_reports_a_full_disk_in_one_line(lines: int, unbuffered: str, end: str) -> None:
     program = (
         "import sys; from tpudata.errors import TpudataError; from tpudata.console.process import run_command\n"
         f"def command(argv):\n    for n in range({lines}): print(n)\n    {end}\n"
@@ -104,7 +104,7 @@ def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_closed_stdout_is_a_line(tmp_path: Path) -> None:
+def test_rejects_a_closed_stdout_before_the_command_runs(tmp_path: Path) -> None:
     program = (
         "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    open(argv[0], 'w').close(); print(1); return 0\n"
@@ -128,7 +128,7 @@ def test_an_os_error_of_another_file_keeps_its_traceback() -> None:
         _raises(OSError(28, "No space left on device"))
 
 
-def test_names_beyond_the_terminals_encoding_are_escaped() -> None:
+def test_escapes_characters_that_the_terminal_lacks() -> None:
     program = (
         "import sys; from tpudata.console.process import run_command; "
         "sys.exit(run_command(lambda argv: print('na\\xefve') or 0))"
@@ -180,7 +180,7 @@ SIGTERM, SIGINT = (
         pytest.param(*SIGINT, SLEEPER, YIELDS, "stop\n", id="SIGINT-leaves a thread", marks=pytest.mark.matrix),
     ],
 )
-def test_an_interrupt_ends_the_process_soon(
+def test_an_interrupt_ends_a_stubborn_process(
     number: signal.Signals, end: tuple[int, str], sleeper: str, work: str, said: str
 ) -> None:
     program = STUBBORN.format(sleeper=sleeper, work=work)
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_the_process_soon(
     assert [word for word in out.split() if word != "begun"] == said.split()
 
 
-def test_an_interrupt_ends_no_program_but_its_own_command() -> None:
+def test_an_interrupt_outside_run_command_only_raises() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stopped = threading.Event()
     with pytest.raises(KeyboardInterrupt) as found, interruptible(stopped.set, pytest.fail):
@@ -205,7 +205,7 @@ def test_an_interrupt_ends_no_program_but_its_own_command() -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_a_wrapped_interrupt_is_one() -> None:
+def test_a_wrapped_interrupt_is_raised_as_an_interrupt() -> None:
     def step() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
