@@ -1,4 +1,4 @@
-"""The site, and a report, in a real browser: a headless Chromium of this machine, at the width of a desk and of a phone."""
+"""The site, and a report, in a real browser: headless Chromium at the widths of a desktop and of a phone."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_index_of_errors_finds_a_pasted_message(site: str, open_page: Callab
     assert "no such picture in the input" in page.inner_text("#error-search li >> nth=0")
 
 
-def test_diagrams_have_letters_that_can_be_read_on_a_phone(site: str, open_page: Callable[..., Page]) -> None:
+def test_diagrams_are_legible_on_a_phone(site: str, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{site}concepts/three_acts/", PHONE)
     # Pixels for each of the drawing's, of which its smallest letters have 12.
     scales = page.eval_on_selector_all(
@@ -172,7 +172,7 @@ def test_a_report_fits_the_window(report: Path, open_page: Callable[..., Page], 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_report_of_100_classes_is_a_grid(report: Path, open_page: Callable[..., Page]) -> None:
+def test_a_report_of_100_classes_shows_a_grid(report: Path, open_page: Callable[..., Page]) -> None:
     page = open_page(report.as_uri())
     assert page.inner_text(".grid").split()[:12] == [str(number) for number in range(12)]
     pictures = page.eval_on_selector_all("main img, body img", "images => images.map(image => image.offsetTop)")

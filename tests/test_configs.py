@@ -76,12 +76,14 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(write_dataset(str(folder), {"train": [record] * 8}, features, layout="imagenet", shards=1))
 
 
-def test_each_model_has_a_file() -> None:
+def test_each_bundled_model_has_a_config() -> None:
     assert sorted(path.stem for path in CONFIGS.glob("*.yaml")) == model_names() == sorted(SMALLER)
 
 
 @pytest.mark.parametrize("name", SMALLER)
-def test_it_trains(name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_config_trains_its_model(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A ResNet of two blocks; tests/models has those of all sizes.
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     path = CONFIGS / f"{name}.yaml"
@@ -97,8 +99,8 @@ def test_it_trains(name: str, request: pytest.FixtureRequest, tmp_path: Path, mo
     assert json.loads((tmp_path / "train_config.json").read_bytes())["options"]["model"] == name
 
 
-def test_a_run_shorter_than_its_warm_up(text: Path, tmp_path: Path) -> None:
-    """test_it_trains runs one."""
+def test_decay_is_longer_than_a_warm_up_that_outlasts_the_run(text: Path, tmp_path: Path) -> None:
+    """test_each_config_trains_its_model runs one."""
 
     def params(steps: int, **given: int) -> dict[str, Any]:
         warmup = [f"--param={name}={value}" for name, value in {"warmup_steps": 5, **given}.items()]

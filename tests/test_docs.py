@@ -161,7 +161,7 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
 }
 
 
-def test_every_block_of_python_is_run_or_named_here() -> None:
+def test_every_python_block_runs_here_or_is_listed_as_skipped() -> None:
     documents = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/**/*.md"))]
     found = {document: len(blocks) for document in documents if (blocks := python_blocks(document))}
     assert found.keys() == {*DATA, *PARTS, *ELSEWHERE}
@@ -171,7 +171,7 @@ def test_every_block_of_python_is_run_or_named_here() -> None:
         assert document in DATA or len(parts) == found[document]
 
 
-def test_pages_that_programs_name_are_there() -> None:
+def test_pages_named_in_code_exist() -> None:
     folders = ("tpudata", "beam_jobs", "scripts", "configs", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in ("", ".py", ".yaml")]
     named = {
@@ -184,7 +184,7 @@ def test_pages_that_programs_name_are_there() -> None:
     assert [(path, page) for path, page in sorted(named) if not (ROOT / page).is_file()] == []
 
 
-def test_the_table_of_commands_has_each_common_dataset_with_its_command() -> None:
+def test_the_table_of_commands_agrees_with_the_dataset_pages() -> None:
     table = html.unescape((ROOT / "docs/convert/which_command.md").read_text(encoding="utf-8"))
     found = re.findall(r"^\| \[(.*?)\]\(.*?\) \| .*? \| (?:`|<code>)(.*)(?:`|</code>) \|$", table, re.MULTILINE)
     expected = []

@@ -1,4 +1,4 @@
-"""The project that pays for what TensorFlow's client for gs:// requests."""
+"""The project billed for requests of TensorFlow's gs:// client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tpudata._gcs_billing import set_billing_header
 
 
-def test_commands_pass_the_project_that_pays_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_the_billing_project_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     header = "GCS_ADDITIONAL_REQUEST_HEADER"
     # An entry that is deleted at the end, whatever it was.
     monkeypatch.setenv(header, "")

@@ -1,4 +1,4 @@
-"""Numbers that stand on several pages are those of scripts/bench/measured.yaml, and the table of costs follows from them."""
+"""Numbers on several pages equal those of scripts/bench/measured.yaml, and the table of costs follows from them."""
 
 from __future__ import annotations
 
