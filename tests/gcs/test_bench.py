@@ -1,4 +1,4 @@
-"""`tpudata bench` on gs://: what the store gives, and what the rate of a TPU takes of it."""
+"""`tpudata bench` on gs://: the store's rates, and the share that a TPU needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled_store(store: FakeGcs, tmp_path: Path) -> FakeGcs:
 
 
 @needs_libtpu
-def test_reports_what_a_tpu_takes_of_the_store(filled_store: FakeGcs, child: Child) -> None:
+def test_reports_the_stores_rates_and_the_tpus_demand(filled_store: FakeGcs, child: Child) -> None:
     flags = ["--streams=4", "--tpu=v5e-8", "--model=mnist_cnn", "--step-time=10", "--seconds=0.3", "--json"]
     code, printed = child("command", "bench", "gs://data/set", "--batch-size=64", *flags)
     assert code == 0, printed

@@ -130,7 +130,7 @@ def failure(store: FakeGcs, program: Program, due: dict[str, str], run: Run) -> 
 
 @pytest.mark.parametrize("part", ["some", pytest.param("all", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_fault_at_any_request_ends_in_the_same_bytes_or_an_error(store: FakeGcs, name: str, part: str) -> None:
+def test_a_fault_at_any_request_yields_the_same_bytes_or_an_error(store: FakeGcs, name: str, part: str) -> None:
     if name == "feed":
         assert convert_images(["--input", "gs://b/in", "--output", "gs://b/fed", "--num-shards=2", *SKIP]) == 0
     program = PROGRAMS[name]

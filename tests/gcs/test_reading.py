@@ -1,4 +1,4 @@
-"""What feeding requests of a store: pieces, once, with any block size of TensorFlow's client; here blocks and pieces have a MiB."""
+"""Requests of feeding: each piece once, with any block size of TensorFlow's client. Blocks and pieces have 1 MiB here."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def shard_reads(store: FakeGcs) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_evaluation_reads_each_byte_once_a_host(
+def test_evaluation_reads_each_byte_once_per_host(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], hosts: int
 ) -> None:
     shard_reads(filled_store)
@@ -84,7 +84,7 @@ def test_evaluation_reads_each_byte_once_a_host(
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_compressed_shard_is_one_request_and_one_for_its_index(
+def test_a_compressed_shard_takes_one_request_and_one_for_its_index(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], tmp_path: Path, training: bool
 ) -> None:
     records = [{"image_raw": image, "label": 0} for image in files[1]]
@@ -129,7 +129,7 @@ def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs,
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_a_cache_is_filled_by_the_first_epoch_and_read_from_then_on(
+def test_the_first_epoch_fills_a_cache_that_later_epochs_read(
     filled_store: FakeGcs, child: Child, tmp_path: Path, hosts: int
 ) -> None:
     steps = 4 * RECORDS // BATCH
@@ -144,7 +144,7 @@ def test_a_cache_is_filled_by_the_first_epoch_and_read_from_then_on(
     assert shard_reads(filled_store)[1] <= (0.001 if hosts == 1 else 0.3) * shard_bytes(filled_store)
 
 
-def test_files_without_an_index_are_read_once_more_when_they_are_opened(
+def test_opening_files_without_an_index_reads_them_once_more(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]]
 ) -> None:
     shard_reads(filled_store)
@@ -154,7 +154,7 @@ def test_files_without_an_index_are_read_once_more_when_they_are_opened(
     assert 2 * shard_bytes(filled_store) <= sent <= 2.1 * shard_bytes(filled_store)
 
 
-def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: FakeGcs, child: Child) -> None:
+def test_starting_in_the_middle_reads_no_more_than_starting_at_zero(filled_store: FakeGcs, child: Child) -> None:
     sizes = []
     for start in (0, 50_000):
         shard_reads(filled_store)
@@ -163,7 +163,7 @@ def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: Fa
     assert sizes[1] <= 1.5 * sizes[0]
 
 
-def test_a_store_that_rejects_requests_is_asked_less(filled_store: FakeGcs, child: Child) -> None:
+def test_requests_slow_down_while_the_store_rejects_them(filled_store: FakeGcs, child: Child) -> None:
     expected = child("feed_hosts", "gs://data/set", False, 1, None)
     filled_store.reads.clear()
     # Each of 4 streams is rejected 4 times.
@@ -205,7 +205,7 @@ def lengthen_a_record(data: bytes) -> bytes:
     ],
     ids=["cut between records", "cut in a record", "other records", "removed"],
 )
-def test_a_shard_that_is_replaced_while_it_is_read_is_named(
+def test_names_a_shard_that_changes_while_it_is_read(
     filled_store: FakeGcs, child: Child, change: Callable[[bytes], bytes] | None, error: str, training: bool
 ) -> None:
     child("open_feed", "gs://data/set", training)
@@ -222,7 +222,7 @@ def test_a_shard_that_is_replaced_while_it_is_read_is_named(
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_shard_without_permission_is_named_at_once(filled_store: FakeGcs, child: Child, training: bool) -> None:
+def test_names_a_shard_without_permission_after_one_try(filled_store: FakeGcs, child: Child, training: bool) -> None:
     child("open_feed", "gs://data/set", training)
     assert child("feed_on", 1) == 1
     filled_store.faults.add(Fault("403", "read", SHARD.removeprefix("gs://"), count=None))
