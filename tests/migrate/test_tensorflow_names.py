@@ -1,4 +1,4 @@
-"""The names of TensorFlow that the command carries, and those that the installed TensorFlow has."""
+"""The command's list of TensorFlow names against the installed TensorFlow."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tpudata.migrate.tensorflow_names import Api, tensorflow_names
 NEWER = {"NoneTensorSpec", "image.decode_jxl", "io.decode_jxl"}
 
 
-def test_carries_the_names_of_the_installed_tensorflow() -> None:
+def test_lists_the_names_of_the_installed_tensorflow() -> None:
     carried = tensorflow_names()
     apis = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
     installed = sections()
