@@ -15,7 +15,7 @@ from tests.helpers.forked import Forked
 from tpudata.cli import main
 
 
-def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: Path) -> None:
+def test_names_the_extra_without_tensorflow(digits_dataset: Path, tmp_path: Path) -> None:
     program = "import sys; sys.modules['tensorflow'] = None; from tpudata.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["train", "--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
@@ -24,7 +24,7 @@ def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: P
     assert not (tmp_path / "m").exists()
 
 
-def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_and_the_same_command_resumes(digits_dataset: Path, tmp_path: Path) -> None:
     common = [
         f"--data={digits_dataset}",
         "--model=mnist_cnn",
@@ -62,7 +62,7 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
         assert (tf.train.load_variable(paths[0], name) == tf.train.load_variable(paths[1], name)).all(), name
 
 
-def test_a_flag_that_is_not_known_as_a_module() -> None:
+def test_the_module_names_itself_when_it_rejects_a_flag() -> None:
     command = [sys.executable, "-m", "tpudata.train", "--stepz"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -88,7 +88,7 @@ def model_fn(features, labels, mode):
 """
 
 
-def test_sigterm_in_an_evaluation_of_a_training(tmp_path: Path, digits_dataset: Path) -> None:
+def test_sigterm_ends_an_evaluation_during_training(tmp_path: Path, digits_dataset: Path) -> None:
     (tmp_path / "slow_model.py").write_text(SLOW_EVALUATION)
     words = [f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}", "--train-steps=3", "--batch-size=2"]
     with Forked("-m", "tpudata.train", "--model=slow_model:model_fn", *words, folder=tmp_path) as process:

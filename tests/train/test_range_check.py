@@ -1,4 +1,4 @@
-"""Labels and token ids that a model has no output for."""
+"""Labels and token ids beyond a model's outputs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _run(dataset: Dataset, model: str, params: dict[str, Any], *batch: Any) -> N
         (({"image": [0.0] * 2}, [[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.0, 0.5]]), "another label"),
     ],
 )
-def test_a_label_outside_is_an_error_with_its_place_and_the_fix(dataset: Dataset, batch: Any, found: str) -> None:
+def test_rejects_a_label_out_of_range_with_the_dataset_and_the_fix(dataset: Dataset, batch: Any, found: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         _run(dataset, "mnist_cnn", {"num_classes": 3, "label_offset": 1}, *batch)
     error = reader_error(caught.value)
@@ -58,7 +58,7 @@ def test_a_label_outside_is_an_error_with_its_place_and_the_fix(dataset: Dataset
     )
 
 
-def test_labels_inside_and_those_of_padding_pass(dataset: Dataset) -> None:
+def test_accepts_labels_in_range_and_labels_of_padding(dataset: Dataset) -> None:
     params = {"num_classes": 3, "label_offset": 1}
     _run(dataset, "mnist_cnn", params, {"image": [0.0] * 3}, [1, 2, 3])
     _run(dataset, "mnist_cnn", params, {"image": [0.0] * 3, "weights": [1.0, 0.0, 0.0]}, [1, 0, 9])
@@ -68,12 +68,12 @@ def test_labels_inside_and_those_of_padding_pass(dataset: Dataset) -> None:
     _run(dataset, "char_lstm", {"vocab_size": 4}, {"input_ids": [[0, 3]]})
 
 
-def test_a_token_outside_is_an_error(dataset: Dataset) -> None:
+def test_rejects_a_token_out_of_range(dataset: Dataset) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"input_ids: a value does not fit .*got 4 in .* 0 to 3\)"):
         _run(dataset, "char_lstm", {"vocab_size": 4}, {"input_ids": [[0, 3], [2, 4]]}, [[3, 0], [4, 0]])
 
 
-def test_a_label_outside_is_one_line_of_the_command(
+def test_the_command_reports_a_label_out_of_range_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
