@@ -47,7 +47,7 @@ def test_callers_of_a_changed_function_count_as_changed() -> None:
     assert functions_with(graph_def, lambda node: node.op == "Tan") == set()
 
 
-def test_a_changed_function_runs_in_the_place_of_the_first_until_its_caller_ends() -> None:
+def test_a_changed_function_replaces_the_original_while_its_caller_lives() -> None:
     graph_def = graph_of_nested_functions()
     names = change(graph_def)
     gc.collect()  # The runtime has forgotten the functions of the first graph, those that were not changed as well.
@@ -65,7 +65,7 @@ def test_a_changed_function_runs_in_the_place_of_the_first_until_its_caller_ends
     assert names.isdisjoint(context.context().list_function_names())
 
 
-def test_pruned_functions_run_what_they_return_or_wait_for() -> None:
+def test_pruning_keeps_results_and_control_dependencies() -> None:
     """The functions of a condition return nothing that the unused draw is for; a tf.function waits for what it assigns."""
 
     def chosen() -> Any:

@@ -1,4 +1,4 @@
-"""A function of TensorFlow becomes a program that jax calls, or an error that names the operation."""
+"""A TensorFlow function becomes a program for jax, or an error that names the operation."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REJECTED)
-def test_rejects_what_no_device_runs_in_one_line(case: str) -> None:
+def test_rejects_operations_that_no_device_runs_in_one_line(case: str) -> None:
     function, message = REJECTED[case]
     with pytest.raises(ModelFnError, match=message) as caught:
         lower(lambda x: [function(x)], [ROW], {})
