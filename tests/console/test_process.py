@@ -195,7 +195,7 @@ def test_an_interrupt_ends_a_stubborn_process(
     assert [word for word in out.split() if word != "begun"] == said.split()
 
 
-def test_an_interrupt_outside_run_command_only_raises() -> None:
+def test_an_interrupt_stops_the_work_but_not_a_calling_program() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stopped = threading.Event()
     with pytest.raises(KeyboardInterrupt) as found, interruptible(stopped.set, pytest.fail):
