@@ -1,4 +1,4 @@
-"""Training by several processes of a TF_CONFIG cluster, on loopback."""
+"""Training on several processes of a TF_CONFIG cluster, on loopback."""
 
 import dataclasses
 import json
@@ -95,7 +95,7 @@ def assert_equal(one: Path, other: Path, tolerance: float, but: Sequence[str] = 
 
 
 def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
-    """By a TPUEstimator, and after that by an Estimator, twice, in the same processes."""
+    """A TPUEstimator trains, and then an Estimator, twice, in the same processes."""
 
     def start(name: str, tasks: Sequence[Task]) -> list[Process]:
         folder = tmp_path / name
@@ -139,7 +139,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleName
         yield SimpleNamespace(folder=folder, processes=Clusters(left).run([CHIEF, WORKER], *runs))
 
 
-def test_a_restart_goes_on_exactly_after_a_kill(
+def test_a_restart_after_a_kill_resumes_exactly(
     undisturbed: SimpleNamespace, clusters: Clusters, tmp_path: Path
 ) -> None:
     options = {**DISTURBED, "model_dir": str(tmp_path)}
@@ -173,7 +173,7 @@ class OtherPeers(Peers):
         return self._sent
 
 
-def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
+def test_rejects_a_checkpoint_that_differs_between_processes(tmp_path: Path) -> None:
     programs.make_estimator(tmp_path).train(programs.train_input_fn, max_steps=2)
     found = Checkpoint.open(str(tmp_path / "model.ckpt-2"))
 
@@ -189,7 +189,7 @@ def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
         first(dataclasses.replace(found, prefix=str(tmp_path / "model.ckpt-9")).to_bytes())
 
 
-def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -> None:
+def test_sigterm_of_one_process_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -> None:
     started = clusters.start([CHIEF, WORKER], {"model_dir": str(tmp_path), "steps": 100000, "pause": 0.01, "saves": 5})
     started[0].wait_for("model.ckpt-5.")
     started[1].send_signal(signal.SIGTERM)
@@ -201,7 +201,7 @@ def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -
         assert f"SIGTERM: training stopped at step {saved}, which is saved" in process.output
 
 
-def test_hooks_the_end_of_data_and_who_writes(undisturbed: SimpleNamespace) -> None:
+def test_hooks_and_the_end_of_data_stop_all_and_only_the_chief_writes(undisturbed: SimpleNamespace) -> None:
     chiefs = undisturbed.folder / "chiefs"
     for process in undisturbed.processes:
         # The worker's data end one step earlier than the chief's.
@@ -216,7 +216,7 @@ def test_hooks_the_end_of_data_and_who_writes(undisturbed: SimpleNamespace) -> N
     assert sum("global_step/sec" in found for _, found in programs.read_events(chiefs)) == 1
 
 
-def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
+def test_an_evaluator_follows_the_training(clusters: Clusters, tmp_path: Path) -> None:
     options = {"model_dir": str(tmp_path), "steps": 10, "pause": 0.15, "saves": 4, "spec": True}
     chief, worker, evaluator = clusters.run([CHIEF, WORKER, EVALUATOR], options)
     assert "evaluated None" in chief.output
@@ -237,7 +237,7 @@ def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
         ({"chief": ["h:1"], "worker": ["h:2"]}, {"per_host_input_for_training": 4}, r"^TPUConfig.*BROADCAST"),
     ],
 )
-def test_rejects_what_a_cluster_has_not(
+def test_rejects_unsupported_jobs_and_input_modes_of_a_cluster(
     cluster: dict[str, list[str]], config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     kind = next(iter(cluster))
@@ -250,5 +250,5 @@ def test_rejects_what_a_cluster_has_not(
             Estimator(programs.make_model_fn(), config=run_config)
 
 
-def test_a_cluster_error_is_of_the_tree() -> None:
+def test_cluster_error_exits_with_1() -> None:
     assert ClusterError("lost").exit_code == 1

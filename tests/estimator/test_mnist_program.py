@@ -1,4 +1,4 @@
-"""The MNIST program that TPUEstimator was introduced with trains on real digits, as it was written."""
+"""The MNIST program that TPUEstimator was introduced with trains on real digits, unchanged."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     return filename, found.target
 
 
-def test_it_trains_as_it_was_written(digits: tuple[str, Any], tmp_path: Path) -> None:
+def test_the_unchanged_program_learns_digits(digits: tuple[str, Any], tmp_path: Path) -> None:
     filename, labels = digits
     # tf.layers needs the variable.
     done = run(

@@ -1,4 +1,4 @@
-"""Sparse features and labels, as in wide and deep models, against the same program in a v1 session."""
+"""Sparse features and labels, as in wide and deep models, compared with a v1 session."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_sparse_labels_reach_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_several_replicas_and_a_tpu_reject_sparse_features_by_name(replicas: int, tmp_path: Path) -> None:
+def test_replicas_and_tpus_reject_sparse_features_by_name(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas})
     if replicas == 1:
         findings = estimator.rehearse({ModeKeys.TRAIN: input_fn})

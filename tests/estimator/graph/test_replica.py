@@ -1,4 +1,4 @@
-"""Several replicas do what one does: on logical CPU devices, with the same global batch."""
+"""Several replicas on CPU devices equal one with the same global batch."""
 
 import os
 import random
@@ -176,7 +176,7 @@ OTHERS = [name for name in PROGRAMS if name not in (*FEW, *FEW_OF_KERAS)]
         pytest.param(OTHERS, id="others", marks=pytest.mark.matrix),
     ],
 )
-def test_optimizers_train_as_on_one_replica(names: list[str], tmp_path: Path) -> None:
+def test_optimizers_on_two_replicas_train_as_on_one(names: list[str], tmp_path: Path) -> None:
     model_fn = side_by_side({name: PROGRAMS[name] for name in names})
     one = trained(tmp_path, model_fn, 1)
     assert_equal_runs(one, trained(tmp_path, model_fn, 2))
@@ -189,7 +189,7 @@ def test_optimizers_train_as_on_one_replica(names: list[str], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("optimizer", ["v1", "tf_keras", "keras"])
-def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> None:
+def test_rejects_an_unwrapped_optimizer_on_several_replicas(optimizer: str, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         step = v1.train.get_global_step()
         with tf.GradientTape() as tape:
@@ -207,7 +207,7 @@ def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> Non
     trained(tmp_path, model_fn, 1, steps=1)
 
 
-def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
+def test_rejects_an_unwrapped_optimizer_that_assigns_variables(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = regression(features, labels)
         apply = AdamWeightDecay().apply_gradients(AdamWeightDecay().compute_gradients(loss))
@@ -244,7 +244,7 @@ def collecting(seen: list[Any]) -> Any:
     return model_fn
 
 
-def test_collections_have_what_one_replica_makes(tmp_path: Path) -> None:
+def test_collections_hold_the_items_of_one_replica(tmp_path: Path) -> None:
     seen: list[Any] = []
     one = trained(tmp_path, collecting(seen), 1)
     first = seen[:3]
@@ -311,7 +311,7 @@ def test_replicas_draw_differently(seed: int | None, tmp_path: Path) -> None:
         assert np.max(values[f"{kind}/squared"] - values[f"{kind}/drawn"] ** 2) > 1e-6, kind
 
 
-def test_checkpoints_do_not_depend_on_the_number_of_replicas(tmp_path: Path) -> None:
+def test_training_can_continue_on_another_number_of_replicas(tmp_path: Path) -> None:
     model_fn = make_model_fn(V1_OPTIMIZERS["adam"])
     plain = make_estimator(tmp_path / "one", model_fn)
     mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_replicas": n}) for n in (4, 1, 2)]
@@ -346,7 +346,7 @@ def test_loops_of_every_length_end_at_the_last_step(tmp_path: Path) -> None:
             np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_nothing_of_the_process_is_changed(tmp_path: Path) -> None:
+def test_training_changes_no_state_of_the_process(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         v1.summary.scalar("twice", 2 * loss)

@@ -174,7 +174,7 @@ FROM_OTHERS = [((1,), (4,)), ((4,), (1,)), ((4, 2), (1,)), ((1,), (4, 2)), ((4,)
 
 
 @pytest.mark.parametrize(("first", "second"), FROM_OTHERS)
-def test_training_goes_on_from_a_checkpoint_of_other_devices(
+def test_training_continues_from_a_checkpoint_of_other_devices(
     first: tuple[int, ...], second: tuple[int, ...], folder_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     for path in folder_of(*first).glob(f"model.ckpt-{HALF}.*"):

@@ -1,4 +1,4 @@
-"""Optimizers of a program's: several replicas do what one does, or say that they would not."""
+"""A program's own optimizers: several replicas train as one, or reject the optimizer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def minimized(name: str) -> Program:
 
 
 @pytest.mark.parametrize("name", custom.OPTIMIZERS)
-def test_an_unwrapped_one_is_an_error_on_several_replicas(name: str, tmp_path: Path) -> None:
+def test_rejects_an_unwrapped_optimizer_on_several_replicas(name: str, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = regression(features, labels)
         train_op = custom.OPTIMIZERS[name]().minimize(loss, global_step=v1.train.get_global_step())
@@ -93,7 +93,7 @@ def assigned(how: str) -> Program:
     "how",
     ["assign", "assign_add", "assign_sub", "scatter_update", "scatter_add", "slice", "through another variable"],
 )
-def test_a_trainable_variable_is_assigned_nothing_that_differs_between_replicas(how: str, tmp_path: Path) -> None:
+def test_rejects_assigning_differing_values_to_a_trainable_variable(how: str, tmp_path: Path) -> None:
     with pytest.raises(ModelFnError, match=r"changes the trainable variable 'it/other'.*trainable=False"):
         trained(tmp_path, side_by_side({"it": assigned(how)}), 2, steps=1)
 
@@ -116,9 +116,7 @@ def by_steps(optimizer: Callable[[], Any], norm: float, source: str = "compute_g
     return program
 
 
-def test_gradients_from_elsewhere_are_summed_and_a_warning_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sums_gradients_from_elsewhere_and_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def twice(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
         train_op = custom.WeightDecayAdam().minimize(2 * loss)

@@ -257,7 +257,7 @@ WARNINGS = pytest.mark.filterwarnings(
 
 @WARNINGS
 @pytest.mark.parametrize("name", ALONE)
-def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
+def test_effects_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
     estimator = built(tmp_path, cases, name, checkpoint, calls, iterations_per_loop=1)
     found = run(cases, name in IN_PARTS, estimator, calls)
@@ -275,7 +275,7 @@ def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: P
 # In loops of three steps. The rows of a batch are split.
 @WARNINGS
 @pytest.mark.parametrize("name", ALONE_ON_TWO)
-def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
+def test_effects_on_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
     config = {"iterations_per_loop": 3, "num_replicas": 2}
     found = run(cases, name in IN_PARTS, built(tmp_path, cases, name, checkpoint, calls, every=6, **config), calls)
@@ -294,7 +294,7 @@ def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str,
 @WARNINGS
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("group", TOGETHER)
-def test_cases_in_one_graph_equal_the_original(
+def test_effects_in_one_graph_equal_the_original(
     group: str, replicas: int, cases: Any, checkpoint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="tpudata")
@@ -333,7 +333,7 @@ def test_cases_in_one_graph_equal_the_original(
             np.testing.assert_allclose(values[key], at_saves, rtol=1e-5, err_msg=f"{name}: {variable}")
 
 
-def test_a_summary_runs_what_it_depends_on_when_it_is_written(cases: Any, tmp_path: Path) -> None:
+def test_a_written_summary_runs_its_dependencies(cases: Any, tmp_path: Path) -> None:
     estimator = built(tmp_path, cases, "summary_with_effect", "", [], summaries=3, iterations_per_loop=1)
     estimator.train(cases.input_fn, steps=8)
     written = [values["counted"] for _, values in programs.read_events(tmp_path) if "counted" in values]
@@ -341,7 +341,7 @@ def test_a_summary_runs_what_it_depends_on_when_it_is_written(cases: Any, tmp_pa
     assert estimator.get_variable_value("counter") == len(written) < 8
 
 
-def test_a_failed_assertion_that_the_loss_waits_for_ends_training(cases: Any, tmp_path: Path) -> None:
+def test_a_failed_assertion_before_the_loss_ends_training(cases: Any, tmp_path: Path) -> None:
     found = cases.run(built(tmp_path, cases, "assertion_before_loss", "", []), [])
     assert found["error"] == "InvalidArgumentError"
 
@@ -355,9 +355,9 @@ def test_assertions_are_compiled_away_on_several_replicas(cases: Any, tmp_path: 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_keras_layers_and_optimizers_run_their_updates(package: str, replicas: int, cases: Any, tmp_path: Path) -> None:
-    """Nothing of them is in the train_op: Keras counts on TensorFlow 2 for that, in its conditions, too.
+    """None of the updates is in the train_op: Keras relies on TensorFlow 2 for that, also in its conditions.
 
-    The layers of tf_keras are those of the original, and so are their updates.
+    The layers and updates of tf_keras are the original's.
     """
     keras = pytest.importorskip(package)
 
@@ -401,7 +401,7 @@ class Asking(v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_an_operation_runs_in_the_steps_that_a_hook_asks_for_it(replicas: int, cases: Any, tmp_path: Path) -> None:
+def test_an_operation_runs_only_in_steps_that_a_hook_requests(replicas: int, cases: Any, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         counter = v1.get_variable("counter", [], initializer=v1.zeros_initializer(), trainable=False)
         tf.group(counter.assign_add(1.0 + 0 * features["x"][0, 0]), name="count")

@@ -34,7 +34,7 @@ def skipping(every: int) -> Any:
     ("iterations", "with_hooks", "replicas"),
     [(1, True, 1), (4, False, 1), (4, False, 2), pytest.param(1, False, 1, marks=pytest.mark.matrix)],
 )
-def test_steps_that_leave_the_global_step_alone_go_on_wherever_loops_end(
+def test_continues_past_steps_that_do_not_count(
     iterations: int, with_hooks: bool, replicas: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = make_estimator(
@@ -65,7 +65,7 @@ def test_warns_of_five_loops_without_a_count(tmp_path: Path, caplog: pytest.LogC
     assert [message.endswith("not reported.") for message in messages] == [False] * 4 + [True]
 
 
-def test_a_hook_may_count_the_steps(tmp_path: Path) -> None:
+def test_a_hook_can_count_the_steps(tmp_path: Path) -> None:
     class Counts(v1.train.SessionRunHook):  # type: ignore[misc]
         def begin(self) -> None:
             self._count = v1.train.get_global_step().assign_add(1)
