@@ -153,7 +153,7 @@ TOGETHER: dict[str, list[str]] = {
     ],
 }
 _IN_A_GRAPH = {name for names in TOGETHER.values() for name in names}
-# test_values_of_a_checkpoint_are_taken_once has the same.
+# test_init_from_checkpoint_loads_values_once has the same.
 _ELSEWHERE = {"init_by_prefix", "init_in_scaffold_fn"}
 ALONE = [
     pytest.param(name, marks=pytest.mark.matrix) if name in _IN_A_GRAPH | _ELSEWHERE else name for name in ORIGINAL
