@@ -1,4 +1,4 @@
-"""Training without a shuffle, for a number of epochs, and of one of several hosts by its number."""
+"""Training without a shuffle, for a number of epochs, and on one host chosen by host_index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def images(batches: Any) -> Any:
         *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((False, 1, 7), ("folder", 1, 700))),
     ],
 )
-def test_without_a_shuffle_records_come_in_order_again_and_again(
+def test_unshuffled_training_repeats_the_records_in_order(
     raw_digits: Written, tmp_path: Path, cache: Any, hosts: int, batch_size: int
 ) -> None:
     input_fn = make_input_fn(
@@ -50,7 +50,9 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str) -> None:
+def test_hosts_read_their_unshuffled_rows_from_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
     # Nothing is held in memory.
     monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_BYTES", 0)
     monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_RECORDS", 8)
@@ -74,7 +76,7 @@ def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.Mo
             assert (found @ [256, 1]).tolist() == numbers[places % len(numbers)].tolist()
 
 
-def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Written) -> None:
+def test_unshuffled_draws_do_not_depend_on_hosts_and_starts(digits: Written) -> None:
     def transform(features: Any, labels: Any, seed: Any) -> Any:
         return {"drawn": tf.random.stateless_uniform([], seed)}, labels
 
@@ -112,9 +114,7 @@ def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict
 
 
 @pytest.mark.parametrize("options", [{"training": True}, {"training": True, "shuffle": False}, {"training": False}])
-def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
-    raw_digits: Written, options: dict[str, Any]
-) -> None:
+def test_a_pipeline_of_two_replicas_feeds_its_rows_of_each_step(raw_digits: Written, options: dict[str, Any]) -> None:
     def transform(features: Any, labels: Any, seed: Any) -> Any:
         return {**features, "drawn": tf.random.stateless_uniform([], seed)}, labels
 
@@ -133,7 +133,7 @@ def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
             np.testing.assert_array_equal(found, expected.reshape(2 * steps, 6, *values.shape[1:]))
 
 
-def test_epochs_of_buckets(tmp_path: Path) -> None:
+def test_num_epochs_ends_training_with_buckets(tmp_path: Path) -> None:
     path = write_tokens(tmp_path, documents(90, 16), shards=2)
     options: Any = {"training": True, "seed": 1, "tokens": tpudata.Tokens(buckets=(8, 16))}
     input_fn = make_input_fn(path, "train", num_epochs=3, **options)
@@ -150,14 +150,14 @@ def test_epochs_of_buckets(tmp_path: Path) -> None:
         make_input_fn(path, "train", num_epochs=1, **options)({"batch_size": 500})
 
 
-def test_keras_trains_for_its_epochs(raw_digits: Written) -> None:
+def test_as_keras_ends_after_num_epochs(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, num_epochs=1)
     assert len(list(as_keras(input_fn, 64))) == 4
     with pytest.raises(UsageError, match="num_epochs=1: 300 records do not fill one global batch of 301"):
         input_fn({"batch_size": 301})
 
 
-def test_a_host_by_its_number(tmp_path: Path) -> None:
+def test_host_index_chooses_the_rows_of_a_host(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(10)))
     input_fn = make_input_fn(TextLineFiles(tmp_path / "lines"), training=False)
     found = [

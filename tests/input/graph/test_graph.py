@@ -1,4 +1,4 @@
-"""What a dataset is: a graph that runs in processes without our code, and whose iterators are saved and restored."""
+"""Each dataset is a graph that runs without our code, and whose iterators can be saved and restored."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def check_is_a_graph(dataset: tf.data.Dataset) -> None:
         if (name, training) not in SAVED
     ],
 )
-def test_it_is_a_graph_without_python(sources: Sources, name: str, training: bool) -> None:
+def test_the_dataset_is_a_graph_without_python(sources: Sources, name: str, training: bool) -> None:
     check_is_a_graph(MAKES[name](sources, training)({"batch_size": 3}))
 
 
@@ -150,7 +150,7 @@ def test_it_is_a_graph_without_python(sources: Sources, name: str, training: boo
     ("name", "training"),
     [*SAVED, *(pytest.param(name, True, marks=pytest.mark.matrix) for name in MAKES if name not in WAYS)],
 )
-def test_it_is_a_graph_whose_iterator_is_saved_and_restored(sources: Sources, name: str, training: bool) -> None:
+def test_the_dataset_is_a_graph_that_saves_and_restores_iterators(sources: Sources, name: str, training: bool) -> None:
     dataset = MAKES[name](sources, training)({"batch_size": 3})
     check_is_a_graph(dataset)
     iterator = iter(dataset)
