@@ -106,7 +106,7 @@ def test_imports_form_no_cycles(graph: Graph) -> None:
     assert circles(graph) == {}
 
 
-def test_conversion_reaches_no_tensorflow(graph: Graph) -> None:
+def test_conversion_imports_no_tensorflow(graph: Graph) -> None:
     """Follow all imports, also those of functions; tests/test_public_names.py loads the modules."""
     reached, waiting = set(), modules_in(*WITHOUT_TENSORFLOW)
     while waiting:

@@ -68,7 +68,7 @@ def test_switch_never_takes_the_next_word(parser: FlagParser, word: str) -> None
         assert (flags.use_tpu, flags.folder) == (True, word)
 
 
-def test_value_of_a_switch_needs_an_equals_sign(parser: FlagParser) -> None:
+def test_the_value_of_a_switch_requires_an_equals_sign(parser: FlagParser) -> None:
     with pytest.raises(
         UsageError, match=r"unexpected argument 'False'; pass the value of a boolean with =, --FLAG=False\."
     ):
@@ -130,7 +130,7 @@ def test_positive_int_accepts_exactly_whole_numbers_from_1(text: str) -> None:
             positive_int(text)
 
 
-def test_flag_type_shows_the_message() -> None:
+def test_flag_type_shows_the_parsers_message() -> None:
     def parse(text: str) -> int:
         raise UsageError(f"{text!r} will not do")
 

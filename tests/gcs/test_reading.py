@@ -115,7 +115,7 @@ def test_a_compressed_shard_takes_one_request_and_one_for_its_index(
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs, child: Child, hosts: int) -> None:
+def test_hosts_together_read_each_byte_once_per_epoch(filled_store: FakeGcs, child: Child, hosts: int) -> None:
     sizes = []
     for epochs in (1, 5):
         shard_reads(filled_store)

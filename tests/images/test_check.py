@@ -139,7 +139,7 @@ def test_finds_truncated_images_of_the_other_formats(tmp_path: Path, name: str) 
     assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
 
 
-def test_compares_the_size_in_the_manifest(tmp_path: Path) -> None:
+def test_finds_a_size_that_differs_from_the_manifest(tmp_path: Path) -> None:
     assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
 
 

@@ -84,7 +84,7 @@ def test_reencoding_keeps_the_sources_chroma_sampling(data: bytes, sampling: int
     assert stored(data)[1] == sampling
 
 
-def test_a_jpeg_stored_as_rgb_gets_full_colours() -> None:
+def test_a_jpeg_stored_as_rgb_gets_full_chroma() -> None:
     assert stored(encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)))[1] == FULL
 
 
@@ -101,7 +101,7 @@ def test_a_grey_image_gets_default_jpeg_settings() -> None:
     assert data == encode(grey, "JPEG", quality=95)
 
 
-def test_a_source_with_half_colours_gets_default_jpeg_settings() -> None:
+def test_a_source_with_halved_chroma_gets_default_jpeg_settings() -> None:
     data = encode(WIDE, "JPEG", quality=90, exif=exif(3))
     upright = Image.open(io.BytesIO(data)).transpose(Image.Transpose.ROTATE_180)
     assert stored_image(data, SELF_DESCRIBING, ImageOptions()).data == encode(upright, "JPEG", quality=95)

@@ -72,7 +72,7 @@ def test_accepts_an_exif_block_that_ends_with_its_last_entry() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_exif_block_has_an_orientation(tail: bytes) -> None:
+def test_any_bytes_give_an_orientation_from_1_to_8(tail: bytes) -> None:
     for head in (b"", b"II*\0", b"MM\0*", b"II*\0\x08\0\0\0"):
         assert 1 <= exif_orientation(head + tail) <= 8
 

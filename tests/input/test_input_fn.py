@@ -32,7 +32,7 @@ def key(image: Any) -> bytes:
     ("layout", "batch_size"),
     [("digits", 100), ("raw_digits", 1), ("raw_digits", 7), ("raw_digits", 101), ("digits", 128)],
 )
-def test_evaluation_is_one_exact_pass_in_order_with_weights(
+def test_evaluation_feeds_each_record_once_in_order_with_weights(
     layout: str, batch_size: int, request: pytest.FixtureRequest
 ) -> None:
     data: Written = request.getfixturevalue(layout)
@@ -108,7 +108,7 @@ def test_the_seed_decides_the_batches(raw_digits: Written) -> None:
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", tf.float32), (tf.bfloat16, tf.bfloat16)])
 @pytest.mark.parametrize("cache", [False, True])
-def test_dtype_scales_images_to_one(digits: Written, dtype: Any, expected: tf.DType, cache: bool) -> None:
+def test_dtype_scales_images_to_0_to_1(digits: Written, dtype: Any, expected: tf.DType, cache: bool) -> None:
     dataset = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype=dtype), cache=cache)(
         {"batch_size": 101}
     )
@@ -171,7 +171,7 @@ def test_keras_fits_and_evaluates_exactly(raw_digits: Written) -> None:
     assert result[2] == pytest.approx(np.mean(logits.argmax(1) == raw_digits.labels["test"]), abs=1e-6)
 
 
-def test_sample_weight_in_training_is_a_pair(raw_digits: Written) -> None:
+def test_training_with_sample_weight_yields_pairs(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, weights="sample_weight")
     assert len(input_fn({"batch_size": 8}).element_spec) == 2
 

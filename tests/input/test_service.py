@@ -260,7 +260,7 @@ def test_streams_hold_each_row_once(batches: int, size: int, workers: int) -> No
         {"compress": "snappy"},
     ],
 )
-def test_rejects_unknown_options(options: dict[str, Any]) -> None:
+def test_rejects_wrong_options(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"^DataService: {next(iter(options))} is "):
         DataService(**{"address": "grpc://localhost:5050", **options})
 

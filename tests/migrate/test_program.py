@@ -190,7 +190,7 @@ def test_rewrites_contrib_datasets() -> None:
     )
 
 
-def test_rewrites_bert() -> None:
+def test_rewrites_the_contrib_calls_of_bert() -> None:
     check(
         """\
         # coding=utf-8 \u00e9
@@ -262,7 +262,7 @@ def test_leaves_other_programs_unchanged(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["print 'old'\n", "def f(:\n", "x = \0\n"])
-def test_rejects_what_is_not_python_3(text: str) -> None:
+def test_rejects_programs_that_are_not_python_3(text: str) -> None:
     with pytest.raises(DatasetError, match=r"^p\.py(:1)?: not a program in Python 3 "):
         migrate(text, "p.py")
 

@@ -128,7 +128,7 @@ def test_shows_tokens_as_text(tmp_path: Path) -> None:
     assert re.search(r"\d\d\.\d% of the places for tokens are not padding", page.text)
 
 
-def test_shows_ids_of_an_unknown_tokenizer(tmp_path: Path) -> None:
+def test_counts_tokens_of_an_unknown_tokenizer(tmp_path: Path) -> None:
     page = report(write_sequences(tmp_path / "d", {"train": 5}))
     assert "From all 5 records" in page.text
     assert "All have 16 tokens." in page.text
@@ -195,7 +195,7 @@ def test_pictures_that_share_their_upper_half_are_not_near_duplicates(tmp_path: 
     assert "near-duplicate" not in report(tmp_path / "d").text
 
 
-def test_a_histogram_has_a_bar_for_each_of_few_lengths(tmp_path: Path) -> None:
+def test_a_histogram_of_few_lengths_has_one_bar_each(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\nb\ncc\nddd\neee\nfff\n")
     assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d"]) == 0
     bars = re.findall(r"^(\d+) to (\d+) characters: (\d+)$", report(tmp_path / "d").text, re.M)
@@ -311,7 +311,7 @@ def test_shows_both_sides_of_pairs(tmp_path: Path) -> None:
         assert ("———" in shown) == (lengths[0] in flags)
 
 
-def test_marks_what_the_loss_counts(tmp_path: Path) -> None:
+def test_marks_the_tokens_that_the_loss_counts(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps({"q": "why?", "a": "so."}) + "\n")
     flags = ["--inputs=q", "--targets=a", "--tokenizer=bytes", "--sequence-length=24", "--pack", "--no-eos"]
     assert main(["convert", "text", f"--input={tmp_path}/in.jsonl", f"--output={tmp_path}/d", *flags]) == 0
@@ -356,7 +356,7 @@ def test_counts_records_that_do_not_match_the_manifest(
     assert "2 records that do not match the manifest" in report(Path(folder)).text
 
 
-def test_a_list_of_ids_without_values_may_be_absent(tmp_path: Path) -> None:
+def test_accepts_records_without_a_list_of_ids(tmp_path: Path) -> None:
     features = [Feature("input_ids", "int64", "int64", (None,))]
     folder = write_dataset(
         str(tmp_path / "dataset"), {"train": [{"input_ids": [5, 6]}, {}]}, features, layout="tokens", shards=1

@@ -10,7 +10,7 @@ from tpudata.errors import StorageError, UsageError
 from tpudata.train.feeding_rate import read_feeding_rate
 
 
-def test_reads_a_number_or_a_report_of_bench(tmp_path: Path) -> None:
+def test_accepts_a_number_or_a_bench_report(tmp_path: Path) -> None:
     assert read_feeding_rate("1.5e3", "--feeding") == FeedingRate(1500.0)
     stages = [
         {"records_per_second": 9.0, "cpu_seconds_per_record": 9.0},

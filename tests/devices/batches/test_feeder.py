@@ -170,7 +170,7 @@ def test_an_empty_repeated_dataset_fails_if_other_processes_expect_more(endless:
     iteration.close()
 
 
-def test_a_dataset_that_cannot_begin_raises_its_error(tmp_path: Any) -> None:
+def test_a_dataset_that_cannot_start_raises_its_error(tmp_path: Any) -> None:
     missing = tf.data.TFRecordDataset(str(tmp_path / "missing")).map(lambda _: 1)
     iteration = feed(missing).iterate()
     with pytest.raises(tf.errors.NotFoundError, match="missing"):

@@ -297,7 +297,7 @@ def test_v1_metrics_count_the_rows_of_their_replica() -> None:
     assert run.variables["mean_iou/total_confusion_matrix"].sum() == X.size
 
 
-def test_variables_start_from_a_checkpoint(tmp_path: Path) -> None:
+def test_init_from_checkpoint_sets_variables_on_all_replicas(tmp_path: Path) -> None:
     path = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         weights = v1.get_variable("before", initializer=tf.constant([7.0, 8.0, 9.0]))

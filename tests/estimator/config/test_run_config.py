@@ -156,7 +156,7 @@ HARMLESS: dict[str, Any] = {
         {"experimental_feed_hook": print},
     ],
 )
-def test_only_a_tpu_rejects_options_of_its_layout(arguments: dict[str, Any], tmp_path: Path) -> None:
+def test_only_a_tpu_rejects_tpu_layout_options(arguments: dict[str, Any], tmp_path: Path) -> None:
     def model_fn(features: Any) -> None: ...
 
     config = RunConfig(TPUConfig(**arguments), model_dir=str(tmp_path))

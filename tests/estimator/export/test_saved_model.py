@@ -139,7 +139,7 @@ def several(y: Any) -> dict[str, Any]:
     }
 
 
-def test_classification_and_regression_take_examples(
+def test_classification_and_regression_signatures_take_examples(
     model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = make_estimator(model_dir, make_exporting_model_fn(several))

@@ -226,7 +226,7 @@ def host_call_into(folder: Path, every: int) -> Any:
     ("every", "replicas"),
     [*((1, 2), (2, 1)), *(pytest.param(n, n, marks=pytest.mark.matrix) for n in (1, 2))],
 )
-def test_host_call_sees_every_step(every: int, replicas: int, tmp_path: Path) -> None:
+def test_host_call_runs_at_its_steps(every: int, replicas: int, tmp_path: Path) -> None:
     more = {"host_call": host_call_into(tmp_path / "host", every)}
     estimator = build(tmp_path / "model", replicas, more=more, iterations=4)
     estimator.train(train_input_fn, steps=STEPS)

@@ -291,7 +291,7 @@ def test_evaluation_and_prediction_hooks_fetch_each_batch(replicas: int, tmp_pat
     assert estimator.evaluate(whole, hooks=[Stop()])["loss"] == pytest.approx(expected[0], rel=1e-4)
 
 
-def test_evaluation_and_prediction_hooks_fetch_strings_with_zeros_at_their_end(tmp_path: Path) -> None:
+def test_hooks_fetch_strings_that_end_with_zero_bytes(tmp_path: Path) -> None:
     def with_text(features: Any, labels: Any, mode: str) -> Any:
         spec = model_fn(features, labels, mode, {})
         tf.strings.join([tf.as_string(tf.math.count_nonzero(features["x"])), b"\0\0"], name="text")
@@ -448,7 +448,7 @@ def test_hooks_of_the_same_fetches_do_not_rebuild_the_step(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("error", [StopIteration("the feed"), tf.errors.OutOfRangeError(None, None, "the feed")])
 @pytest.mark.parametrize(("method", "steps"), [("before_run", 2), ("after_run", 3)])
-def test_a_hook_whose_feed_ends_ends_the_run(error: Exception, method: str, steps: int, tmp_path: Path) -> None:
+def test_a_hook_that_raises_end_of_data_ends_the_run(error: Exception, method: str, steps: int, tmp_path: Path) -> None:
     def ending() -> Any:
         """Make a hook that raises in its third call."""
         hook, calls = v1.train.SessionRunHook(), iter([None, None])

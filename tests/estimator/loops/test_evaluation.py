@@ -238,7 +238,7 @@ def test_rejects_a_missing_checkpoint(tmp_path: Path) -> None:
         make_estimator(tmp_path).evaluate(finite_input_fn(8), checkpoint_path=str(tmp_path / "model.ckpt-7"))
 
 
-def test_endless_data_needs_steps(tmp_path: Path) -> None:
+def test_rejects_endless_data_without_steps(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="steps"):
         make_estimator(tmp_path).evaluate(train_input_fn)
 
@@ -427,7 +427,7 @@ def test_returns_only_the_loss_without_metrics(tmp_path: Path) -> None:
 # Several replicas: the same results as one, whether or not the rows fill the last batch.
 
 
-def test_replicas_equal_a_plain_loop(tmp_path: Path) -> None:
+def test_evaluation_on_replicas_equals_a_plain_loop(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4})
     estimator.train(train_input_fn, steps=3)
     for rows in (37, 5, 37):

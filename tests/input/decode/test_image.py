@@ -94,7 +94,7 @@ def test_rejects_an_image_of_another_size_than_the_field() -> None:
         decode_images(data, field((4, 4, 3), (4, 4, 3)))
 
 
-def test_cast_covers_zero_to_one() -> None:
+def test_cast_maps_uint8_to_0_to_1() -> None:
     values = tf.constant(np.arange(256, dtype=np.uint8))
     got = cast_image(values, tf.float32).numpy()
     np.testing.assert_array_equal(got, np.arange(256, dtype=np.float32) / np.float32(255))

@@ -161,7 +161,7 @@ def test_crops_and_flips_maps_with_their_pictures(tmp_path: Path) -> None:
     assert flips == {True, False}
 
 
-def test_pastes_and_turns_maps_with_their_pictures(alike: Scenes) -> None:
+def test_cutmix_and_transpose_move_maps_with_their_pictures(alike: Scenes) -> None:
     unlabelled = TFRecordFiles(f"{alike.path}/train-*", features_of((32, 40))[:3])
     for data, transpose in ((alike.path, None), (unlabelled, "HWCN")):
         images = Images(mix=CutMix(), transpose=transpose)

@@ -104,7 +104,7 @@ def host_batches(input_fn: Any, total: int, hosts: int, steps: int | None, start
     ],
     indirect=["files"],
 )
-def test_evaluation_is_one_exact_pass_on_any_hosts(files: Any, hosts: int, batch_size: int) -> None:
+def test_evaluation_feeds_each_record_once_on_any_hosts(files: Any, hosts: int, batch_size: int) -> None:
     found = host_batches(make_input_fn(files, training=False), batch_size * hosts, hosts, None)
     assert {len(batches) for batches in found} == {-(-RECORDS // (batch_size * hosts))}
     seen = []

@@ -28,7 +28,7 @@ def test_normalized_values_equal_numpy(dtype: str, shape: tuple[int, ...]) -> No
     np.testing.assert_allclose(tf.cast(got, tf.float32).numpy(), want, rtol=1.01 * ROUNDING[dtype], atol=1e-6)
 
 
-def test_one_mean_serves_all_channels() -> None:
+def test_one_mean_applies_to_all_channels() -> None:
     images = tf.constant(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
     got = normalize(images, Normalize(mean=(0.5,), std=(0.25,)), tf.float32).numpy()
     np.testing.assert_allclose(got, (images.numpy() / 255 - 0.5) / 0.25, rtol=1e-6, atol=1e-6)

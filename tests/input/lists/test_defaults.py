@@ -201,7 +201,7 @@ def test_transforms_do_not_change_weights(path: str, records: list[dict[str, Any
 
 
 @pytest.mark.parametrize("weights", ["feature", "sample_weight"])
-def test_keras_weighs_records(path: str, records: list[dict[str, Any]], weights: Any) -> None:
+def test_keras_applies_the_weights_of_records(path: str, records: list[dict[str, Any]], weights: Any) -> None:
     def batches(training: bool, **options: Any) -> tf.data.Dataset:
         arguments: dict[str, Any] = {"defaults": DEFAULTS, "pad": {"list": 3}, "weight": "importance"}
         transform: Any = lambda features, labels: ({"x": features["x"]}, labels)  # noqa: E731

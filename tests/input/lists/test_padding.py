@@ -82,7 +82,7 @@ def same(first: Any, second: Any) -> None:
         np.testing.assert_array_equal(first[name], second[name])
 
 
-def test_pads_lists_next_to_their_counts(lists: Lists, tmp_path: Path) -> None:
+def test_pads_lists_and_adds_their_counts(lists: Lists, tmp_path: Path) -> None:
     # Into the cache, and from it.
     for cache in (False, True, tmp_path, tmp_path):
         check_rows(rows_of(lists.path, cache=cache), lists.records)

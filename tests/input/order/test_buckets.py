@@ -71,7 +71,7 @@ def test_records_go_into_the_smallest_bucket_that_fits() -> None:
 
 # Without a number the window has all records, as in tests/input/test_epochs.py.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
-def test_training_takes_all_records_and_restarts_anywhere(tmp_path: Path, buffer: int | None) -> None:
+def test_training_feeds_all_records_and_restarts_at_any_step(tmp_path: Path, buffer: int | None) -> None:
     texts = documents(120, 16)
     input_fn = make_input_fn(
         write_tokens(tmp_path, texts),

@@ -52,7 +52,7 @@ def test_each_side_has_its_own_length_and_mask(source: Path, tmp_path: Path) -> 
         (["--field=q", "--field=inputs:str=none"], ["q"]),
     ],
 )
-def test_texts_are_fed_under_their_names(flags: list[str], names: list[str], source: Path, tmp_path: Path) -> None:
+def test_feeds_texts_under_their_names(flags: list[str], names: list[str], source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", *flags, "--no-shuffle", "--num-shards=1") == 0
     found = batches(tmp_path / "out")
     assert sorted(set(found) - {"weights"}) == names

@@ -54,7 +54,7 @@ def test_notes_a_helper_file_left_behind_by_an_earlier_migration() -> None:
         "import numpy as tf\nx = tf.nn.dropout(1, 0.1)\n",
     ],
 )
-def test_a_file_that_shows_tensorflow_2_stays(helper: str) -> None:
+def test_leaves_a_file_of_tensorflow_2_unchanged(helper: str) -> None:
     alone = migrate(helper, "helper.py")
     assert (alone.text, alone.notes) == (helper, ())
 

@@ -157,7 +157,7 @@ def test_operations_without_a_seed_draw_by_step_and_replica() -> None:
         "LogUniformCandidateSampler": lambda: tf.random.log_uniform_candidate_sampler([[1]], 1, 2, True, 9)[0],
     }.items(),
 )
-def test_rejects_draws_that_xla_has_no_kernel_for(kind: str, draw: Callable[[], Any]) -> None:
+def test_rejects_draws_without_an_xla_kernel(kind: str, draw: Callable[[], Any]) -> None:
     with pytest.raises(ModelFnError, match=kind):
         Compiled(draw)
 

@@ -59,7 +59,7 @@ def test_continues_past_steps_that_do_not_count(
     )
 
 
-def test_warns_of_five_loops_without_a_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warns_after_five_loops_without_counted_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_estimator(tmp_path, skipping(2), iterations=2).train(train_input_fn, max_steps=8)
     messages = [record.message for record in caplog.records if "left the global step" in record.message]
     assert [message.endswith("not reported.") for message in messages] == [False] * 4 + [True]
