@@ -1,4 +1,4 @@
-"""The files in configs/: each names a bundled model, and trains it briefly."""
+"""The files in configs/: each names a bundled model, which the tests train briefly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-# What makes each small enough for a test; the rest is as the file says.
+# Options that make each model small enough for a test.
 SMALLER = {
     "char_lstm": ["--param=hidden_units=8"],
     "iris_mlp": [],
@@ -89,7 +89,7 @@ def test_each_config_trains_its_model(
     path = CONFIGS / f"{name}.yaml"
     assert f"tpudata train --config configs/{name}.yaml" in path.read_text()
     data = request.getfixturevalue(DATA.get(name, "digits_dataset"))
-    # With warm-up, it is longer than the run.
+    # The warm-up is longer than the run.
     flags = [f"--data={data}", f"--model-dir={tmp_path}", "--train-steps=2", "--batch-size=8", *SMALLER[name]]
     # tests/models evaluates each model.
     flags += [] if name == "mnist_cnn" else ["--mode=train"]
@@ -110,5 +110,5 @@ def test_decay_is_longer_than_a_warm_up_that_outlasts_the_run(text: Path, tmp_pa
         return model_params(options, dataset, label_of(options, dataset))
 
     assert [params(steps)["decay_steps"] for steps in (5, 7)] == [6, 7]
-    # Steps that the user set are taken as they are.
+    # Steps that the user set are not changed.
     assert params(5, decay_steps=4)["decay_steps"] == 4

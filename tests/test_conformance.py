@@ -57,7 +57,7 @@ def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any])
     found = CONFORMANCE.as_drawn(kind, records)
     assert len(found) == CONFORMANCE.INPUTS
     key = CONFORMANCE.KEYS[kind]
-    # The tfrecord package knows no lists of strings.
+    # The tfrecord package does not support lists of strings.
     missing = {name for record in found for name in expected[record[key]].keys() ^ record.keys()}
     assert missing <= {"image/object/class/text"}
     assert CONFORMANCE.differences(found, expected, key) == []

@@ -1,4 +1,4 @@
-"""The Python of the docs runs as it stands there, the blocks of a document in order, on small data."""
+"""The Python blocks of the docs run unchanged, each document's blocks in order, on small data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.pictures import make_pictures
 from tests.helpers.sequences import write_sequences
 from tpudata.format import Feature, encode_example
 
-# Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
+# Numbers of blocks, by document, that are parts of a reader's program: they are only parsed.
 PARTS = {
     "docs/convert/python.md": (1,),
     "docs/feed/jax.md": (2, 3),
@@ -144,7 +144,7 @@ def _inputs(folder: Path) -> dict[str, str]:
     return {"workers=4": "workers=1"}
 
 
-# What a document's programs find, by document; returns what is replaced so that they take less time.
+# Functions that write the data of a document's programs, and return replacements that make them faster.
 DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/convert/python.md": _inputs,
     "docs/dataset/compression.md": _gzip,

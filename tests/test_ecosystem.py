@@ -21,7 +21,7 @@ from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.format import open_dataset
 
-# What a recipe needs before its block: those above it on its page.
+# Imports that a recipe needs before its block; its page has them above it.
 IMPORTS = "import numpy as np\nimport torch\n\nimport tpudata\n"
 
 

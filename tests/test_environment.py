@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Its checks of versions pass, an environment has a copy of it, and what else it runs is Python's.
+# Its version checks pass, an environment gets a copy of it, and everything else is run by Python.
 PYTHON = f"""#!/usr/bin/env bash
 case "$*" in
   "-c import"* | "-m pip --version") exit 0 ;;
@@ -50,7 +50,7 @@ def start(project: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A test may run where it is ignored, which a shell passes on.
+        # The signal may be ignored where the test runs, which a shell inherits.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 

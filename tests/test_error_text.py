@@ -103,7 +103,7 @@ def test_an_unknown_image_format_message_has_one_full_stop() -> None:
 def test_explains_a_record_that_is_not_an_example(record: bytes) -> None:
     spec = {"label": tf.io.FixedLenFeature((), tf.int64)}
     dataset = tf.data.Dataset.from_tensors([record]).map(lambda records: tf.io.parse_example(records, spec))
-    # It puts the record into its message, and Python's binding takes that for text.
+    # TensorFlow puts the record into its message, which Python's binding decodes as text.
     with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)) as caught:
         list(dataset)
     found = reader_error(caught.value, may_be_plain=True)

@@ -56,7 +56,7 @@ def test_iris_replicas_learn_the_weights_of_one_device() -> None:
     assert four.startswith("replicas: 4\n")
     found = re.findall(r"epoch 40, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", four)
     assert min(map(float, found[0])) > 85
-    # The weights are those of one device, as the gradients of all are summed.
+    # The gradients of all devices are summed, so the weights equal those of one device.
     assert four.splitlines()[-2:] == one.splitlines()[-2:]
 
 
@@ -111,7 +111,7 @@ def test_jax_processes_share_batches_and_resume(digits: str, tmp_path: Path) -> 
     half = _jax(digits, tmp_path / "parts", 11, processes=1)
     assert _trained(half, tmp_path / "parts")["step"] == 11
     alone = _trained(whole, tmp_path / "alone")
-    # The other half, by two.
+    # Two processes train the other half.
     parts = _trained(_jax(digits, tmp_path / "parts", 20, processes=2), tmp_path / "parts")
     assert alone["step"] == 20
     for name, value in alone.items():

@@ -25,7 +25,7 @@ _FEW, _FEWER, _MANY = range(25), range(2), range(25, 1500)
 
 
 class Hostile:
-    """A dataset to be changed, and what is right about it."""
+    """A dataset to be changed, and its correct contents."""
 
     def __init__(self, folder: Path, source: Path, kind: str) -> None:
         self.kind, self.source, self.good = kind, source, folder

@@ -1,4 +1,4 @@
-"""The code that compares the original TPUEstimator with ours; scripts/oracle_tf215 runs both."""
+"""The comparison of the original TPUEstimator with ours; scripts/oracle_tf215 runs both."""
 
 from __future__ import annotations
 

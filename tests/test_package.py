@@ -50,7 +50,7 @@ def test_the_page_links_only_to_https(page: Message) -> None:
     text = page.get_payload()
     assert isinstance(text, str)
     assert [target for target in re.findall(r"\]\(([^)]*)\)", text) if not target.startswith("https://")] == []
-    # Nothing but links and pictures is lost.
+    # Only links and pictures are changed.
     assert "| an old TPUEstimator program | tutorial |" in text
     assert text.count("```") == (ROOT / "README.md").read_text().count("```")
 

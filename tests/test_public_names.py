@@ -58,7 +58,7 @@ def test_every_parameter_is_documented(function: Callable[..., object]) -> None:
     section = re.search(r"^(?:Args|Attributes):\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
     found = re.findall(r"^    ([\w*][\w, *]*):", section[1], re.MULTILINE) if section else []
     documented = [name.strip(" *") for names in found for name in names.split(",")]
-    # A function of one argument may name it in its first line.
+    # A function of one argument can describe it in its first line.
     assert documented == parameters or (not documented and len(parameters) <= 1)
 
 

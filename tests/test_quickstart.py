@@ -84,7 +84,7 @@ def test_tfds_reads_every_digit_once(run: tuple[Path, subprocess.CompletedProces
     for name, label, image in read:
         number = int(Path(name).stem)
         assert label == digits.target[number]
-        # 0 to 16 became 0 to 255, and comes back from it.
+        # Pixels of 0 to 16 were scaled to 0 to 255, and are scaled back.
         np.testing.assert_array_equal(np.round(image[:, :, 0] * (16 / 255)), digits.images[number])
 
 
@@ -151,7 +151,7 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, moment: str) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         assert any(line.startswith(moment) for line in process.stdout)
-        # Python alone takes a moment before it can be interrupted in words.
+        # Python needs a moment before it can report an interrupt.
         time.sleep(1.5 if moment == "== Convert" else 0.2)
         os.killpg(process.pid, signal.SIGINT)
         words = process.stderr.read()

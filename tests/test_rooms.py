@@ -40,9 +40,9 @@ ROOMS = (
     "cli",
     "__main__",
 )
-# Those that use the package by its public names.
+# Rooms that use the package by its public names.
 USERS = ("train", "testing", "cli", "__main__")
-# A command that asks the sources of a conversion; `convert` finds its job by the job's name.
+# A command that uses the sources of a conversion; `convert` finds its job by name.
 CONVERTING = {"tpudata.cli.help"}
 WITHOUT_TENSORFLOW = (
     "_version",

@@ -18,7 +18,7 @@ from tests.helpers.markdown import ROOT
 from tests.helpers.site import build_site
 from tpudata.cli import COMMANDS
 
-# Attributes that a browser loads at once, by tag. A link that a reader follows is none of them.
+# Attributes that a browser loads at once, by tag; links that a reader follows are not among them.
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 
 
@@ -130,7 +130,7 @@ def test_the_api_reference_covers_all_public_names(pages: dict[str, Page]) -> No
 
 def test_types_in_signatures_are_linked_or_explained(site: Path) -> None:
     explained = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/api/types.md").read_text(), re.MULTILINE))
-    # Of Python's typing and of other packages, and constants that defaults name.
+    # Names of Python's typing and of other packages, and constants used as defaults.
     known = {
         *dir(typing),
         "Unpack",
@@ -156,7 +156,7 @@ def test_types_in_signatures_are_linked_or_explained(site: Path) -> None:
     for page in (site / "reference" / "api").rglob("index.html"):
         for signature in re.findall(r'<div class="doc-signature highlight">(.*?)</div>', page.read_text(), re.DOTALL):
             plain = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<a .*?</a>", "", signature, flags=re.DOTALL)))
-            # What follows a colon or an arrow, without defaults, which may hold texts.
+            # The text after a colon or an arrow, without defaults, which may be strings.
             for annotation in re.findall(r"(?::|->) ([^=\n]+)", plain):
                 words = set(re.findall(r"(?<![\w.'\"])_?[A-Z][A-Za-z]\w*", re.sub(r"Literal\[.*?\]", "", annotation)))
                 unknown |= {(page.parent.name, word) for word in words - known - explained}

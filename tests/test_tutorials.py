@@ -1,4 +1,4 @@
-"""The tutorials and the notebook, run from the first command to the last, on less data and with fewer steps.
+"""The tutorials and the notebooks, run from the first command to the last, on less data and with fewer steps.
 
 `tpudata ...` is called in this process, `python ...` in another. Blocks marked `console` need Google Cloud: they are not run,
 and hold nothing else.
@@ -220,7 +220,7 @@ def run_notebook(name: str, replaced: dict[str, str]) -> None:
     for code in cells:
         for old, new in replaced.items():
             code = code.replace(old, new)
-        # IPython's shell commands, with expressions in braces; a magic installs, which is not for here.
+        # IPython's shell commands, with expressions in braces; magics only install packages, and are skipped.
         code = re.sub(r"^!(.*)$", lambda found: f"run_line(f{found[1]!r})", code, flags=re.MULTILINE)
         code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)
         exec(compile(code, name, "exec"), names)
@@ -245,7 +245,7 @@ def test_jax_text_notebook_learns(
     monkeypatch.chdir(tmp_path)
     run_notebook("text_jax.ipynb", {"range(300)": "range(60)"})
     (bits,) = re.findall(r"([\d.]+) bits per byte", capsys.readouterr().out)
-    # 8 without any knowledge of the text, and about 4.5 by the frequencies of bytes.
+    # 8 bits without learning, and about 4.5 by the frequencies of bytes.
     assert float(bits) < 5
 
 

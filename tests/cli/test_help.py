@@ -18,7 +18,7 @@ WORDS = [[name] for name in COMMANDS if name != "convert"] + [["convert", kind] 
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command prints."""
+    """Function that runs a command and returns what it prints."""
 
     def run(*words: str) -> str:
         assert main(words) == 0
@@ -31,7 +31,7 @@ def test_lists_all_pages_with_their_titles(shown: Callable[..., str]) -> None:
     listed = re.findall(r"(?m)^  (\S+)  +(\S.*)$", shown("help"))
     assert len(listed) == len(PAGES)
     assert ("sources", "Sources of images") in listed
-    # By the names that are listed, each is printed.
+    # Each listed name prints its page.
     for name, title in listed[:: len(listed) // 8]:
         if name not in COMMANDS:
             assert shown("help", name).startswith(f"# {title}\n")
@@ -69,7 +69,7 @@ def test_help_fits_the_terminal_and_names_existing_pages(
     for columns in (60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(columns))
         text = shown(*words, "--help")
-        # A flag alone may be longer.
+        # Only a flag itself may be longer.
         lines = text.partition("\n\n")[2].splitlines()
         assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
     usage, *_ = text.partition("\n\n")

@@ -35,7 +35,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def convert(tmp_path: Path) -> list[str]:
-    """The words of a conversion of five pictures, of which one is cut."""
+    """The arguments of a conversion of five pictures, one of them truncated."""
     make_pictures(tmp_path / "in", 5)
     next((tmp_path / "in").rglob("*.jp*g")).write_bytes(b"\xff\xd8\xff")
     return ["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--unlabelled"]

@@ -44,7 +44,7 @@ def test_diff_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert "-import tensorflow as tf\n+import tensorflow.compat.v1 as tf\n" in out
     assert out.splitlines()[-1].startswith(f"{path}:4: tf.contrib.training.HParams")
-    # What is printed is a patch.
+    # The output is a patch.
     patch = out[: out.index(f"{path}:4")]
     done = subprocess.run(["patch", str(path)], input=patch, capture_output=True, text=True, check=False)
     assert (done.returncode, path.read_text()) == (0, NEW), done.stderr
@@ -77,7 +77,7 @@ def test_a_bad_file_stops_all_writes(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert good.read_text() == OLD
 
 
-# A program of the time, in the style of tensorflow/tpu's: all that is changed is what the command changes.
+# A TensorFlow 1 program in the style of tensorflow/tpu's; only the command changes it.
 PROGRAM = """
 import sys
 import numpy as np
@@ -122,7 +122,7 @@ print(estimator._load_global_step_from_checkpoint_dir(sys.argv[1]), sorted(est.g
 """
 
 
-# In the style of BERT: one file trains, another one has what the model needs, and nothing that TensorFlow 1 alone has.
+# In the style of BERT: one file trains, and another holds the model's helpers, without names that only TensorFlow 1 has.
 HELPER = """
 import tensorflow as tf
 
@@ -170,7 +170,7 @@ def main(_):
 if __name__ == "__main__":
     tf.app.run()
 """
-# In the style of the time before estimators.
+# In the style of programs before estimators.
 SESSIONS = """
 import numpy as np
 import tensorflow as tf

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def draw(folder: Path, count: int) -> list[Path]:
-    """Pictures of noise in three class folders, JPEG and PNG, grey, coloured, with alpha and with a palette."""
+    """Draw noise in three class folders, JPEG and PNG, grey, coloured, with alpha and with a palette."""
     random = np.random.default_rng(0)
     paths = []
     for number in range(count):

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.datasets import write_images
 
 ROOT = Path(__file__).parents[2]
-# Sends Ctrl-C to its own process when a module is looked for, or when the interpreter exits.
+# Sends Ctrl-C to its own process when a certain module is imported, or when the interpreter exits.
 HOOK = """
 import atexit, os, signal, sys
 
@@ -159,7 +159,7 @@ def test_commands_keep_the_handler_of_a_calling_program(capsys: pytest.CaptureFi
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
-    # As for a program that nohup or a shell's & has started.
+    # As in a program started by nohup or a shell's &.
     program = WORKS.format(body=f"{INTERRUPT}; print('done')").replace(
         "from tpudata.console.interrupts",
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom tpudata.console.interrupts",

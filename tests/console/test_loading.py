@@ -53,7 +53,7 @@ def test_another_program_keeps_its_collector() -> None:
     frozen = gc.get_freeze_count()
     with uncollected_loading():
         assert gc.isenabled()
-    # Other threads may free some.
+    # Other threads may free some objects.
     assert gc.get_freeze_count() <= frozen
     gc.disable()
     try:

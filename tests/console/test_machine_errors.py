@@ -17,7 +17,7 @@ from tests.helpers import forked
 from tpudata.cli import main
 from tpudata.console.process import run_command
 
-# Runs a command under a limit of so many bytes of memory beyond what this process has.
+# Runs a command with a limit of that many bytes of memory beyond its own process.
 LIMITED = """
 import resource, sys
 from pathlib import Path

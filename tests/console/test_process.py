@@ -76,7 +76,7 @@ def test_a_closed_pipe_prints_nothing() -> None:
 @pytest.mark.parametrize(
     ("lines", "unbuffered", "end"),
     [
-        # Each end once with what is printed at the end, and each way to print once.
+        # Each way to end, and each way to print, at least once.
         pytest.param(*case, end, marks=pytest.mark.matrix if case != (1, "") and end != one else ())
         for case, one in (((1, ""), ""), ((1, "1"), "return 0"), ((10**5, ""), "raise TpudataError('first')"))
         for end in ("return 0", "raise SystemExit", "raise TpudataError('first')")
@@ -123,7 +123,7 @@ def test_rejects_a_closed_stdout_before_the_command_runs(tmp_path: Path) -> None
 def test_an_os_error_of_another_file_keeps_its_traceback() -> None:
     with pytest.raises(FileNotFoundError):
         _raises(FileNotFoundError(2, "No such file", "x"))
-    # As a write to another file than stdout raises it.
+    # As raised by a write to another file than stdout.
     with pytest.raises(OSError, match="No space left"):
         _raises(OSError(28, "No space left on device"))
 
@@ -174,7 +174,7 @@ SIGTERM, SIGINT = (
         pytest.param(*SIGTERM, "", YIELDS, "stop\n", id="SIGTERM-yields"),
         pytest.param(*SIGINT, "", SWALLOWS, "stop\ntidy\n", id="SIGINT-swallows it"),
         pytest.param(*SIGTERM, SLEEPER, YIELDS, "stop\n", id="SIGTERM-leaves a thread"),
-        # Both signals take one way.
+        # Both signals share their code.
         pytest.param(*SIGINT, "", YIELDS, "stop\n", id="SIGINT-yields", marks=pytest.mark.matrix),
         pytest.param(*SIGTERM, "", SWALLOWS, "stop\ntidy\n", id="SIGTERM-swallows it", marks=pytest.mark.matrix),
         pytest.param(*SIGINT, SLEEPER, YIELDS, "stop\n", id="SIGINT-leaves a thread", marks=pytest.mark.matrix),

@@ -58,7 +58,7 @@ def test_count_text_groups_thousands() -> None:
     assert count_text(1_281_167) == "1,281,167"
 
 
-# What commands count.
+# Nouns that commands count.
 _COUNTED = re.compile(
     r" (records|shards|files|inputs|documents|classes|images|labels|rows|cells|columns|processes)\b(?!/s)"
 )

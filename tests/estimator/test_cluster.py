@@ -45,7 +45,7 @@ class Clusters:
         self._left = left
 
     def start(self, tasks: Sequence[Task], *runs: dict[str, Any]) -> list[Process]:
-        """Start a process for each task, for some runs after each other; those of an evaluator stand outside of the cluster."""
+        """Start a process for each task, for some consecutive runs; an evaluator's process is outside of the cluster."""
         trains = [task for task in tasks if task[0] != "evaluator"]
         addresses = dict(zip(trains, [f"127.0.0.1:{port}" for port in free_ports(len(trains))], strict=True))
         cluster: dict[str, list[str]] = {}
@@ -103,7 +103,7 @@ def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digi
         plain = {"model_dir": str(folder / "plain"), "steps": [2, 4], "plain": True}
         return clusters.start(tasks, of_tpu, plain)
 
-    # The first worker stands for a chief.
+    # The first worker acts as the chief.
     for process in [*start("one", [WORKER]), *start("three", [WORKER, ("worker", 1), ("worker", 2)])]:
         assert process.wait() == 0, process.output
         assert process.output.count("loss = ") == 2 * 3  # at the first step and the last
@@ -112,9 +112,9 @@ def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digi
         expected = losses(one / kind)
         assert len(expected) == steps
         assert losses(three / kind) == pytest.approx(expected, abs=5e-6)
-        # The average is the first replica's, of its rows alone.
+        # The average is the first replica's, over only its rows.
         assert_equal(one / kind, three / kind, 5e-5, but=["average"])
-    # One process wrote, and what it wrote is what one process writes.
+    # Only one process wrote, and its files equal those of a single process.
     one, three = one / "tpu", three / "tpu"
     assert len(list(three.glob("events.*"))) == len(list(one.glob("events.*"))) == 1
     assert {path.name for path in three.glob("model*")} == {path.name for path in one.glob("model*")}
@@ -160,7 +160,7 @@ def test_a_restart_after_a_kill_resumes_exactly(
 
 
 class OtherPeers(Peers):
-    """Another process than the chief, which has sent some bytes."""
+    """Peers of a process that is not the chief, whose chief has sent some bytes."""
 
     index = 1
     count = 2
@@ -204,12 +204,12 @@ def test_sigterm_of_one_process_saves_and_ends_all(clusters: Clusters, tmp_path:
 def test_hooks_and_the_end_of_data_stop_all_and_only_the_chief_writes(undisturbed: SimpleNamespace) -> None:
     chiefs = undisturbed.folder / "chiefs"
     for process in undisturbed.processes:
-        # The worker's data end one step earlier than the chief's.
+        # The worker's data ends one step earlier than the chief's.
         assert process.seen_by_hooks() == [[*range(1, 9)], [9, 10, 11, 12]]
         assert "The input ended at step 8." in process.output
         assert "A hook stopped training at step 12." in process.output
     assert programs.saved_steps(chiefs) == [0, 8, 12]
-    # The chief alone writes: for the estimator, tf.summary and the StepCounterHook.
+    # Only the chief writes: for the estimator, tf.summary and the StepCounterHook.
     assert not (undisturbed.folder / "others").exists()
     writers = [re.search(r"\.(\d+)\.\d+\.v2$", path.name) for path in chiefs.glob("events.*")]
     assert len({found[1] for found in writers if found}) == 1  # process ids

@@ -36,7 +36,7 @@ def test_the_unchanged_program_learns_digits(digits: tuple[str, Any], tmp_path: 
         *("-m", "tests.estimator.mnist_program", filename, str(tmp_path), "8"), environment={"TF_USE_LEGACY_KERAS": "1"}
     )
     assert done.returncode == 0, done.stderr
-    # The log of device placement is printed, too.
+    # The output includes the log of device placement.
     (found,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"loss"')]
     assert found["step"] == 60
     assert found["loss"] < 1.4

@@ -73,7 +73,7 @@ ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
 def test_public_names_are_sorted_and_documented() -> None:
     assert tpudata.estimator.__all__ == sorted(tpudata.estimator.__all__)
     for name in tpudata.estimator.__all__:
-        # TensorFlow's hooks have their own.
+        # TensorFlow documents its hooks.
         assert getattr(tpudata.estimator, name).__doc__ or hasattr(v1.train, name)
 
 

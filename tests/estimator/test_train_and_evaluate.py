@@ -22,7 +22,7 @@ from tpudata.estimator import EvalSpec, Exporter, TrainSpec, train_and_evaluate
 
 
 class Recorder(Exporter):
-    """Notes what it is called with."""
+    """Records the arguments of its calls."""
 
     def __init__(self, name: Any = "recorder") -> None:
         self._name = name

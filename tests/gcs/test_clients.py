@@ -14,7 +14,7 @@ from tests.gcs.child import Child, ChildError, digest, noise
 from tests.gcs.test_every_request import KINDS
 
 SIZE = 700_000
-# TensorFlow takes an expired token for a wrong one; it asks for another in time.
+# TensorFlow renews tokens before they expire, and treats an expired one as wrong.
 OF_TENSORFLOW = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut")
 FAST = {"none", "503", "cut"}
 
@@ -30,7 +30,7 @@ def break_all(store: FakeGcs, kind: str, *operations: str, count: int = 2) -> No
     store.faults.add(*(Fault(kind, operation, count=count, seconds=0.3) for operation in given))
 
 
-# It waits a second before each other try; test_training_with_faults_writes_the_same_checkpoint has the 503 of all its requests.
+# It waits a second before each retry; test_training_with_faults_writes_the_same_checkpoint covers 503 at all requests.
 @pytest.mark.parametrize("kind", whole("none", *OF_TENSORFLOW, fast=("none", "cut")))
 def test_tensorflow_keeps_files_despite_faults(store: FakeGcs, child: Child, kind: str) -> None:
     if kind != "none":
@@ -181,7 +181,7 @@ def test_a_conversion_with_faults_writes_the_same_bytes(
     convert(child, what, "gs://data/broken")
     assert store.faults.met >= 2
     assert output(store, "broken/") == output(store, "whole/")
-    # What is left of it is whole, and all of it.
+    # The output is complete and intact.
     assert child("command", "verify", "gs://data/broken")[0] == 0
 
 
@@ -205,7 +205,7 @@ def test_a_token_that_expires_early_ends_feeding_with_an_error(
     fill_converted(store, child, pictures, "images", "out")
     child("feed", "gs://data/out")
     store.faults.add(Fault("expired", "read", "data/out/train-*", passing=2))
-    # TensorFlow's client asks for another one before the time, and not when one is rejected.
+    # TensorFlow's client renews a token before it expires, but not when it is rejected.
     with pytest.raises(ChildError, match=r"StorageError: gs://data/out/train-.* could not be read: .* 401"):
         child("feed", "gs://data/out")
 
@@ -215,7 +215,7 @@ def test_a_bit_changed_in_transit_ends_feeding_with_an_error(
 ) -> None:
     fill_converted(store, child, pictures, "images", "out")
     due = fed(child)
-    # TensorFlow's reader finds it by the record's checksum, and does not ask again; ours has read the first record, twice.
+    # TensorFlow's reader finds it by the record's checksum and does not retry; ours has read the first record twice.
     store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=2))
     with pytest.raises(ChildError, match=r"TpudataError: gs://data/out: a record at byte .* was damaged in transit"):
         child("feed", "gs://data/out")
@@ -227,7 +227,7 @@ def test_a_bit_changed_in_transit_ends_feeding_with_an_error(
 OWN_ERRORS = ("TpudataError:", "CorruptionError:", "DatasetError:", "StorageError:")
 
 
-# Of six shards, each is asked for once by TensorFlow's client, and the first one before that by ours.
+# TensorFlow's client requests each of six shards once; ours requests the first one before that.
 @pytest.mark.parametrize("passing", [0, *(pytest.param(passing, marks=pytest.mark.matrix) for passing in range(1, 8))])
 @pytest.mark.parametrize("kind", whole(*KINDS, fast=("empty", "html", "short")))
 def test_a_fault_of_one_read_feeds_the_same_records_or_raises_our_error(
@@ -280,7 +280,7 @@ def test_model_commands_work_on_gs(store: FakeGcs, child: Child, pictures: dict[
     assert not [name for name in left if name.endswith(".tmp") or "temp" in name]
 
 
-# TensorFlow's client waits for more than a second before each other try, so that scripts/test breaks fewer of its requests.
+# TensorFlow's client waits for more than a second before each retry, so scripts/test breaks fewer of its requests.
 FIRST = (*FEED, "upload", "part")
 
 

@@ -33,7 +33,7 @@ def key(as_google: FakeGcs) -> dict[str, str]:
 
 @pytest.fixture
 def described(as_google: FakeGcs) -> FakeGcs:
-    """A store with one object, that counts anew."""
+    """A store with one object, whose counts start at 0."""
     as_google.put("data", "a", b"data")
     as_google.seen_authorization.clear()
     return as_google
@@ -61,7 +61,7 @@ def test_uses_a_persons_application_default_credentials(
 def test_impersonates_another_account(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IMPERSONATED, "other@test.iam.gserviceaccount.com")
     assert GcsStorage().read("gs://data/a") == b"data"
-    # One's own, and with it the other's.
+    # The account's own token, which then gets the other's.
     assert described.requests["token"] == 2
     assert len(described.seen_authorization) == 1
 
@@ -83,7 +83,7 @@ def test_anonymous_access_requests_no_token(described: FakeGcs, monkeypatch: pyt
         GcsStorage().read("gs://data/a")
     described.needs_token = False
     assert GcsStorage().read("gs://data/a") == b"data"
-    # Whoever asked for no token has none to show; late requests of the test before may have one.
+    # This client has no token; late requests of the previous test may have one.
     assert described.requests["token"] == 0
     assert "" in described.seen_authorization
 
@@ -93,7 +93,7 @@ def test_missing_credentials_say_how_to_get_them(
 ) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    # The machine's own are not there either.
+    # Nor does the machine have credentials.
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(StorageError, match=r"no credentials\. Run `gcloud auth application-default login`"):
         GcsStorage().read("gs://data/a")
@@ -162,7 +162,7 @@ def test_an_unreachable_token_server_is_not_reported_as_rejected_credentials(
 ) -> None:
     path, fields = tmp_path / "key.json", key(described)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-    # Nothing listens there: the answer that gets lost is tried again, an address that is none is not.
+    # A lost connection is retried, but an invalid address is not.
     for address, words in (
         ("http://127.0.0.1:9/token", "TransportError: .*until the time limit of retries"),
         ("nowhere", rf"there was no token for the credentials of GOOGLE_APPLICATION_CREDENTIALS={path} \(Invalid URL"),
@@ -176,7 +176,7 @@ def test_a_token_goes_to_no_other_server(described: FakeGcs) -> None:
     hasty = GcsStorage(RetryPolicy(first_wait=0.01, limit=0.1))
     with FakeGcs() as other:
         other.bucket("data")
-        # The same host by another scheme, another port, and another host that begins like it.
+        # Another port, the same host by another scheme, and another host whose name begins alike.
         for address in (other.url, "http://storage.googleapis.com", "https://storage.googleapis.com.example.com"):
             described.uploads_at = address
             with pytest.raises(StorageError, match="leads to another server"), hasty.create("gs://data/new") as file:
@@ -198,7 +198,7 @@ def test_requests_name_the_billing_project(described: FakeGcs, monkeypatch: pyte
     ):
         GcsStorage().read("gs://data/a")
     monkeypatch.setenv("TPUDATA_GCS_BILLING_PROJECT", "mine")
-    # The header of Google's library may not name another one.
+    # The header of Google's library must not name another project.
     monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
     described.seen_projects.clear()
     gcs = GcsStorage()
@@ -212,7 +212,7 @@ def test_requests_name_the_billing_project(described: FakeGcs, monkeypatch: pyte
     gcs.delete("gs://data/a")
     assert described.buckets["data"] == {}
     assert described.seen_projects - {(None, None)} == {("mine", "mine")}
-    # Who shows no credentials can name no project.
+    # A request without credentials cannot name a project.
     described.needs_token = False
     monkeypatch.setenv(ANONYMOUS, "true")
     with pytest.raises(StorageError, match=f"requires a requester who pays .*{ANONYMOUS} disables credentials"):
@@ -301,7 +301,7 @@ def test_names_an_unusable_certificate_file(
 def test_rejects_a_server_with_an_untrusted_certificate(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name)
-    # It stays wrong, so that nothing is tried again for the default 180 s.
+    # A wrong certificate is permanent: the read is not retried for the default 180 s.
     with pytest.raises(StorageUnavailableError, match=r"gs://data/a could not be read: SSLError: .*CERTIFICATE_VERIFY"):
         GcsStorage().read("gs://data/a")
     assert described.requests["read"] == 0
@@ -327,7 +327,7 @@ def test_loads_certificates_once_for_all_connections(described: FakeGcs, monkeyp
 def test_sends_a_proxy_its_password_and_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
     with socket.create_server(("127.0.0.1", 0)) as proxy:
-        # Without a scheme, as curl takes it too.
+        # Without a scheme, which curl also accepts.
         monkeypatch.setenv("https_proxy", f"us%40er:pa%20ss@127.0.0.1:{proxy.getsockname()[1]}")
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(GcsStorage(RetryPolicy(limit=0.001)).read, "gs://data/a")
@@ -407,7 +407,7 @@ def test_commands_print_and_store_no_secrets(described: FakeGcs, tmp_path: Path)
 
 
 def check_quiet(store: FakeGcs, text: str) -> None:
-    """That neither tokens nor the account's key are in a text."""
+    """Check that a text contains neither tokens nor the account's key."""
     shown = {seen.removeprefix("Bearer ") for seen in store.seen_authorization}
     assert shown >= {next(iter(shown))}
     lines = key(store)["private_key"].splitlines()

@@ -74,7 +74,7 @@ def test_signals_of_a_terminal_end_the_emulator_without_leftovers(tmp_path: Path
     with subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("# gs://data")
-        # An impatient person's.
+        # As from an impatient user.
         for _ in range(5):
             process.send_signal(getattr(signal, name))
             time.sleep(0.02)

@@ -15,7 +15,7 @@ from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.upload import PART_BYTES
 from tpudata.storage.objects.retries import RetryPolicy
 
-# LARGE has three parts and a rest, of the smallest size that the store takes.
+# LARGE has three parts of the smallest size that the store accepts, and a rest.
 PART = PART_BYTES // 32
 SMALL, LARGE = noise(1000, 1), noise(3 * PART + 12345, 2)
 RETRY_POLICY = RetryPolicy(first_wait=0.002, longest_wait=0.05, limit=20, answer_within=10)
@@ -85,7 +85,7 @@ OPERATIONS: dict[Callable[[GcsStorage], Any], tuple[str, ...]] = {
     replace: ("stat", "upload", "read"),
     delete: ("delete", "stat"),
 }
-# By operation: what it gives without a fault; it is the same in all tests.
+# The result of each operation without a fault, the same in all tests.
 DUE: dict[Callable[[GcsStorage], Any], Any] = {}
 TRANSIENT = ("429", "500", "503", "reset", "lost", "truncated", "slow", "expired")
 UNPROVEN = ("empty", "html", "unsaid", "short", "duplicate")
@@ -104,7 +104,7 @@ CELLS: list[Any] = [
     for operation in OPERATIONS
 ]
 CELLS += [
-    # What a proxy or a second delivery does to reads is the same for all of them.
+    # A proxy or a second delivery affects all reads alike.
     (kind, operation)
     if operation in WRITES or kind == "html"
     else pytest.param(kind, operation, marks=pytest.mark.matrix)
@@ -126,12 +126,12 @@ def test_passing_faults_are_retried_without_loss(
     # A damaged answer to the start of an upload, or to a deletion, has no body.
     sent = "part" if operation is write_large else "upload"
     of = {"cut": (sent,), "unhashed": ("read",)}.get(kind, OPERATIONS[operation])
-    # Of a part that comes twice, the same damage to both would pass.
+    # The same damage to both deliveries of a part would pass.
     count = 1 if operation is read_part and kind in ("corrupt", "unhashed") else 2
     as_google.faults.add(*(Fault(kind, which, count=count, seconds=0.03) for which in of))
     assert operation(gcs) == DUE[operation]
     assert as_google.faults.met >= (1 if kind in ("slow", "duplicate") else count)
-    # An upload whose number was lost on the way cannot be ended; the store forgets it after a week.
+    # An upload whose id was lost in transit cannot be ended; the store drops it after a week.
     assert not as_google.uploads or kind in ("lost", "unsaid", "duplicate")
 
 
@@ -162,7 +162,7 @@ def test_retries_a_stalled_answer(as_google: FakeGcs, gcs: GcsStorage, kind: str
 @pytest.mark.parametrize("kind", ["429", "503", "reset", "truncated", "corrupt", "unhashed", "empty", "html", "short"])
 def test_lasting_faults_end_at_the_time_limit(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
     impatient = GcsStorage(RetryPolicy(first_wait=0.02, limit=0.25))
-    # The credentials and the connection are there: what takes the time is the tries.
+    # Credentials and connection exist, so only retries take time.
     assert impatient.read("gs://data/a") == SMALL
     as_google.faults.add(Fault(kind, "read", count=None))
     started = time.monotonic()
@@ -171,7 +171,7 @@ def test_lasting_faults_end_at_the_time_limit(as_google: FakeGcs, gcs: GcsStorag
     assert time.monotonic() - started < 60
     assert "gs://data/a could not be read: " in str(found.value)
     assert "until the time limit of retries. Run again" in str(found.value)
-    # The waits grow: 0.25 s are spent on few tries.
+    # With exponential backoff, 0.25 s allow few tries.
     assert 2 <= as_google.faults.met < 12
 
 
@@ -225,7 +225,7 @@ def test_only_parts_without_a_checksum_are_read_twice(as_google: FakeGcs, gcs: G
 
     def reads(offset: int, length: int, *, is_checked: bool) -> int:
         counts = []
-        # A busy machine may answer too late, and then a read is tried again.
+        # On a busy machine a late answer causes a retry.
         for _ in range(3):
             as_google.requests.clear()
             assert gcs.read_range("gs://data/large", offset, length, is_checked=is_checked) == LARGE[offset:][:length]
@@ -258,7 +258,7 @@ def test_permanent_errors_end_at_once_and_say_what_to_do(
 ) -> None:
     path, words = PERMANENT[cause]
     if cause == "no such bucket" and action == "delete":
-        # Nothing is there, which is what it is asked for.
+        # Deleting a missing object succeeds.
         gcs.delete(path)
         return
     as_google.bucket("secret")
@@ -276,7 +276,7 @@ def test_permanent_errors_end_at_once_and_say_what_to_do(
     started = time.monotonic()
     with pytest.raises(StorageError, match=words) as found:
         act()
-    # The tries of what may pass would take all of the 20 s.
+    # Retries of a passing fault would take all 20 s.
     assert time.monotonic() - started < 15
     assert str(found.value).startswith(f"{path} could not be ")
 

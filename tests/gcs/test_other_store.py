@@ -26,7 +26,7 @@ from tpudata.storage.gcs.upload import PART_BYTES
 
 __all__ = ["pictures"]
 STORES = ["ours", pytest.param("fake-gcs-server", marks=pytest.mark.matrix)]
-# On ours the fast part of test_clients.py does the same.
+# The fast part of test_clients.py does the same with our store.
 BOTH_WHOLE = [pytest.param(store, marks=pytest.mark.matrix) for store in ("ours", "fake-gcs-server")]
 SIZE = 700_000
 
@@ -57,7 +57,7 @@ def other() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(request: pytest.FixtureRequest, as_google: FakeGcs) -> Iterator[storage.Bucket]:
-    """An empty bucket of the store that is asked for, by Google's client."""
+    """An empty bucket of the requested store, by Google's client."""
     as_google.needs_token = False
     as_google.buckets.clear()
     if request.param != "ours":

@@ -22,7 +22,7 @@ FEATURES = [
 SHARDS = 25
 # Of a stored record.
 RECORD_BYTES = 10_058
-# None of the first ones, which are read before the first batch.
+# Not one of the first shards, which are read before the first batch.
 SHARD = "gs://data/set/train-00014-of-00025.tfrecord"
 
 
@@ -102,12 +102,12 @@ def test_a_compressed_shard_takes_one_request_and_one_for_its_index(
         shards.append([read.size for read in reads if read.name.endswith(".tfrecord")])
         indexes.append([read.size for read in reads if read.name.endswith(".index")])
     if training:
-        # Of the 3 blocks of a shard, the one in which a lane ends is read twice, for 3 of the 25 shards. What is read ahead when
+        # In 3 of the 25 shards a lane ends inside one of the 3 blocks, which is read twice. What is read ahead when
         # the program ends differs on a busy machine.
         assert sum(shards[1]) - sum(shards[0]) <= 4.8 * size
     else:
         assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
-        # And the first block for the layout of a record, and the last one for the record that pads the last batch.
+        # Also the first block for the layout of a record, and the last one for the record that pads the last batch.
         assert sum(shards[0]) <= 1.02 * size + 4 * 64 * RECORD_BYTES
     # All indexes are read when the dataset is opened, and a part of one for each piece, with its size.
     assert len(indexes[-1]) <= SHARDS + 2 * len(shards[-1])
@@ -122,7 +122,7 @@ def test_hosts_together_read_each_byte_once_per_epoch(filled_store: FakeGcs, chi
         child("feed_hosts", "gs://data/set", True, hosts, epochs * RECORDS // BATCH)
         requests, sent = shard_reads(filled_store)
         sizes.append(sent)
-        # A piece is one request, and two where it begins inside of a shard.
+        # A piece takes one request, or two if it begins inside a shard.
         assert requests < 2.5 * sent / (1 << 20)
     # What is read ahead at the end is in both, a piece more or less for each stream of each host.
     assert abs((sizes[1] - sizes[0]) / shard_bytes(filled_store) - 4) < 0.2 * (1 + hosts)
@@ -137,10 +137,10 @@ def test_the_first_epoch_fills_a_cache_that_later_epochs_read(
     shard_reads(filled_store)
     assert child("feed_hosts", "gs://data/set", True, hosts, steps, 0, str(tmp_path)) == expected
     sent = shard_reads(filled_store)[1]
-    # All hosts together fetch the split once; more are ends of lanes, which are in pieces of other hosts.
+    # All hosts together fetch the split once, plus the ends of lanes that lie in pieces of other hosts.
     assert sent <= (1.05 if hosts == 1 else 1.3) * shard_bytes(filled_store)
     assert child("feed_hosts", "gs://data/set", True, hosts, steps, 0, str(tmp_path)) == expected
-    # Without hosts, the first record alone, whose layout all others have.
+    # A single host reads only the first record, whose layout all others share.
     assert shard_reads(filled_store)[1] <= (0.001 if hosts == 1 else 0.3) * shard_bytes(filled_store)
 
 
@@ -228,5 +228,5 @@ def test_names_a_shard_without_permission_after_one_try(filled_store: FakeGcs, c
     filled_store.faults.add(Fault("403", "read", SHARD.removeprefix("gs://"), count=None))
     with pytest.raises(ChildError, match=f"^StorageError: {SHARD} could not be read: .* 403 "):
         child("feed_on", 2 * RECORDS // BATCH)
-    # It cannot pass, so that no other try is made; a piece that is read ahead may ask once more.
+    # The error is permanent and not retried; a piece that is read ahead may request it once more.
     assert 1 <= filled_store.faults.met <= 2

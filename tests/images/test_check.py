@@ -71,7 +71,7 @@ def test_finds_nothing_if_record_and_image_agree(tmp_path: Path, changes: dict[s
 
 
 def damaged(image: bytes) -> bytes:
-    """With a changed byte in its pixels; its header is whole."""
+    """Return the image with a changed byte in its pixels and an intact header."""
     at = len(image) // 2
     return image[:at] + bytes([image[at] ^ 255]) + image[at + 1 :]
 

@@ -65,7 +65,7 @@ def test_one_pixel_stripes_keep_their_colours() -> None:
         (turned("4:2:0", 3), HALF),
         (turned("4:2:0", 6), HALF),
         (turned("4:2:2", 2), HALF_ACROSS),
-        # What was half across is half down, which Pillow does not write.
+        # Turned, halved columns become halved rows, which Pillow does not write.
         (turned("4:2:2", 6), FULL),
         (encode(STRIPES, "WEBP", quality=95), HALF),
         (encode(STRIPES, "AVIF", quality=95), HALF),

@@ -45,7 +45,7 @@ def test_shrinks_the_shorter_side_and_keeps_the_aspect(height: int, width: int, 
     assert opened(image).size == (image.width, image.height)
     assert min(image.height, image.width) == shorter
     assert abs(max(image.height, image.width) - max(height, width) * shorter / min(height, width)) <= 0.5
-    # Not exchanged; rounding may make a square of what is nearly one.
+    # Sides are not exchanged; rounding may make a near-square a square.
     assert image.height == image.width or (image.height < image.width) == (height < width)
 
 

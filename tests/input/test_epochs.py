@@ -36,7 +36,7 @@ def test_unshuffled_training_repeats_the_records_in_order(
     )
     records = raw_digits.images["train"]
     steps = 2 * len(records) // batch_size + 3
-    # A start inside an epoch, and the first one.
+    # Start inside an epoch, and at the first step.
     start = 0 if batch_size == 7 else 5
     parts = [
         input_fn({"batch_size": batch_size}, start_step=start, host_index=host, host_count=hosts)
@@ -82,7 +82,7 @@ def test_unshuffled_draws_do_not_depend_on_hosts_and_starts(digits: Written) -> 
 
     input_fn = make_input_fn(digits.path, "train", training=True, seed=3, shuffle=False, transform=transform)
     whole = np.concatenate([x["drawn"] for x, _ in itertools.islice(as_numpy(input_fn, 8), 60)])
-    assert len(set(whole.tolist())) == len(whole)  # Another one in the second epoch.
+    assert len(set(whole.tolist())) == len(whole)  # The second epoch draws other numbers.
     for host in range(2):
         late = itertools.islice(as_numpy(input_fn, 8, process_index=host, process_count=2, start_step=40), 20)
         expected = whole.reshape(60, 2, 4)[40:, host].reshape(-1)
@@ -90,7 +90,7 @@ def test_unshuffled_draws_do_not_depend_on_hosts_and_starts(digits: Written) -> 
 
 
 @pytest.mark.parametrize(
-    # A cache in memory holds all records, as a window of all of them does.
+    # A cache in memory holds all records, as a window of all records does.
     "options",
     [{}, {"shuffle": 20}, {"shuffle": False}, pytest.param({"cache": True}, marks=pytest.mark.matrix)],
 )
@@ -99,7 +99,7 @@ def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict
     late = input_fn({"batch_size": 64}, start_step=7)
     assert late.cardinality() == 2 * 300 // 64 - 7 == len(list(late))
     if options:
-        # Whatever the order, one number of steps.
+        # The number of steps does not depend on the order.
         assert input_fn({"batch_size": 64}, start_step=100).cardinality() == 0
         assert input_fn({"batch_size": 16}, tf.distribute.InputContext(2, 1, 4)).cardinality() == 2 * 9
     else:
@@ -123,7 +123,7 @@ def test_a_pipeline_of_two_replicas_feeds_its_rows_of_each_step(raw_digits: Writ
     # A step inside a block of the shuffle; of the exact pass, the first and the last, in which a host has real rows and padding.
     start, steps = (13, 4) if options["training"] else (0, 5)
     whole = list(input_fn({"batch_size": 24}, start_step=start).take(steps).as_numpy_iterator())
-    # In training, the first host is as the second.
+    # In training, the first host behaves as the second.
     for host in (1,) if options["training"] else (0, 1):
         context = tf.distribute.InputContext(2, host, 4)
         batches = list(input_fn({"batch_size": 6}, context, start_step=start).take(2 * steps).as_numpy_iterator())

@@ -43,12 +43,12 @@ def test_batches_hold_each_input_by_its_weight(mixture: Mixture) -> None:
     for features, labels in taken(mixture, 32, 4):
         assert features["image"].shape == (32, 8, 8, 1)
         assert labels.shape == (32,)
-        # 16 pieces: 12 of the one, 4 of the other, in every 16 neighbouring rows.
+        # Of every 16 neighbouring rows, 12 are of one input and 4 of the other.
         assert features["split"].reshape(2, 16).sum(axis=1).tolist() == [4, 4]
 
 
 def test_every_input_goes_through_its_own_epochs(raw_digits: Written, mixture: Mixture) -> None:
-    batches = taken(mixture, 20, 60)  # Of 1,200 rows 900 are of the one, three epochs, and 300 of the other.
+    batches = taken(mixture, 20, 60)  # 900 of 1,200 rows are of one input, which is three epochs, and 300 of the other.
     split = np.concatenate([features["split"] for features, _ in batches])
     found = np.array(images(batches), dtype=object)
     for number, name, rows in ((0, "train", 900), (1, "test", 300)):

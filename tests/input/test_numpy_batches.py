@@ -31,7 +31,7 @@ from tpudata.input import numpy_batches
 def test_processes_share_the_global_batch(raw_digits: Written, training: bool) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
     whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 96), range(4), strict=False)]
-    # In training, three rows are read together: those of a process begin among others.
+    # In training, three rows are read together: a process's rows begin inside such a group.
     for want, (_, labels) in zip(whole, as_numpy(input_fn, 96, process_index=1, process_count=24), strict=False):
         assert labels.tolist() == want[4:8].tolist()
 

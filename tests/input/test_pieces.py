@@ -54,7 +54,7 @@ def loop_order(
     @functools.cache
     def lanes_of(epoch: int) -> list[list[int]]:
         draws = draw([len(pieces)], seed, tf.constant(epoch, tf.int64), EPOCH_DRAWS).numpy()
-        # Of each piece the lane of its part: parts are runs of pieces, by their middles.
+        # The lane of each piece: parts are runs of pieces, divided by the pieces' middles.
         stops = list(itertools.accumulate(map(len, pieces)))
         middles = [(stop - len(piece) + stop) // 2 for piece, stop in zip(pieces, stops, strict=True)]
         lane_of = [(min(middle * lanes // count, lanes - 1) - epoch * count) % lanes for middle in middles]
@@ -64,7 +64,7 @@ def loop_order(
         for number in sorted(range(len(pieces)), key=lambda number: (lane_of[number], draws[number])):
             piece = list(pieces[number])
             heads = [bound - len(records) for bound in bounds if 0 < bound - len(records) < len(piece)]
-            # A lane that has less than half of a piece has its last records.
+            # A lane with less than half of a piece has the piece's last records.
             turn = heads[0] if len(heads) == 1 and 2 * heads[0] < len(piece) else 0
             records += piece[len(piece) - turn :] + piece[: len(piece) - turn]
         rest = iter(records)

@@ -109,7 +109,7 @@ def test_lists_and_weights_equal_those_of_one_process(address: str, tmp_path: Pa
 def test_the_workers_read_the_files(
     service: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of a relative path, the files are only where the workers are.
+    # With a relative path, only the workers have the files.
     monkeypatch.chdir(Path(raw_digits.path).parent)
     (Path(raw_digits.path).parent / FOLDER).symlink_to(raw_digits.path)
     two_workers = DataService(address, workers=2)

@@ -45,7 +45,7 @@ def test_accepts_dimension_values_in_programs_with_old_shapes() -> None:
     assert migrate(sessions, "a.py").notes == ()
     estimator = "import tensorflow as tf\ntf.estimator.RunConfig()\n{}print(x.shape[0].value)\n"
     assert migrate(estimator.format("tf.disable_v2_tensorshape()\n"), "a.py").notes == ()
-    # It goes, since the estimator needs TensorFlow 2's behaviour.
+    # The call is removed, since the estimator needs TensorFlow 2's behaviour.
     assert len(migrate(estimator.format("tf.disable_v2_behavior()\n"), "a.py").notes) == 1
 
 

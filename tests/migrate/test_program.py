@@ -277,7 +277,7 @@ def test_every_new_name_exists() -> None:
     }
     for target in names.RENAMED.values():
         root, *path = target.replace("{", "").replace("}", "").split(".")
-        if root == "slim":  # It is a package of others.
+        if root == "slim":  # It is a third-party package.
             continue
         place: object = roots[root]
         if path[0] == "layers":  # They need tf_keras and its switch.

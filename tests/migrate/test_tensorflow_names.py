@@ -5,7 +5,7 @@ import pytest
 from scripts._v1_names import sections
 from tpudata.migrate.tensorflow_names import Api, tensorflow_names
 
-# Names that TensorFlow 2.21 has and 2.20 lacks: one more of v1, and a few of both.
+# Names that TensorFlow 2.21 has and 2.20 lacks: one of v1, and a few of both.
 NEWER = {"NoneTensorSpec", "image.decode_jxl", "io.decode_jxl"}
 
 

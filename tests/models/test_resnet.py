@@ -34,7 +34,7 @@ def first_values_of(zero_gamma: bool = True) -> dict[str, Any]:
     return first_values(network(np.zeros((1, 32, 32, 3), np.float32), params))
 
 
-# As many as other libraries' ResNets of 1,000 classes have.
+# The counts of other libraries' ResNets of 1,000 classes.
 @pytest.mark.parametrize(("depth", "trainable"), [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032)])
 def test_parameter_counts_equal_the_published_ones(depth: int, trainable: int) -> None:
     params = ResNetParams(depth=depth)
@@ -48,7 +48,7 @@ def test_parameter_counts_equal_the_published_ones(depth: int, trainable: int) -
         assert {variable.dtype for variable in found} == {tf.float32}
 
 
-# One with all its blocks, and of the bottlenecks those of each kind: without a shortcut's stride, with it, and after it.
+# One net with all its blocks, and one with a bottleneck of each kind: without a shortcut's stride, with it, and after it.
 @pytest.mark.parametrize(
     ("depth", "blocks", "size", "stem", "training"),
     [(18, (2, 2), 33, "small", False), (50, (1, 2), 65, "large", True)],
@@ -77,7 +77,7 @@ def test_initial_values_follow_he_and_zero_gamma() -> None:
     assert kernel.mean() == pytest.approx(0, abs=1e-3)
     assert values["logits/kernel"].std() == pytest.approx(0.01, rel=0.01)
     gammas = {name: value.mean() for name, value in values.items() if name.endswith("gamma")}
-    # The last of each block, and no other.
+    # Only the last one of each block.
     assert {name for name, mean in gammas.items() if mean == 0} == {name for name in gammas if "conv_1_norm" in name}
     assert {*gammas.values()} == {0, 1}
     plain = first_values_of(zero_gamma=False)

@@ -167,7 +167,7 @@ def test_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     shapes = {name: value.shape for name, value in predictions.items()}
     assert shapes == {"log_probabilities": (21, 11), "next_ids": (21, 12), "next_log_probabilities": (21, 13)}
     weights = features["token_weights"]
-    # What it says of each token behind another adds up to what evaluation found.
+    # The predicted log probabilities of next tokens add up to the evaluation's cross entropy.
     scores = predictions["log_probabilities"]
     assert -scores.sum() / weights.sum() == pytest.approx(found["cross_entropy"], rel=1e-4)
     np.testing.assert_array_equal(scores[weights[:, :-1] == 0], 0)
@@ -179,7 +179,7 @@ def test_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.exp(predictions["next_log_probabilities"]).sum(1), 1, rtol=1e-4)
 
 
-# The mean over tokens on replicas is that of char_lstm, whose test is like this one.
+# The mean over tokens on replicas is char_lstm's, which has a test like this.
 @pytest.mark.matrix
 def test_replicas_train_as_one(tmp_path: Path) -> None:
     features, labels = packed(8)

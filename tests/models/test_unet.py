@@ -54,7 +54,7 @@ def test_logits_equal_keras() -> None:
 def test_initial_values_follow_he_and_have_their_count() -> None:
     values = first_values(network())
     assert values["lowest/1/kernel"].shape == (3, 3, 32, 32)
-    # Such that sums of rectified values keep their variance (He et al., 2015).
+    # Sums of rectified values keep their variance with these weights (He et al., 2015).
     assert values["lowest/1/kernel"].std() == pytest.approx(np.sqrt(2 / (9 * 32)), rel=0.05)
     sizes = {"down_0": 3 + 8, "down_1": 8 + 16, "lowest": 16 + 32, "up_1": 32 + 16, "up_0": 16 + 8}
     filters = {"down_0": 8, "down_1": 16, "lowest": 32, "up_1": 16, "up_0": 8}
@@ -145,7 +145,7 @@ def test_accepts_maps_without_a_last_axis() -> None:
 @pytest.mark.matrix
 def test_replicas_train_as_one(tmp_path: Path) -> None:
     features, maps = shapes(8)
-    # Replicas have other numbers of pixels that count.
+    # Replicas have different numbers of counted pixels.
     maps[:4, 3:] = 255
     found = []
     for name, replicas in (("one", None), ("two", 2)):

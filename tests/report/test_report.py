@@ -95,7 +95,7 @@ def images(folder: Path, layout: str, compression: str | None = None) -> Path:
 def test_shows_pictures_duplicates_and_class_bars(layout: str, compression: str | None, tmp_path: Path) -> None:
     page = report(images(tmp_path, layout, compression))
     assert "From all 7 records" in page.text
-    assert [picture.size for picture in page.pictures] == [(90, 60)] * 7  # enlarged, to be seen
+    assert [picture.size for picture in page.pictures] == [(90, 60)] * 7  # enlarged, to be visible
     assert "1 duplicate" in page.text
     assert "All have 9 pixels." in page.text
     assert re.search(r"\n5\n(.|\n)*\n2\n", page.text)  # the bars of the classes
@@ -186,7 +186,7 @@ def test_finds_near_duplicates_of_pictures(tmp_path: Path) -> None:
 
 def test_pictures_that_share_their_upper_half_are_not_near_duplicates(tmp_path: Path) -> None:
     for number in range(2):
-        # Large squares, whose outline is the same in both down to the middle.
+        # Large squares; the outlines of both pictures agree down to the middle.
         upper, lower = (np.random.default_rng(seed).integers(0, 255, (8, 17, 3), np.uint8) for seed in (9, number))
         path = tmp_path / "in" / "a" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def test_two_slurm_tasks_train_as_one_process(digits_dataset: Path, tmp_path: Pa
     step = {"STEP_NUM_TASKS": "2", "STEP_NODELIST": "127.0.0.1", "STEP_TASKS_PER_NODE": "2", "JOB_ID": str(free_port())}
     environment = {f"SLURM_{name}": value for name, value in step.items()}
     outs = train(given, [{**environment, "SLURM_PROCID": str(rank)} for rank in range(2)])
-    # The chief reports; the worker has trained, too.
+    # Only the chief reports, but the worker has also trained.
     assert ["configuration, saved in" in out for out in outs] == [True, False]
     assert ["evaluate" in out for out in outs] == [True, False]
     assert all("train" in out for out in outs)

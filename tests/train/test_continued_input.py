@@ -68,7 +68,7 @@ def counts(folder: str = "m") -> list[int]:
 def test_changing_batch_sizes_keeps_each_record_once_per_epoch(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 6, 20) == 0
     assert "with other settings" not in capsys.readouterr().out
-    # 120 records are fed; a batch that ends amid one of the order's follows, and one that begins there.
+    # After 120 records, a batch ends inside one of the order's batches, and the next begins there.
     assert train(data, 7, 16) == 0
     out = capsys.readouterr().out
     assert "training continues after step 6 with other settings (before -> now):\n" in out
@@ -79,7 +79,7 @@ def test_changing_batch_sizes_keeps_each_record_once_per_epoch(data: Path, capsy
     )
     assert train(data, 15, 8) == 0
     assert counts() == [1]
-    # A run that is cut off before its first checkpoint, whose section trains nothing, changes nothing.
+    # A run that ends before its first checkpoint trains nothing, and changes nothing.
     history = read_json(Path("m/train_history.json"))
     cut_off = {**history["sections"][-1], "first_step": 15, "position": 200}
     cut_off["configuration"] = json.loads(
@@ -92,7 +92,7 @@ def test_changing_batch_sizes_keeps_each_record_once_per_epoch(data: Path, capsy
         item["configuration"]["options"]["batch_size"] for item in read_json(Path("m/train_history.json"))["sections"]
     ]
     assert sizes == [20, 16, 8, 7, 50]
-    # Back to an older checkpoint, under the settings of then: its later sections no longer count.
+    # After a return to an older checkpoint and its settings, later sections no longer count.
     shutil.copytree("m", "back")
     Path("back/checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert train(data, 15, 8, folder="back") == 0
@@ -142,7 +142,7 @@ def test_rejects_another_dataset_unless_it_is_allowed(
     assert "the other dataset is read from its first record on" in capsys.readouterr().out
     fed = [tf.train.load_variable(f"m/model.ckpt-{step}", "counts") for step in (4, 9)]
     np.testing.assert_array_equal(fed[1] - fed[0], [1] * 100 + [0] * 100)
-    # There is nothing to compare with before anything is trained.
+    # Without earlier training there is nothing to compare.
     assert train(data, 1, 20, folder="new") == 0
 
 

@@ -18,7 +18,7 @@ from tpudata.format import Feature
 from tpudata.input.input_fn import InputFn
 from tpudata.train.input import CheckedInput
 
-# What it is fed stands in its checkpoint and its predictions.
+# Its checkpoint and its predictions hold its input.
 MIRROR_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -108,7 +108,7 @@ def test_makes_each_dataset_once(digits_dataset: Path, tmp_path: Path, monkeypat
 def test_training_crops_are_random_and_others_central(photographs: Path, tmp_path: Path) -> None:
     images = _fed(tmp_path / "m", photographs, "--crop=32")["image"]
     assert images.shape == (4, 32, 32, 3)
-    # A window that is mirrored, or not whole, begins and ends elsewhere.
+    # Mirrored and partial windows begin and end elsewhere.
     assert len({(int(image[0, 0, 0]), int(image[0, -1, 0])) for image in images}) > 1
     for predicted in _predicted(tmp_path / "m", photographs, "--crop=32"):
         image = np.asarray(predicted["image"])
@@ -119,7 +119,7 @@ def test_training_crops_are_random_and_others_central(photographs: Path, tmp_pat
 def test_training_augments_and_mixes_images(photographs: Path, tmp_path: Path) -> None:
     for name, flags in (("mixup", ["--augment"]), ("cutmix", [])):
         mixed = _fed(tmp_path / name, photographs, "--image-size=32", f"--mix={name}", *flags)
-        # All pictures have the same green, and keep it in a mix of them.
+        # All pictures have the same green, so a mix has it, too.
         assert (mixed["image"][..., 1] != 77).any() == bool(flags)
         assert mixed["labels"].shape == (4, 10)
         np.testing.assert_allclose(mixed["labels"].sum(axis=1), 1, rtol=1e-5)
@@ -165,13 +165,13 @@ def test_language_models_learn_from_padded_tokens(
     flags = ["--sequence-length=8", "--batch-size=8", "--param=learning_rate=0.05"]
     flags += size.get(model, ["--param=hidden_size=16", "--param=num_layers=1"])
     assert _train(tokens, tmp_path / "m", *flags, "--train-steps=40", model=model) == 0
-    # Each letter follows from the one before: all that counts can be known.
+    # Each letter determines the next one, so every counted token can be predicted.
     evaluation = json.loads((tmp_path / "m" / "evaluation.json").read_text())
     assert evaluation["accuracy"] > 0.95
     bits = "bits_per_character" if model == "char_lstm" else "bits_per_token"
     assert evaluation[bits] < 1
     assert re.search(rf"^also: cross_entropy \d\.\d{{4}}, {bits} \d", capsys.readouterr().out, re.MULTILINE)
-    # What the dataset and the run tell the model.
+    # Params that the model gets from the dataset and the run.
     given = json.loads((tmp_path / "m" / "train_config.json").read_text())["params"]
     assert given["vocab_size"] == 3 + len("abcdefgh")  # three are special
     assert given.get("decay_steps") == (40 if model == "char_lstm" else None)
@@ -179,7 +179,7 @@ def test_language_models_learn_from_padded_tokens(
         assert _train(tokens, tmp_path / "m", *flags, "--mode=predict", model=model) == 0
         for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines():
             predicted = json.loads(line)["predictions"]
-            # What is generated goes on behind the text, and not behind its padding.
+            # Generated tokens follow the text, not its padding.
             if predicted["input_ids"][2] == 0:
                 first = predicted["input_ids"][1] + 1
                 assert predicted["generated_ids"][:3] == [first, first + 1, first + 2]

@@ -93,7 +93,7 @@ def test_prints_and_saves_the_configuration(
         "200",
         "40",
     ]
-    # The fixture is shared: leave what it promises.
+    # Restore the shared fixture.
     assert train_job(digits_dataset, model_dir, "--mode=eval") == 0
 
 
@@ -227,7 +227,7 @@ def test_rejects_outputs_inside_the_dataset(
         assert train_job(data, folder, *flags) == 2
         assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
-    # A model may live below.
+    # A model folder may be inside the dataset's folder.
     assert train_job(data, data / "model", "--mode=train", "--train-steps=1") == 0
     assert train_job(data, data / "model", "--mode=predict", f"--output={data}/model/p.csv") == 0
 
@@ -245,7 +245,7 @@ def test_rejects_unwritable_outputs_before_loading_the_model(
         (model_dir, ["--mode=predict", f"--output={tmp_path / 'folder'}"], 2, "is a folder. Pass a file in it"),
         (model_dir, ["--mode=export", f"--output={tmp_path / 'file'}"], 2, "is a file. Pass a folder"),
     ):
-        # There is no such model either, which comes out next.
+        # The model does not exist either, which is checked later.
         assert train_job(digits_dataset, folder, *flags, model="nowhere:model_fn") == code
         assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
@@ -294,7 +294,7 @@ def test_rejects_a_truncated_checkpoint(
     assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
 
 
-# Predicts and exports as somebody who may only read the model's folder.
+# Predicts and exports as a user who can only read the model's folder.
 READER = """
 import sys
 from tpudata.cli import main

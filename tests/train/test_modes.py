@@ -117,7 +117,7 @@ def test_a_text_generator_continues_a_prompt(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.count("\nfghabcdefghabcd\n") == 2
     lines = [json.loads(line) for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines()]
     assert lines == [{"index": number, "prompt": "fgh", "text": "abcdefghabcd"} for number in range(2)]
-    # At another temperature the two differ.
+    # With another temperature the two would differ.
     warm = [*predict, "--param=temperature=5", f"--output={tmp_path / 'p.csv'}"]
     assert _train(tmp_path / "d", tmp_path / "m", *warm, model="char_lstm") == 0
     with (tmp_path / "p.csv").open(newline="") as file:
@@ -168,7 +168,7 @@ def test_continuous_evaluation_evaluates_each_checkpoint(
 
 
 class Waits(logging.Handler):
-    """Does the next of some things each time that an evaluation begins to wait."""
+    """Calls the next of some functions whenever an evaluation starts to wait."""
 
     def __init__(self, *things: Callable[[], None]) -> None:
         super().__init__(logging.INFO)
@@ -227,7 +227,7 @@ def test_skips_a_checkpoint_removed_before_it_is_read(
     folder = Path(shutil.copytree(model_dir, tmp_path / "m"))
 
     class Estimator:
-        """Finds that training has just removed its first checkpoint."""
+        """An estimator whose first checkpoint training has just removed."""
 
         def evaluate(self, _: Any, checkpoint_path: str) -> dict[str, Any]:
             step = int(checkpoint_path.rpartition("-")[2])
@@ -285,7 +285,7 @@ def test_training_stops_when_the_metric_stops_improving(
     rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
     assert [row[3] for row in rows] == ["6", "2", "4", "6"]
     assert [item["step"] for item in _json(tmp_path / "m" / "early_stopping.json")["evaluations"]] == [2, 4, 6]
-    # What has stopped stays so, and more patience carries on.
+    # A stopped run stays stopped, and more patience continues it.
     assert stopping("m", *flags) == 0
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 6
     assert stopping("m", flags[0], "--early-stop-patience=2") == 0
@@ -297,7 +297,7 @@ def test_an_interrupted_run_stops_at_the_same_step_and_keeps_the_best_checkpoint
 ) -> None:
     flags = ["--early-stop-metric=loss", "--early-stop-patience=1"]
     assert stopping("m", *flags, "--train-steps=2") == 0
-    # Stopped between two evaluations.
+    # This run stops between two evaluations.
     assert stopping("m", "--train-steps=3", "--mode=train") == 0
     assert stopping("m", *flags) == 0
     history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
@@ -321,7 +321,7 @@ def test_an_interrupted_run_stops_at_the_same_step_and_keeps_the_best_checkpoint
     words = ["--mode=eval", "--checkpoint=best"]
     assert _train(digits_dataset, tmp_path / "n", *words, model="stopping_model:model_fn") == 2
     assert "Train with --early-stop-metric, which keeps the best one there" in capsys.readouterr().err
-    # From an older checkpoint, evaluations of later ones count no more.
+    # After a return to an older checkpoint, evaluations of later ones no longer count.
     (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
     assert stopping("m", *flags) == 0
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 6
@@ -332,7 +332,7 @@ def test_rejects_an_unknown_metric_before_training(
 ) -> None:
     assert stopping("n", "--early-stop-metric=my_acuracy") == 2
     assert "no such metric; did you mean my_accuracy? It has my_accuracy, loss." in capsys.readouterr().err
-    # That is known before anything is trained.
+    # The error comes before training.
     assert not (tmp_path / "n").exists()
 
 
@@ -379,7 +379,7 @@ def test_values_of_another_split_do_not_stop_training(tmp_path: Path, capsys: py
     assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
     assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
     assert "starts again" not in capsys.readouterr().out
-    # It has got worse since step 4, by other records.
+    # The loss has grown since step 4, but on other records.
     assert stop_early(tmp_path, trained, early_stop_patience=1, eval_split="test").metrics["global_step"] == 8
     out = capsys.readouterr().out
     assert "early stopping starts again: its values of before are loss of 1 record in validation\n" in out

@@ -15,7 +15,7 @@ from tests.helpers.libtpu import needs_libtpu
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.format import Feature
 
-# A linear model, as a user would write it in a file; it saves the params that it was given.
+# A linear model as a user would write it; it saves its params.
 OWN_MODEL = """
 import json
 import tensorflow as tf
@@ -54,7 +54,7 @@ def test_passes_the_options_to_the_users_model(
     assert set(read_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
 
 
-# A detector in a file: boxes that are padded, and several classes as labels.
+# A detector with padded boxes, and several classes as labels.
 OWN_DETECTOR = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -96,7 +96,7 @@ def test_the_users_model_reads_padded_lists_and_several_classes(
     assert "iris_mlp takes one class of each record as its label (got 'label', int64" in capsys.readouterr().err
 
 
-# A user's classes: the object of one is given the params, and that of the other is called itself.
+# A user's classes: one has model_fn as a method, and the other's objects are callable.
 OWN_CLASSES = (
     OWN_MODEL
     + """
@@ -143,7 +143,7 @@ def test_accepts_a_class_that_makes_a_model_from_params(
     assert not (own_models / "m").exists()
 
 
-# Its loss tells which records it was fed, whatever it has learned.
+# Its loss depends only on the records that it was fed.
 FINGERPRINT_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -178,7 +178,7 @@ def test_resumed_training_gets_the_next_batch(
 
     resumed = [loss("resumed", steps) for steps in (1, 3)]
     assert len(set(resumed)) == 2
-    # A run that goes through gives its loss at the same step.
+    # An uninterrupted run has the same loss at this step.
     assert loss("through", 3) == resumed[1]
     assert loss("other seed", 3, "--seed=1") != resumed[1]
 
@@ -239,7 +239,7 @@ def test_an_error_in_a_model_keeps_its_traceback(digits_dataset: Path, own_model
         train_job(digits_dataset, own_models / "m", model="bad_models:faulty")
 
 
-# Nothing in it that a TPU would reject, and little to compile.
+# A TPU would reject nothing of it, and it compiles quickly.
 PLAIN_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec

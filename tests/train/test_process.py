@@ -47,12 +47,12 @@ def test_sigterm_saves_and_the_same_command_resumes(digits_dataset: Path, tmp_pa
     assert step % 10 == 1  # the loop that ran: the first ends at the first step, for the log
     assert "Traceback" not in err
     assert out.startswith("configuration, saved in train_config.json:\n")
-    # A level that is set already is left alone, and the tests above have set one.
+    # An existing log level is kept, and the tests above have set one.
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     command = [sys.executable, *command, f"--train-steps={step + 20}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    # Nothing but progress on stderr.
+    # stderr has only progress.
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["step", "step", "Saved", "Evaluated"]
     through = [*common, "--mode=train", f"--model-dir={tmp_path / 'through'}", f"--train-steps={step + 20}"]
     assert main(["train", *through]) == 0
@@ -69,7 +69,7 @@ def test_the_module_names_itself_when_it_rejects_a_flag() -> None:
     assert done.stderr.startswith("tpudata: error: python -m tpudata.train: unknown flag --stepz")
 
 
-# Each batch of its evaluation tells that it has begun, and takes a while.
+# Each batch of its evaluation prints a line when it begins, and is slow.
 SLOW_EVALUATION = """
 import time
 import tensorflow as tf

@@ -41,7 +41,7 @@ def _run(dataset: Dataset, model: str, params: dict[str, Any], *batch: Any) -> N
         (({"image": [0.0] * 3}, [1, 4, 2]), "4"),
         (({"image": [0.0] * 3}, [1, 0, 2]), "0"),
         (({"image": [0.0] * 3}, [-7, 9, 2]), "-7"),
-        # Shares of mixed labels: 4 is none of the classes, nor is 0.
+        # Shares of mixed labels: neither 4 nor 0 is a class.
         (({"image": [0.0] * 2}, [[0.0, 0.5, 0.0, 0.5], [0.0, 0.5, 0.0, 0.0]]), "another label"),
         (({"image": [0.0] * 2}, [[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.0, 0.5]]), "another label"),
     ],
@@ -63,7 +63,7 @@ def test_accepts_labels_in_range_and_labels_of_padding(dataset: Dataset) -> None
     _run(dataset, "mnist_cnn", params, {"image": [0.0] * 3}, [1, 2, 3])
     _run(dataset, "mnist_cnn", params, {"image": [0.0] * 3, "weights": [1.0, 0.0, 0.0]}, [1, 0, 9])
     _run(dataset, "mnist_cnn", params, {"image": [0.0]}, [[0.0, 0.25, 0.25, 0.5]])
-    # What a user's model does with labels is unknown.
+    # Labels of a user's model are not checked.
     _run(dataset, "mine:model_fn", params, {"image": [0.0]}, [7])
     _run(dataset, "char_lstm", {"vocab_size": 4}, {"input_ids": [[0, 3]]})
 
@@ -79,7 +79,7 @@ def test_the_command_reports_a_label_out_of_range_in_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "narrow_model.py").write_text(OWN_MODEL.replace('params["num_classes"]', "9"))
-    # Labels of a list of numbers: how many classes there are is unknown.
+    # Labels of plain numbers: the number of classes is unknown.
     rows = [{"image_raw": bytes(64), "label": number % 12} for number in range(32)]
     features = [Feature("image_raw", "bytes", "uint8", (8, 8, 1), "raw"), Feature("label", "int64", "int64")]
     write_dataset(str(tmp_path / "numbers"), {"train": rows}, features, layout="raw", shards=1)

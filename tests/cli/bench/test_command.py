@@ -20,7 +20,7 @@ from tpudata.format import Feature, open_dataset
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Encoded pictures of two sizes: of one colour, so that decoding takes a hundred times reading, on a busy machine, too."""
+    """Pictures of two sizes, of one colour each: decoding takes a hundred times longer than reading, even on a busy machine."""
     images = [np.full((800, 600 + number % 2, 3), number, np.uint8) for number in range(12)]
     folder = str(tmp_path_factory.mktemp("pictures"))
     return write_images(folder, {"train": images}, {"train": [0] * 12}, shape=(None, None, 3))
@@ -28,7 +28,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """By its kind, a small dataset."""
+    """A small dataset of each kind."""
     random = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("others")
     floats = [{"x": random.random(5).astype(np.float32), "y": number % 3} for number in range(60)]
@@ -75,7 +75,7 @@ def names(found: dict[str, Any]) -> list[str]:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["training", "in order"])
 def measured(request: pytest.FixtureRequest, digits_dataset: Path) -> dict[str, Any]:
-    """The report on a split in the order of training, and a short step; and on one in order as floats, and a long step."""
+    """The report for training order and a short step, or for stored order, floats and a long step."""
     flags = ["--step-time=0.001"] if request.param else ["--no-training", "--dtype=float32", "--step-time=1e6"]
     # A stage takes a batch then, and less than a tick of the kernel's clock.
     argv = [str(digits_dataset), "--batch-size=16", "--seconds=0.0001", "--split=validation", *flags]
@@ -98,7 +98,7 @@ def test_reports_the_rate_and_cost_of_every_stage(digits_dataset: Path, measured
     shares = {stage["name"]: stage["share"] for stage in found["stages"] if stage["share"] is not None}
     assert sum(shares.values()) == pytest.approx(1)
     assert found["limit"] == max(shares, key=lambda name: shares[name])
-    # In training, what fits the window is read once.
+    # In training, a split that fits the window is read once.
     assert found["is_held"] is not in_order
     assert ("read" in shares) is in_order
 

@@ -76,7 +76,7 @@ def test_reports_every_check_of_this_machine(
 def test_gives_up_on_probes_that_do_not_answer(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every Python that the command starts hangs, as it does on a host that waits for the others of its TPU.
+    # Every Python that the command starts hangs, as on a host that waits for the other hosts of its TPU.
     (tmp_path / "sitecustomize.py").write_text("import time\n\ntime.sleep(100)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     flags = ["--use-tpu", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
@@ -87,7 +87,7 @@ def test_gives_up_on_probes_that_do_not_answer(
         "no answer within 1 second; raise --time-limit to wait longer. The hosts of one TPU"
     )
     assert rows["dataset"][0] == "problem"
-    # A dataset that is missing is not rehearsed.
+    # The rehearsal is skipped for a missing dataset.
     assert "rehearsal" not in rows
 
 

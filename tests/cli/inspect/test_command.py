@@ -197,7 +197,7 @@ def test_reports_a_failing_disk_in_one_line(
     digits_dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened = LocalStorage.open
-    # Reading its first page is an EIO.
+    # Reading its first page fails with EIO.
     monkeypatch.setattr(LocalStorage, "open", lambda self, _: opened(self, "/proc/self/mem"))
     assert main(["inspect", str(digits_dataset)]) == 1
     (line,) = capsys.readouterr().err.splitlines()

@@ -15,7 +15,7 @@ from tpudata.devices.batches.prefetcher import Prefetcher
 
 
 class Item:
-    """A value whose life can be watched."""
+    """A value that weak references can watch."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -107,7 +107,7 @@ def test_the_thread_deletes_its_iterator_and_ends(end: str) -> None:
     deleted: list[threading.Thread] = []
 
     class Source:
-        """An iterator whose deletion takes its time, as TensorFlow's may."""
+        """An iterator whose deletion is slow, as TensorFlow's may be."""
 
         def __init__(self) -> None:
             weakref.finalize(self, lambda: deleted.append(threading.current_thread()))

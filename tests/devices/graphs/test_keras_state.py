@@ -67,7 +67,7 @@ def layers_model_fn(keras: Any, optimizer: str) -> Callable[..., TPUEstimatorSpe
     return model_fn
 
 
-# Keras' own optimizers train in the next test, too.
+# The next test also trains with Keras' own optimizers.
 @pytest.mark.parametrize(
     ("library", "optimizer"),
     [
@@ -126,7 +126,7 @@ def test_the_configs_seed_overrides_the_seed_of_keras(
 
 def test_initial_values_follow_the_seed(keras: Any, tmp_path: Path) -> None:
     def run(folder: str, seed: int | None) -> Any:
-        random.seed()  # as a new process has it
+        random.seed()  # as in a new process
         # Without a checkpoint, predictions are those of the initial values.
         estimator = make_estimator(tmp_path / folder, layers_model_fn(keras, "v1"), tf_random_seed=seed)
         return np.array([row["outputs"] for row in estimator.predict(finite_input_fn(8))])

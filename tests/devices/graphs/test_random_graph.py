@@ -1,4 +1,4 @@
-"""Random operations whose draws depend on the step: they draw what a session draws that runs all steps."""
+"""Random operations whose draws depend on the step equal those of a session that runs all steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import gen_random_ops  # private: the functions by which all of TensorFlow draws
+from tensorflow.python.ops import gen_random_ops  # private: all random operations of TensorFlow call these functions
 
 from tests.estimator import programs
 from tests.estimator.programs import Program, make_estimator, own_variables, side_by_side, train_input_fn, v1
@@ -43,7 +43,7 @@ def drawn_at(steps: list[int]) -> list[dict[str, Any]]:
 def test_draws_equal_those_of_a_session() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(3)
-        v1.placeholder(tf.int64, [])  # The seeds of operations depend on what was made before them.
+        v1.placeholder(tf.int64, [])  # An operation's seed depends on the number of operations before it.
         drawn = {name: draw() for name, draw in DRAWS.items()}
         expected = [session.run(drawn) for _ in range(4)]
     found = drawn_at([0, 1, 2, 3])
@@ -114,7 +114,7 @@ def test_hooks_and_host_call_get_what_the_step_drew(replicas: int, tmp_path: Pat
 
 
 def noisy(draw: Callable[[Any], Any]) -> Program:
-    """Its loss tells what was drawn."""
+    """A program whose loss shows its draws."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         w = v1.get_variable("w", [3, 1], initializer=v1.ones_initializer())

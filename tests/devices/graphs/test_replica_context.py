@@ -73,7 +73,7 @@ def test_all_gather_concatenates_in_replica_order() -> None:
     np.testing.assert_array_equal(found["truths"], on_all(X > 0))
     np.testing.assert_array_equal(found["integers"], on_all((X * 10).astype(np.int64)))
     np.testing.assert_array_equal(found["last"], on_all(np.concatenate(PARTS, axis=-1)))
-    # All replicas sum the same, so a row has its gradient from each.
+    # All replicas compute the same sum, so each row gets a gradient from each replica.
     expected = REPLICAS * np.repeat(np.arange(8.0), 3).reshape(PARTS.shape)
     np.testing.assert_array_equal(found["gradient"], expected)
 

@@ -106,7 +106,7 @@ def test_the_next_exchange_names_a_killed_process(connect_peers: Connect) -> Non
             peers[0].sum_numbers([1])
         peers[0].close()
         connections[0].shutdown(socket.SHUT_RDWR)
-        # It has no connection with worker 1.
+        # It is not connected to worker 1.
         with pytest.raises(ClusterError, match=r"worker 0 lost .*: worker 1 \(c:1\) was killed"):
             raise waits.exception(20) or AssertionError
 

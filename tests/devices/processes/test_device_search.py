@@ -15,7 +15,7 @@ from tpudata.errors import MissingExtraError
 
 
 def found_without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
-    """Let importlib find all modules but some."""
+    """Hide some modules from importlib."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in missing else name)
 
 

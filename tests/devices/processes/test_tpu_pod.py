@@ -78,7 +78,7 @@ def test_metadata_of_one_host_give_no_pod(attributes: dict[str, str], metadata: 
     ids=["none", "one", "alone"],
 )
 def test_variables_of_one_host_give_no_pod(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")  # which nobody must ask
+    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")  # which must not be contacted
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert pod_group() is None

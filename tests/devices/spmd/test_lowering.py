@@ -34,7 +34,7 @@ def test_a_program_returns_results_and_new_values() -> None:
     assert results[0] == 41
     assert results[1].tolist() == [1, 2]
     assert {name: value.tolist() for name, value in updates.items()} == {"written": [13, 28]}
-    assert variables["written"].numpy().tolist() == [1, 2]  # Only the program ran.
+    assert variables["written"].numpy().tolist() == [1, 2]  # Lowering ran nothing.
 
 
 def test_a_lone_result_can_be_the_new_value_of_a_variable() -> None:

@@ -23,7 +23,7 @@ NUMBER, SCALAR = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
 
 
 def program_of(variables: dict[str, Any]) -> ReplicaProgram:
-    """A step that notes its row in each variable but one: its loss is the row times that."""
+    """Return a step that writes its row into all variables but one, and whose loss is the row times that one."""
 
     def function(replica: Any, row: Any) -> list[Any]:
         for name, variable in variables.items():

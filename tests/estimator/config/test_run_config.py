@@ -202,7 +202,7 @@ def test_a_process_without_a_cluster_is_the_chief(monkeypatch: pytest.MonkeyPatc
     named = RunConfig(master="a")
     assert (named.master, named.evaluation_master) == ("a", "a")
     assert named.replace(master="b").evaluation_master == "b"
-    # A program's flag for a local evaluation; TPUEstimator rejects other addresses.
+    # The value of a flag for local evaluation; TPUEstimator rejects other addresses.
     assert RunConfig(evaluation_master="local").evaluation_master == "local"
 
 
@@ -267,7 +267,7 @@ def test_rejects_a_malformed_tf_config_in_one_line(text: str, monkeypatch: pytes
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match=r"^TF_CONFIG in the environment[^\n]{1,300}$") as caught:
         RunConfig()
-    # So that commands print the line alone.
+    # So commands print only the line.
     assert isinstance(caught.value, UsageError)
 
 

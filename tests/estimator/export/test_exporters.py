@@ -66,7 +66,7 @@ def test_final_exporter_exports_only_the_end(tmp_path: Path) -> None:
 
 
 class Scripted(BestExporter):
-    """A BestExporter that is given the losses."""
+    """A BestExporter with scripted losses."""
 
     def __init__(self, losses: list[float], **arguments: Any) -> None:
         super().__init__(serving_input_receiver_fn=receiver_fn, **arguments)
@@ -91,7 +91,7 @@ def test_best_exporter_follows_its_compare_fn(tmp_path: Path) -> None:
 
 
 def write_result(folder: Path, step: int, loss: float) -> None:
-    """An event file of an earlier evaluation."""
+    """Write the event file of an earlier evaluation."""
     with tf.summary.create_file_writer(str(folder)).as_default():
         value = tf.compat.v1.Summary.Value(tag="loss", simple_value=loss)
         summary = tf.compat.v1.Summary(value=[value])

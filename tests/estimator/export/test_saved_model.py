@@ -104,7 +104,7 @@ def test_keeps_the_variable_names_of_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_v1_session_serves_the_export(model_dir: Path, tmp_path: Path) -> None:
-    """As TensorFlow Serving does, by its tag and its signature."""
+    """It is loaded by tag and signature, as in TensorFlow Serving."""
     estimator = make_estimator(model_dir)
     path = estimator.export_saved_model(str(tmp_path / "export"), raw).decode()
     with tf.Graph().as_default(), v1.Session() as session:
@@ -313,7 +313,7 @@ def test_an_export_does_not_depend_on_the_number_of_replicas(tmp_path: Path) -> 
     )
 
 
-# An export depends on no input mode: one of several replicas, and one in which each gets the whole batch.
+# Exports do not depend on the input mode: one mode divides the batch, and one gives each replica all of it.
 @pytest.mark.parametrize(
     "mode",
     [

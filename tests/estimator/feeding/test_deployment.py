@@ -27,7 +27,7 @@ from tpudata.estimator.feeding.replica_elements import ReplicaElements
 from tpudata.estimator.feeding.user_model import UserModel
 
 Mode = InputPipelineConfig
-# Of 4 replicas on 2 hosts, and a global batch of 16 rows: calls, batch size of input_fn and of model_fn.
+# For 4 replicas on 2 hosts and a global batch of 16 rows: calls, and the batch sizes of input_fn and model_fn.
 TRAINING = [
     (Mode.PER_SHARD_V1, 4, 4, 4),
     (Mode.PER_HOST_V1, 2, 8, 4),
@@ -43,7 +43,7 @@ def pretend_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OneOfTwo(Peers):
-    """A process of two, which talks to no other."""
+    """One of two processes, without connections."""
 
     count = 2
 
@@ -66,7 +66,7 @@ def call_on_two_hosts(
 
 
 class Calls:
-    """An input_fn that writes down how it is called."""
+    """An input_fn that records its calls."""
 
     def __init__(self, input_fn: Callable[..., Any]) -> None:
         self.input_fn = input_fn
@@ -95,7 +95,7 @@ def test_training_calls_input_fn_by_mode_on_two_hosts(
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     consumed = 4 // calls
     assert recorded.deployments == [(i * consumed // 2, i, calls, consumed) for i in turns]
-    # What a step takes: of PER_HOST_V2 a batch for each replica, else one of each call.
+    # A step takes a batch per replica in PER_HOST_V2, and otherwise one per call.
     batches = 4 if mode is Mode.PER_HOST_V2 else calls
     assert recorded.pipelines == [(i, calls, batches) for i in turns]
     for deployment in deployments:
@@ -125,7 +125,7 @@ def test_training_calls_input_fn_by_mode_on_one_host(mode: Mode, calls: int, bat
     assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
 
 
-# Of 4 replicas on 2 hosts: calls of input_fn, its batch size and its replicas.
+# For 4 replicas on 2 hosts: calls of input_fn, its batch size and its replicas.
 EVALUATION = [
     ({"per_host_input_for_training": Mode.PER_SHARD_V1}, 2, 8, 2),
     ({"per_host_input_for_training": Mode.PER_HOST_V1}, 2, 8, 2),
@@ -136,7 +136,7 @@ EVALUATION = [
 ]
 
 
-# A prediction's calls are those of an evaluation.
+# Prediction calls input_fn as evaluation does.
 @pytest.mark.parametrize(
     ("what", "config", "calls", "batch_size", "replicas"),
     [

@@ -30,7 +30,7 @@ Mode = InputPipelineConfig
 
 
 class Board:
-    """What several hosts, which are threads here, tell each other."""
+    """The messages between several hosts, which are threads here."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -119,7 +119,7 @@ def test_feeds_no_row_twice_and_drops_only_remainders(
     if mode == ModeKeys.TRAIN:
         assert all(len(replica) == batches for step in steps for replica in step)
         assert pipeline is Mode.PER_SHARD_V1 or len(found) > rows - 2 * batch
-    else:  # Only what the dataset itself dropped is missing: less than a batch of each call.
+    else:  # Only rows that the dataset itself dropped are missing: less than a batch per call.
         assert len(found) > rows - 2 * batch
 
 
@@ -135,7 +135,7 @@ def test_assigns_rows_to_replicas_by_mode() -> None:
     assert fed(ModeKeys.TRAIN, Mode.PER_SHARD_V1, 2, 8, 20) == by_core
     assert fed(ModeKeys.TRAIN, Mode.BROADCAST, 2, 8, 20)[1] == [list(range(9, 17))] * 4
     assert fed(ModeKeys.EVAL, Mode.SLICED, 2, 8, 20) == whole
-    # What is left over: two batches of two rows, and of the next two replicas none.
+    # The remainder: two batches of two rows, and nothing for the last two replicas.
     assert fed(ModeKeys.EVAL, Mode.PER_HOST_V2, 1, 8, 20) == [*whole, [[17, 18], [19, 20], [], []]]
     assert fed(ModeKeys.PREDICT, Mode.PER_HOST_V2, 1, 8, 19) == [*whole, [[17, 18], [19], [], []]]
 
@@ -326,7 +326,7 @@ def test_nested_input_trains_evaluates_and_predicts(mode: Mode, structure: int, 
     tpu_config = {"num_replicas": 2, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, model_fn, tpu_config=tpu_config)
     estimator.train(input_fn)
-    # A call for each core reads all rows, unless it tells the calls apart.
+    # Each core's call reads all rows here, as input_fn does not use its index.
     assert estimator.evaluate(input_fn)["global_step"] == (10 if mode is Mode.PER_SHARD_V1 else 5)
     assert len(list(estimator.predict(input_fn))) == 40
 

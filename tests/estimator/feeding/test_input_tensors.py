@@ -42,7 +42,7 @@ def run(folder: Path, input_fn: Callable[..., Any], replicas: int) -> tuple[list
 
 @pytest.fixture(scope="module")
 def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
-    """What a dataset gives, by the number of replicas."""
+    """The results of a dataset, by the number of replicas."""
     return {replicas: run(tmp_path_factory.mktemp("dataset"), train_input_fn, replicas) for replicas in (1, 2)}
 
 
@@ -63,7 +63,7 @@ def test_tensors_train_and_evaluate_as_a_dataset_does(
     assert run(tmp_path, input_fn, replicas) == by_dataset[replicas]
 
 
-# PER_HOST_V1 is that of the test above.
+# The test above has PER_HOST_V1.
 @pytest.mark.parametrize(
     "mode", [Mode.PER_SHARD_V1, pytest.param(Mode.PER_HOST_V1, marks=pytest.mark.matrix), Mode.BROADCAST]
 )
@@ -76,7 +76,7 @@ def test_tensors_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path)
 
 
 class Initializes(v1.train.SessionRunHook):  # type: ignore[misc]
-    """The hook of public programs: it feeds the arrays to the iterator's initializer, which input_fn hands to it."""
+    """The hook of public programs: it feeds the arrays to the iterator's initializer, which it gets from input_fn."""
 
     initialize: Callable[[Any], Any]
 

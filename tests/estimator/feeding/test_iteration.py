@@ -46,7 +46,7 @@ def test_every_call_frees_its_iterator(what: str, tmp_path: Path, monkeypatch: p
     elif what == "evaluate":
         estimator.evaluate(finite_input_fn(20))
     else:
-        next(estimator.predict(finite_input_fn(20)))  # given up after a row
+        next(estimator.predict(finite_input_fn(20)))  # abandoned after a row
     for thread in threading.enumerate():
         if thread.name == "tpudata-iteration-end":
             thread.join(60)

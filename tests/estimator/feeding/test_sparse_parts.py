@@ -94,7 +94,7 @@ def test_sparse_features_train_evaluate_and_predict_as_in_a_session(data: Callab
     np.testing.assert_allclose(weights, session_weights(), rtol=1e-5)
     expected = np.array([weights[ids or [0]].sum() for ids in IDS])
     assert estimator.evaluate(data)["mse"] == pytest.approx(np.mean((expected - LABELS) ** 2), rel=1e-5)
-    # The last batch has 4 of 8 rows: those added are empty, and dropped.
+    # The last batch has 4 of 8 rows: the added rows are empty, and are dropped.
     rows = list(estimator.predict(data))
     np.testing.assert_allclose([row["sum"] for row in rows], expected, rtol=1e-5)
     assert [row["count"] for row in rows] == [len(ids) for ids in IDS]

@@ -85,7 +85,7 @@ class AdamWeightDecay(v1.train.Optimizer):  # type: ignore[misc]
 
 
 class Doubling(v1.train.MomentumOptimizer):  # type: ignore[misc]
-    """Changes the gradients, and leaves the rest to the usual way."""
+    """Changes the gradients, and otherwise behaves as usual."""
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         doubled = [(None if gradient is None else 2 * gradient, variable) for gradient, variable in grads_and_vars]
@@ -134,7 +134,7 @@ def counting_itself(optimizer: Callable[[], Any]) -> Program:
 
 
 def clipped(reduction: str) -> Program:
-    """Gradients that pass through the program's hands, weights that it clips itself, and a sum over replicas."""
+    """A program that clips gradients and weights itself, with a sum over replicas."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
@@ -219,10 +219,10 @@ def test_rejects_an_unwrapped_optimizer_that_assigns_variables(tmp_path: Path) -
 
 
 def collecting(seen: list[Any]) -> Any:
-    """A program that lives on graph collections: losses, update operations, moving averages, variables."""
+    """A program that uses graph collections: losses, update operations, moving averages, variables."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        assert not v1.global_variables()[1:]  # the global step is there
+        assert not v1.global_variables()[1:]  # the global step exists
         outputs = programs.linear(features["x"])
         v1.losses.mean_squared_error(labels, outputs)
         v1.losses.add_loss(1e-3 * tf.reduce_sum(v1.trainable_variables()[0] ** 2), v1.GraphKeys.REGULARIZATION_LOSSES)
@@ -279,10 +279,10 @@ def test_batch_normalization_stores_the_averages_of_the_first_replica(tmp_path: 
 
 
 def random_rows(draw: Callable[[Any], Any]) -> Program:
-    """Keep the mean of what the replicas draw, and of its square."""
+    """Keep the mean of the replicas' draws, and of their squares."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
-        # Several, as two replicas may come to the same mean by chance.
+        # Several draws, as two replicas may have the same mean by chance.
         drawn = tf.reduce_mean(draw(tf.ones([20, 50])), axis=1)
         means = tf.distribute.get_replica_context().all_reduce("MEAN", {"drawn": drawn, "squared": drawn**2})
         added = [

@@ -84,16 +84,16 @@ def test_writes_v1_summaries_at_their_steps(replicas: int, tmp_path: Path) -> No
     steps = [1, 3, 4, 6]
     assert sorted(found["mine/loss"]) == sorted(found["loss"]) == steps
     for step in steps:
-        # Training begins anew with the data at step 3.
+        # The second call of train restarts the data after step 3.
         assert found["mine/loss"][step] == pytest.approx(found["loss"][step], rel=1e-5)
         assert found["mine/outputs"][step].num == 8
         assert found["weights"][step].num == 3
     assert found["mine/loss"][3] == pytest.approx(losses()[2], rel=1e-4)
-    # Of the variables, what they were before the step.
+    # Variables have their values before the step.
     assert found["weights"][1].sum == pytest.approx(programs.W0.sum(), abs=1e-6)
     picture = found["picture/image/0" if "picture/image/0" in found else "picture/image"][1]
     assert (picture.height, picture.width) == (8 // replicas, 1)
-    if replicas == 1:  # of strings, the first replica's
+    if replicas == 1:  # strings are the first replica's
         assert float(found["words"][3]) == pytest.approx(losses()[2], rel=1e-4)
 
 
@@ -158,7 +158,7 @@ def test_writes_tf_summary_at_the_same_steps(replicas: int, tmp_path: Path) -> N
     found = values_of(tmp_path)
     assert sorted(found["new/loss"]) == sorted(found["loss"]) == [1, 3, 4, 6]
     assert found["new/outputs"][1].shape[1] == 3
-    if replicas == 1:  # of several, the first writes
+    if replicas == 1:  # the first of several replicas writes
         assert found["new/loss"][3] == pytest.approx(losses()[2], rel=1e-4)
         assert found["new/own_step"][20] == found["new/loss"][3]
     assert "new/loss" not in values_of(tmp_path / "eval")
@@ -205,7 +205,7 @@ def test_an_evaluation_names_its_checkpoint(tmp_path: Path) -> None:
 
 
 def host_call_into(folder: Path, every: int) -> Any:
-    """host_fn as programs of the time write it, with a dict or a list of tensors."""
+    """Return a host_call in the style of older programs, with a dict or a list of tensors."""
 
     def host_fn(step: Any, loss: Any, outputs: Any) -> Any:
         writer = tf.summary.create_file_writer(str(folder))

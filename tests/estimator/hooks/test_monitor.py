@@ -81,7 +81,7 @@ def test_the_session_reads_and_changes_the_variables(tmp_path: Path) -> None:
         assert [step for step, _ in hook.seen] == [1, 2, 3, 4, 5, 6]
         assert max(largest for _, largest in hook.seen) == 0.5
         found.append(estimator.get_variable_value("linear/w"))
-    # Checkpoints come before the hook, so that each holds one step from a clipped place.
+    # Checkpoints precede the hook, so each holds one step from clipped values.
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
@@ -263,7 +263,7 @@ def test_evaluation_and_prediction_hooks_fetch_each_batch(replicas: int, tmp_pat
         )
 
     estimator = build(tmp_path, replicas, hooks)
-    # Again: what the first calls have made is used anew, which does not depend on the replicas.
+    # The second round reuses the first one's graphs, which does not depend on the replicas.
     for _ in range(2 if replicas == 1 else 1):
         own = Recorder(["the_loss:0", "global_step:0"])
         result = estimator.evaluate(whole, hooks=[own])
@@ -273,7 +273,7 @@ def test_evaluation_and_prediction_hooks_fetch_each_batch(replicas: int, tmp_pat
         assert result["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
         assert own.calls == ["begin", "created", *["before", "after"] * 4, "before", "end"]
         own = Recorder("the_loss:0")
-        estimator.evaluate(whole, steps=2, hooks=[own])  # its end is known, so no third batch is asked for
+        estimator.evaluate(whole, steps=2, hooks=[own])  # its end is known, so no third batch is requested
         assert own.calls == ["begin", "created", *["before", "after"] * 2, "end"]
         own = Recorder("outputs:0")
         rows = list(estimator.predict(whole, hooks=[own]))
@@ -390,7 +390,7 @@ def test_unnamed_tensors_are_fetched_correctly(replicas: int, tmp_path: Path) ->
         np.testing.assert_allclose(rows, expected[:, 0] * 2, rtol=1e-5)
         mean = expected.sum() / replicas  # the replicas' own sums, averaged
         np.testing.assert_allclose(sums, [mean, mean * 10, mean * 100], rtol=1e-4, atol=1e-4)
-        assert more == pytest.approx(drawn + 1)  # of one and the same draw
+        assert more == pytest.approx(drawn + 1)  # of the same draw
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])

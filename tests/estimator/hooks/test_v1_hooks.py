@@ -11,7 +11,7 @@ from tests.estimator import programs
 from tests.estimator.hooks.recording import build, trajectory
 from tests.estimator.programs import train_input_fn, v1
 
-# What hooks see on two replicas is the same for all of them: test_monitor.py and test_saving.py have it.
+# All hooks see the same on two replicas: test_monitor.py and test_saving.py test that.
 REPLICAS = pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.matrix)])
 
 

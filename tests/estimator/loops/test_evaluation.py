@@ -198,7 +198,7 @@ def test_evaluates_a_given_checkpoint(tmp_path: Path) -> None:
     at_eight = estimator.evaluate(finite_input_fn(40))
     assert estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "model.ckpt-4")) == at_four
     assert estimator.evaluate(finite_input_fn(40)) == at_eight
-    # Training goes on from the newest one, slots and all, whatever was evaluated in between.
+    # Training continues from the newest checkpoint with its slots, whichever was evaluated in between.
     estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "model.ckpt-4"))
     estimator.train(train_input_fn, steps=1)
     assert estimator.get_variable_value("global_step") == 9
@@ -466,7 +466,7 @@ def with_all_metrics(kind: str) -> Callable[..., Any]:
     return model_fn
 
 
-# test_metric_fn_sees_the_rows_of_all_replicas has a list.
+# test_metric_fn_sees_the_rows_of_all_replicas tests a list.
 @pytest.mark.parametrize("kind", [pytest.param("list", marks=pytest.mark.matrix), "dict", "EstimatorSpec"])
 def test_metrics_on_replicas_equal_those_on_one(kind: str, tmp_path: Path) -> None:
     one = make_estimator(tmp_path, with_all_metrics(kind))
@@ -481,7 +481,7 @@ def test_metric_fn_sees_the_rows_of_all_replicas(tmp_path: Path) -> None:
 
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
         shapes.append(labels.shape)
-        # Only where rows are in order does each meet the one before it.
+        # The product pairs each row with the one before it only if rows are in order.
         return {"steps": v1.metrics.mean(labels[1:] * outputs[:-1])}
 
     model_fn = eval_model_fn(metrics, lambda *tensors: tensors)

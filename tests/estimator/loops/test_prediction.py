@@ -153,7 +153,7 @@ def test_training_rejects_predictions_begun_before_it(tmp_path: Path) -> None:
             del run_context, run_values
             begun = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
             np.testing.assert_array_equal(begun, expected)
-            with ThreadPoolExecutor(1) as pool:  # As tf.data takes them from a generator.
+            with ThreadPoolExecutor(1) as pool:  # As when tf.data reads them from a generator.
                 pool.submit(list, rows).result()
 
     with pytest.raises(UsageError, match=r"is training, and these predictions began before that"):

@@ -226,7 +226,7 @@ def test_check_model_writes_nothing_and_finds_missing_variables(mode: str, tmp_p
     assert calls == [mode]
     if mode == ModeKeys.PREDICT:
         assert len(list(estimator.predict(finite_input_fn(16)))) == 16
-        assert len(calls) == 1  # what was found is not looked for again
+        assert len(calls) == 1  # the model is not built again
     with pytest.raises(CheckpointError, match="lacks the variable 'other'"):
         make_estimator(tmp_path / "a", other_variable_too).check_model(finite_input_fn(16), mode)
     with pytest.raises(ValueError, match="check_model"):
@@ -264,7 +264,7 @@ def test_lists_and_reads_variables_by_name(tmp_path: Path) -> None:
 def test_a_failed_save_names_the_last_checkpoint(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path / "model")
     estimator.train(train_input_fn, max_steps=2)
-    # A folder where the next checkpoint's data would be put stands for a disk that rejects it.
+    # A folder in place of the next checkpoint's index simulates a disk that rejects it.
     (tmp_path / "model" / "model.ckpt-4.index").mkdir()
     with pytest.raises(
         StorageError,
@@ -303,7 +303,7 @@ def test_rejects_a_state_file_that_names_a_missing_checkpoint(tmp_path: Path) ->
 
 
 def test_rejects_an_unreadable_state_file(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint").mkdir()  # stands for a disk, or a bucket, that fails
+    (tmp_path / "checkpoint").mkdir()  # simulates a disk, or a bucket, that fails
     with pytest.raises(StorageError, match=r"/checkpoint, which names the newest checkpoint, could not be read"):
         make_estimator(tmp_path).train(train_input_fn, max_steps=2)
 
@@ -375,7 +375,7 @@ def test_keeps_one_checkpoint_per_hour_in_one_training(tmp_path: Path) -> None:
     hours, start = {1: 1.5, 2: 1.7, 3: 2.5, 4: 2.9}, time.time()
 
     class Clock(v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-        """Makes checkpoints as old as if steps took long."""
+        """Sets the file times of checkpoints as if steps took hours."""
 
         def after_save(self, session: Any, global_step_value: int) -> None:
             del session

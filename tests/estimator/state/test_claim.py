@@ -42,7 +42,7 @@ def test_rejects_a_second_training_and_continues_after_a_killed_one(tmp_path: Pa
         assert str(caught.value).startswith(f"{tmp_path}: another run is at work there (host ")
         assert f"process {process.pid}, since 20" in str(caught.value)
         assert "\n" not in str(caught.value)
-        # Evaluation and prediction write nothing that the training reads.
+        # Evaluation and prediction write no file that training reads.
         assert make_estimator(tmp_path).evaluate(finite_input_fn(8))["global_step"] == 0
         process.kill()
     assert Path(claim_path(str(tmp_path))).exists()
@@ -116,7 +116,7 @@ def test_takes_over_a_stale_claim_of_another_machine(tmp_path: Path, caplog: pyt
 
 
 def test_warns_of_a_folder_that_cannot_be_claimed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # ram:// is TensorFlow's alone.
+    # Only TensorFlow knows ram://.
     folder = f"ram://{tmp_path.name}"
     make_estimator(folder).train(train_input_fn, max_steps=1)  # type: ignore[arg-type]
     (message,) = [record.message for record in caplog.records if record.levelname == "WARNING"]

@@ -157,7 +157,7 @@ def test_warns_of_skipped_averages_with_a_pattern_that_loads_them(
     assert "'norm/moving_mean' and 1 more keep their initial values" in message
     (pattern,) = re.findall(r"vars_to_warm_start=\['(.*)'\]", message)
     caplog.clear()
-    # The advice takes what is left, and neither the step nor Adam's variables.
+    # The advised pattern loads the rest, but neither the step nor Adam's variables.
     warm = estimator(tmp_path / "warm", WarmStartSettings(str(tmp_path / "first"), [pattern]), batch_norm_model_fn)
     assert warm.evaluate(finite_input_fn(40))["loss"] == pytest.approx(good, rel=1e-6)
     warm.train(train_input_fn, steps=1)

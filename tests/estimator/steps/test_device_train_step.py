@@ -22,7 +22,7 @@ def trained(folder: Path, model_fn: Any, replicas: int, input_fn: Any, steps: in
 
 
 def same_rows(params: dict[str, Any]) -> Any:
-    """One batch, again and again."""
+    """Repeat one batch."""
     return tf.data.Dataset.from_tensors(({"x": X[:8]}, Y[:8])).unbatch().repeat().batch(params["batch_size"], True)
 
 
@@ -37,7 +37,7 @@ def minimized(net: Callable[[Any], Any]) -> Program:
 
 
 def recurrent(rate: float) -> Callable[[Any], Any]:
-    """A cell of v1 in a while loop, with dropout between its steps."""
+    """Return a net of a v1 cell in a while loop, with dropout between its steps."""
 
     class Cell:
         state_size = output_size = 3

@@ -35,7 +35,7 @@ THIS_FILE = Path(__file__).name
 
 
 def make_estimator(folder: Path, model_fn: Any = None, size: int | None = 16, **arguments: Any) -> TPUEstimator:
-    """As for a TPU, which is not there."""
+    """Make an estimator for a TPU that this machine does not have."""
     return TPUEstimator(
         model_fn or make_model_fn(),
         str(folder),
@@ -84,7 +84,7 @@ def test_v1_optimizers_have_no_findings(optimizer: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-# The CNN below has layers of tf_keras.
+# The CNN below tests layers of tf_keras.
 @pytest.mark.parametrize("name", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)])
 def test_keras_layers_have_no_findings(name: str, tmp_path: Path) -> None:
     library = importlib.import_module(name)

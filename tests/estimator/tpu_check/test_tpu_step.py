@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[Any, Data, dict[str, Any]]] = {
     "resnet": (get_model("resnet"), images(64), {"num_classes": 3, "depth": 50}),
     "tiny_lm": (get_model("tiny_lm"), tokens, {"vocab_size": 64}),
 }
-# Those that take 11 s of CPU or less. -m matrix has the others: all 15 took 16 minutes on two cores that others used, too.
+# Those that take at most 11 s of CPU. -m matrix runs the others: all 15 take 16 minutes on two shared cores.
 QUICK = {("bert", "v5e-8"), ("char_lstm", "v4-8"), ("iris_mlp", "v6e-8")}
 
 

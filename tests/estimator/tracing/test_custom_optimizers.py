@@ -62,7 +62,7 @@ def test_rejects_an_unwrapped_optimizer_on_several_replicas(name: str, tmp_path:
 
 
 def assigned(how: str) -> Program:
-    """A wrapped optimizer, and a variable that changes in a way of the program's."""
+    """Return a program with a wrapped optimizer, and a variable that it changes itself."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
@@ -131,7 +131,7 @@ def test_sums_gradients_from_elsewhere_and_warns_once(tmp_path: Path, caplog: py
 
 
 def summed(name: str) -> Program:
-    """A sum, which is not averaged."""
+    """Return a program whose gradients are summed, not averaged."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
@@ -182,7 +182,7 @@ KERAS: dict[str, Callable[[Any], Any]] = {
     "clipped": lambda optimizers: optimizers.SGD(0.2, global_clipnorm=0.3),
     "weight decay": lambda optimizers: optimizers.AdamW(0.05, weight_decay=0.1, clipnorm=0.4),
 }
-# Covered by the same optimizer of the other library, and by another one of the same library.
+# The same optimizer of the other library, and another of the same library, cover these.
 MATRIX = {("plain steps", "keras"), ("clipped", "keras"), ("weight decay", "tf_keras")}
 
 
@@ -215,7 +215,7 @@ PROGRAMS: dict[str, Program] = {
     "scaled loss": scaled_loss,
     **{f"{library} {name}": of_keras(KERAS[name], library) for name in KERAS for library in ("tf_keras", "keras")},
 }
-# Those in other tests as well, or like another.
+# Programs that other tests cover, or that resemble another.
 LIKE_OTHERS = {"layerwise", "decayed", "clipped by hand", *(f"{library} {name}" for name, library in MATRIX)}
 
 
@@ -240,7 +240,7 @@ def test_several_replicas_train_as_one(names: list[str], tmp_path: Path) -> None
 
 
 def test_four_replicas_equal_optimizers_written_by_hand(tmp_path: Path) -> None:
-    """The oracle for the rule itself: NumPy, with the gradients of the whole batch, or of each replica's rows.
+    """Compare with NumPy, on the gradients of the whole batch or of each replica's rows.
 
     The original, too, clips before it reduces: each replica's share of the gradient has a norm of at most 0.2.
     """

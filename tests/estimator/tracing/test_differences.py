@@ -48,7 +48,7 @@ def in_a_condition(x: Any) -> Any:
 
 
 def read_by_another(x: Any) -> Any:
-    """The other one is made first, and reads what is assigned later."""
+    """Make the other variable first; it reads the value that is assigned later."""
     other, variable = made("it"), made("first")
     return tf.group(other.assign_add(variable.read_value()), variable.assign(x[0]))
 

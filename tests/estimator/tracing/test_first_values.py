@@ -113,7 +113,7 @@ def test_init_from_checkpoint_loads_values_once(
     start = tf.train.load_variable(str(tmp_path / "model.ckpt-0"), variable)
     assert start == [np.float32(first)]
     np.testing.assert_allclose(estimator.get_variable_value(variable), [first * 0.8**FEW], rtol=1e-6)
-    trained(tmp_path, model_fn, replicas)  # taken up again
+    trained(tmp_path, model_fn, replicas)  # resumed
     np.testing.assert_allclose(estimator.get_variable_value(variable), [first * 0.8 ** (2 * FEW)], rtol=1e-6)
 
 

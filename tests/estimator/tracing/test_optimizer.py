@@ -130,7 +130,7 @@ def test_devices_train_as_numpy_does_on_the_whole_batch(num_replicas: int, reduc
         np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-# Each kind of optimizer once; the tests of several replicas train with all of them.
+# One optimizer of each kind; the tests of several replicas train with all.
 KINDS = ["lamb", "by hand of rows", "scaled loss", "clipped inside", "keras weight decay", "tf_keras clipped"]
 
 

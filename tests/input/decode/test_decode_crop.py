@@ -71,7 +71,7 @@ def test_crops_lossless_formats_as_numpy_does(file_format: str, channels: int, m
         options = TrainCrop(32, method=method)
         got = decode_crop(encoded, channels, options, tf.constant(seed)).numpy()
         assert got.dtype == np.uint8
-        # Half for rounding, and for bicubic the table of weights that TensorFlow takes them from.
+        # 0.5 for rounding, and more for bicubic, whose weights TensorFlow reads from a table.
         assert np.abs(got - plain_crop(image, options, seed)).max() <= (0.501 if method == "bilinear" else 0.8)
 
 
@@ -117,7 +117,7 @@ def test_shrinks_large_windows_while_decoding(side: int, shrink: int) -> None:
     size = side // shrink
     options = CentreCrop(size, fraction=1.0, shrink=True)
     got = decode_crop(tf.constant(encoded), 3, options).numpy().astype(float)
-    # What a shrunk pixel stands for: the mean of shrink x shrink of them.
+    # A shrunk pixel is the mean of shrink x shrink pixels.
     side = size * shrink
     cut = image[:side, 32 : 32 + side].reshape(size, shrink, size, shrink, 3).mean(axis=(1, 3))
     assert np.abs(got - cut).mean() < 2.0
@@ -128,14 +128,14 @@ def test_shrinks_large_windows_while_decoding(side: int, shrink: int) -> None:
 
 
 def test_a_shrunk_window_equals_the_exact_one_within_half_a_pixel() -> None:
-    # Values that tell the place: red grows by 1 every 4 pixels to the right, green downwards.
+    # Values encode the position: red grows by 1 every 4 pixels to the right, green downwards.
     y, x = np.mgrid[:800, :1000] / 4
     encoded = tf.constant(jpeg(np.stack([x, y, 0 * x], axis=-1).astype(np.uint8), quality=95, subsampling=0))
     for number in range(20):
         options, seed = TrainCrop(64), tf.constant([1, number])
         shrunk = decode_crop(encoded, 3, options, seed).numpy().astype(float)
         exact = decode_crop(encoded, 3, dataclasses.replace(options, shrink=False), seed).numpy()
-        # Half of 8 pixels is 1 of red or green; a window that lost its last, cut pixels is larger by less than one of them.
+        # Half of 8 pixels is 1 of red or green; dropping cut pixels at the end enlarges a window by less than one of them.
         assert np.abs(shrunk - exact).max() <= 4
         assert np.abs((shrunk - exact).mean(axis=(0, 1))).max() <= 1.5
 

@@ -126,7 +126,7 @@ def test_resizes_maps_to_the_nearest_pixel(scenes: Scenes) -> None:
 
 
 def test_crops_and_flips_maps_with_their_pictures(tmp_path: Path) -> None:
-    # Ramps name the place of each pixel, and so do the maps.
+    # The ramps and the maps encode each pixel's position.
     records = []
     for number in range(12):
         y, x = np.mgrid[: 50 + number, : 85 - number]
@@ -299,7 +299,7 @@ def test_rejects_maps_of_another_size_than_their_picture(tmp_path: Path) -> None
         if size[0] is not None:
             with pytest.raises(UsageError, match=r"is \(3, 4\), and the image \(6, 8\)"):
                 batch_of(path, 2, training=True, images=Images(augment=RandAugment()))
-        # Whole, each is resized to the same size.
+        # Without a crop, each is resized to the same size.
         features, _ = batch_of(path, 2, images=Images(size=(6, 8)))
         assert features[CLASSES].shape == (2, 6, 8, 1)
 

@@ -24,7 +24,7 @@ from tpudata.format import Feature
 
 
 def parse(serialized: tf.Tensor) -> Any:
-    """As seed programs do, but a batch at a time."""
+    """Parse a batch as older programs parse a record."""
     spec = {"image_raw": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
     parsed = tf.io.parse_example(serialized, spec)
     image = tf.reshape(tf.io.decode_raw(parsed["image_raw"], tf.uint8), (-1, 64))

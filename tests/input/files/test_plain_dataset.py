@@ -73,7 +73,7 @@ def opened(folder: Path, kind: str) -> Any:
 KINDS = ("tfrecord", "fixed", "lines")
 
 
-# Batches are made of records of any kind alike: hosts, starts and a cache are tried with one kind or two.
+# All kinds share the code of batches: hosts, starts and caches are tested with one kind or two.
 SOME_TRAINING = [pytest.param("fixed", marks=pytest.mark.matrix), "lines", "tfrecord"]
 SOME_CACHED = ["fixed", *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("lines", "tfrecord"))]
 
@@ -120,7 +120,7 @@ def test_evaluation_feeds_each_record_once_on_any_hosts(files: Any, hosts: int, 
 
 
 @pytest.mark.parametrize("files", SOME_TRAINING, indirect=True)
-# Without a number, all records are in the window: tests/input/test_epochs.py has that.
+# Without a number the window holds all records, which tests/input/test_epochs.py tests.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
 def test_global_batches_do_not_depend_on_hosts_and_restarts(
     files: Any, buffer: int | None, monkeypatch: pytest.MonkeyPatch
@@ -136,7 +136,7 @@ def test_global_batches_do_not_depend_on_hosts_and_restarts(
         ]
 
     whole = batches(1)
-    # From a step in the second epoch, too, and inside a block of the shuffle.
+    # Also from a step in the second epoch, inside a block of the shuffle.
     assert batches(2, 17) == whole[17:]
     flat = [n for batch in whole for n in batch]
     assert len(set(flat[:480])) == 480  # Of the first epoch.
@@ -191,7 +191,7 @@ def test_fixed_length_parts_equal_those_of_decode_raw(tmp_path: Path) -> None:
     record = [("a", ">i4", (2,)), ("b", "<i2"), ("label", ">i8"), ("c", "u1", (2, 3)), ("d", ">u2")]
     input_fn = make_input_fn(FixedLengthRecordFiles(path, record), training=False, transform=None, cache=True)
     small = bytearray(data)
-    for i in range(40):  # What int32 holds.
+    for i in range(40):  # Values within int32.
         small[26 * i + 10 : 26 * i + 14] = bytes(4)
         small[26 * i + 14] &= 0x7F
     path.write_bytes(bytes(small))
@@ -406,13 +406,13 @@ def test_compares_the_first_record_only_with_the_features_read(tmp_path: Path) -
     path = tfrecord(tmp_path / "a", encode_example({**STORED, "ids": []}), encode_example({**STORED, "ids": [1, 2]}))
     features = [IMAGE, LABEL, Feature("ids", "int64", "int64", (None,)), Feature("box", "float", "float32", (2,))]
     options: Any = {"training": False, "images": tpudata.Images(size=(4, 4))}
-    # A sequence of any length may have none.
+    # A sequence of any length may be empty.
     ((found, labels),) = as_numpy(
         make_input_fn(TFRecordFiles(path, features), tokens=tpudata.Tokens(sequence_length=3), **options), 2
     )
     assert found["ids"].tolist() == [[0, 0, 0], [1, 2, 0]]
     assert (found["box"].tolist(), labels.tolist()) == ([[0.5, 1.5]] * 2, [3, 3])
-    # And need not be in the first record, but in one.
+    # It may be absent from the first record, but not from all.
     more = [Feature("more", "int64", "int64", (None,))]
     with pytest.raises(FeatureError, match=rf"{path}: feature 'more' is in none of the first 2 records\. Correct feat"):
         make_input_fn(TFRecordFiles(path, features + more), tokens=tpudata.Tokens(sequence_length=3), **options)
@@ -421,7 +421,7 @@ def test_compares_the_first_record_only_with_the_features_read(tmp_path: Path) -
         make_input_fn(TFRecordFiles(path, features), tokens=tpudata.Tokens(sequence_length=3), **options), 2
     )
     assert found["ids"].tolist() == [[0, 0, 0], [1, 2, 0]]
-    # What is not read of it need not be there.
+    # Features that are not read may be absent.
     odd = [IMAGE, Feature("odd", "int64", "int64")]
     (image,) = as_numpy(make_input_fn(TFRecordFiles(path, odd), features="image", **options), 2)
     assert image.shape == (2, 4, 4, 3)

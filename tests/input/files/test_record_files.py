@@ -92,7 +92,7 @@ def test_patterns_and_paths_find_files_in_order(tmp_path: Path) -> None:
     assert names(f"{tmp_path}/b*") == ["b0", "b1"]
     assert names([tmp_path / "b1", f"{tmp_path}/a"]) == ["b1", "a"]
     assert names([f"{tmp_path}/b*", f"{tmp_path}/a*"]) == ["b0", "b1", "a"]
-    # A file of that name goes before what the pattern would match.
+    # A file of that name takes precedence over the pattern.
     assert names(f"{tmp_path}/c[1]") == ["c[1]"]
 
 

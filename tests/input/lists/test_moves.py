@@ -200,7 +200,7 @@ def test_resizing_keeps_relative_positions(scenes: Scenes) -> None:
     (batch,) = dataset.as_numpy_iterator()
     for row, record in enumerate(scenes.records):
         np.testing.assert_array_equal(batch[WHOLE.name][row][: len(record[WHOLE.name])], record[WHOLE.name])
-        # A box without an area stays.
+        # A box without area is kept.
         assert batch["image/object/count"][row] == len(record[CLASS.name])
 
 

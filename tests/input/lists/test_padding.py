@@ -172,7 +172,7 @@ def test_names_a_feature_with_incomplete_entries(feature: Feature, tmp_path: Pat
     kind = np.uint8 if feature.encoding else np.float32
     records[3][feature.name] = np.zeros(5, kind)
     path = write_records(tmp_path / "odd", records)
-    # Next to a record that makes the bytes of both whole again.
+    # Next to a record that completes the bytes of both.
     if feature is IDS:
         records[2][feature.name] = np.zeros(3, kind)
         path = write_records(tmp_path / "odd2", records)

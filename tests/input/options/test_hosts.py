@@ -46,13 +46,13 @@ def test_an_input_context_divides_the_replicas_batches() -> None:
     assert rows(2, 8) == [Rows(6, 48, 0, 24), Rows(6, 48, 24, 48)]
     assert rows(1, 4) == [Rows(6, 24, 0, 24)]
     assert [row.count for row in rows(3, 3)] == [6, 6, 6]
-    # Replicas that are not told: one for each pipeline.
+    # Without a number of replicas, there is one per pipeline.
     assert find_rows(6, {}, tf.distribute.InputContext(4, 3)) == Rows(6, 24, 18, 24)
 
 
 def test_the_original_context_gives_the_rows_of_its_call() -> None:
     assert find_rows(6, {"context": OriginalContext(2, 4)}, None) == Rows(6, 24, 12, 18)
-    # What the strategy says goes first.
+    # The strategy's context takes precedence.
     assert find_rows(6, {"context": OriginalContext(2, 4)}, tf.distribute.InputContext(2, 0)) == Rows(6, 12, 0, 6)
 
 

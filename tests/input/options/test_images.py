@@ -156,12 +156,12 @@ def test_crops_and_augmentation_do_not_depend_on_the_number_of_hosts(photos: Wri
         dataset = input_fn({"batch_size": 8 // hosts}, context).take(4)
         return np.stack([features["image"] for features, _ in dataset.as_numpy_iterator()])
 
-    # The rows of the second one tell: those of the first begin with the same number.
+    # The second host shows a difference: the first host's rows begin with the same number.
     np.testing.assert_array_equal(batches(2, 1), batches(1, 0)[:, 4:])
 
 
 def test_mixed_labels_equal_the_shares_of_pixels(raw_photos: Written) -> None:
-    # Pictures in which every pixel is the label tell from which pictures a mixed one is.
+    # Each pixel is the picture's label, so a mixed picture shows its sources.
     def transform(features: Any, labels: Any) -> Any:
         return {"image": tf.zeros((8, 8, 1)) + tf.cast(labels, tf.float32)}, labels
 

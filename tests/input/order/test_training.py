@@ -68,7 +68,7 @@ def test_neighbours_separate_and_epochs_differ() -> None:
     order = TrainingOrder.of(Chunks.of([4096], 16), 32, 1024, 5)
     epochs = taken(order, 3 * 4096 // 32, 0, 32).reshape(3, -1)
     for epoch in epochs:
-        # Of random numbers, one pair is expected.
+        # Random numbers would have one pair on average.
         assert np.count_nonzero(np.abs(np.diff(epoch)) == 1) < 10
         # Rows of a batch come from all over the dataset.
         assert np.ptp(epoch.reshape(-1, 32), axis=1).mean() > 0.8 * 4096
@@ -78,7 +78,7 @@ def test_neighbours_separate_and_epochs_differ() -> None:
 
 
 def test_all_places_are_equally_likely() -> None:
-    # Of 64 records that are all in the window, over 256 epochs.
+    # 64 records, all in the window, over 256 epochs.
     order = TrainingOrder.of(Chunks.of([64], 1), 8, 64, 3)
     places = np.argsort(taken(order, 256 * 8, 0, 8).reshape(256, 64), axis=1)
     counts = np.array([np.bincount(column, minlength=64) for column in places.T])

@@ -169,7 +169,7 @@ def test_rejects_names_that_do_not_fit(tmp_path: Path) -> None:
     write_images(str(tmp_path / "images"), images, {"train": [0, 1]}, shape=(4, 4, 3), shards=1)
     with pytest.raises(UsageError, match="needs the next tokens of 'input_ids' as targets"):
         make_input_fn(str(tmp_path / "images"), "train", training=False, tokens=tpudata.Tokens(names="maxtext"))
-    # Labels and next tokens exclude each other: each of the two errors leads out.
+    # Labels and next tokens exclude each other: each error gives a way out.
     labelled = write_tokens(tmp_path / "labelled", documents(3, 9))
     tokens = {"sequence_length": 12, "names": "t5x"}
     for options, message in (

@@ -76,7 +76,7 @@ def test_notes_sessions_without_tensorflow_1_behaviour() -> None:
     assert found.text == text
     assert lines(found) == [(4, "tf.Session")]
     assert found.notes[0].text.endswith("Call tf.disable_v2_behavior() after the imports.")
-    # A part of a program, of which nothing shows who starts it.
+    # A part of a program, without the code that starts it.
     part = migrate(SESSIONS.partition("def main")[0], "a.py")
     assert part.notes[0].text.endswith("Call tf.disable_v2_behavior() in the program that imports this file.")
 

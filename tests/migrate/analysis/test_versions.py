@@ -4,7 +4,7 @@ import pytest
 
 from tpudata.migrate.program import migrate, migrate_files
 
-# It has no name that TensorFlow 1 alone has, and 0.9 is the share to keep there.
+# It has no name that only TensorFlow 1 has; there, 0.9 is the share to keep.
 HELPER = "import tensorflow as tf\n\ndef f(x):\n    return tf.nn.dropout(x, 0.9)\n"
 OLD, NEW = "import tensorflow as tf\n", "import tensorflow.compat.v1 as tf\n"
 

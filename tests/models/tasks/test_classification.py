@@ -68,7 +68,7 @@ def test_training_loss_is_the_smoothed_cross_entropy(smoothing: float, shared: b
         shares = 0.7 * shares + 0.3 * shares[::-1]
     target = (1 - smoothing) * shares + smoothing / CLASSES
     labels: Any = LABELS + np.int32(1)
-    if shared:  # As mixed images have them: a column for each stored label, the unused 0, too.
+    if shared:  # As with mixed images: a column for each stored label, including the unused 0.
         labels = np.concatenate([np.zeros((21, 1), np.float32), shares], axis=1).astype(np.float32)
     trained = head(tmp_path, 21, label_offset=1, label_smoothing=smoothing)
     trained.train(rows({"logits": LOGITS}, labels, forever=True), max_steps=1)

@@ -18,7 +18,7 @@ from tpudata.models.training.weights import weighted_mean
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
 Y = RNG.normal(size=(12, 2)).astype(np.float32)
-# Rows of replicas that weigh differently.
+# Rows whose weights differ between replicas.
 WEIGHTS = RNG.integers(1, 5, size=12).astype(np.float32)
 STEPS = 4
 
@@ -115,7 +115,7 @@ def test_optimizer_steps_equal_numpy(case: str, replicas: int | None, tmp_path: 
     kernel, bias = followed(rule, clip)
     np.testing.assert_allclose(found["dense/kernel"], kernel, rtol=2e-4, atol=1e-5)
     np.testing.assert_allclose(found["dense/bias"], bias, rtol=2e-4, atol=1e-5)
-    # What the loss does not depend on stays, weight decay or not.
+    # Variables without a gradient do not change, even with weight decay.
     np.testing.assert_array_equal(found["idle"], np.ones((2, 2)))
 
 

@@ -14,7 +14,7 @@ REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
 
 @pytest.fixture
 def parse(tmp_path: Path) -> Any:
-    """From the text of a file and further flags to options."""
+    """Function that parses the text of a config file and further flags."""
 
     def parsed(text: str, *flags: str) -> TrainOptions:
         path = tmp_path / "run.yaml"
@@ -157,7 +157,7 @@ def test_ignores_keys_of_the_file_for_other_modes(parse: Any) -> None:
     predicted = parse(text, *REQUIRED, "--mode=predict")
     assert (predicted.output, predicted.early_stop_metric, predicted.augment) == ("o", None, False)
     assert parse(f"{text}mode: eval", *REQUIRED).continuous
-    # A flag applies to the mode next to it.
+    # A flag is checked against the mode.
     with pytest.raises(UsageError, match=r"--augment requires --mode train or train_and_eval \(got predict\)"):
         parse(text, *REQUIRED, "--mode=predict", "--augment")
 

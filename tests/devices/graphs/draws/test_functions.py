@@ -19,7 +19,7 @@ def draw() -> Any:
 
 
 def is_true() -> Any:
-    """Return true, as a tensor that no trace sees through."""
+    """Return true as a tensor that a trace cannot fold to a constant."""
     return tf.reduce_sum(v1.random_normal([2], seed=1)) > -1e9
 
 
@@ -38,7 +38,7 @@ def called() -> Any:
     return draw()
 
 
-# Results with a row for each run of an operation.
+# Functions whose results have a row for each run of an operation.
 PLACES: dict[str, Callable[[], Any]] = {
     "loop": lambda: loop(lambda _: draw(), 4),
     "nested loops": lambda: tf.reshape(loop(lambda _: loop(lambda _: draw(), 3), 3), [9, 3]),

@@ -19,7 +19,7 @@ FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 # Deviation of the standard normal distribution cut at 2, from its density and distribution function there.
 CUT_DEVIATION = 0.8796
 
-# Operations, and for those with columns of numbers their least value, upper bound, mean and deviation.
+# Operations; those that draw numbers have their lower bound, upper bound, mean and deviation.
 STATEFUL: dict[str, tuple[Callable[[], Any], tuple[float, float, float, float] | None]] = {
     **{
         f"uniform {dtype.name}": (functools.partial(v1.random_uniform, [ROWS], dtype=dtype), (0, 1, 0.5, 12**-0.5))

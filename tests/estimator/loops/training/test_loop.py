@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def session_loop(optimizer: Callable[[], Any], steps: int, batch: int) -> tuple[list[float], dict[str, Any]]:
-    """The oracle: the same program, by hand in a v1 graph and session."""
+    """Return losses and variables of the same program, trained by hand in a v1 graph and session."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
@@ -87,7 +87,7 @@ def test_optimizers_equal_a_session_loop(tmp_path: Path) -> None:
 
 
 def test_ignores_a_global_step_made_outside_the_estimator(tmp_path: Path) -> None:
-    # Made eagerly, a global step stays in a collection that every later function's graph begins with.
+    # A global step made eagerly stays in a collection that every later function's graph starts with.
     outside = v1.train.get_or_create_global_step()
     try:
         estimator = make_estimator(tmp_path)
@@ -211,7 +211,7 @@ def test_traces_once_for_all_loop_lengths_and_calls(tmp_path: Path) -> None:
     assert len(calls) == built == 1
 
 
-# The end within a loop, with a short last batch; and between two loops.
+# Data that ends within a loop, with a short last batch; and between two loops.
 @pytest.mark.parametrize(("rows", "iterations"), [(37, 3), (40, 5)])
 def test_the_end_of_data_saves_the_last_step(rows: int, iterations: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations)
@@ -307,7 +307,7 @@ def test_nan_in_the_input_stops_training_at_its_step(replicas: int, with_hooks: 
         estimator.train(input_fn, hooks=hooks, steps=20)
     assert isinstance(caught.value, v1.train.NanLossDuringTrainingError)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-0")
-    # The bad values are not kept in memory either.
+    # Nor does memory keep the bad values.
     estimator.train(train_input_fn, steps=20)
     assert np.isfinite(estimator.get_variable_value("linear/w")).all()
 

@@ -58,7 +58,7 @@ def test_training_that_ends_early_writes_the_profile(tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.INFO, logger="tpudata"):
         estimator.train(programs.finite_input_fn(40))
     assert "Profiled steps 2 to 5" in caplog.text
-    # Nothing is left running, and a later training is past those steps or goes on with them.
+    # No profiler is left running; a later training is past those steps, and profiles nothing.
     make_estimator(tmp_path, profile_steps=(2, 4)).train(train_input_fn, max_steps=7)
     assert len(profiles(tmp_path)) == 1
 

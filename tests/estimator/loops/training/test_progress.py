@@ -51,7 +51,7 @@ def test_continues_past_steps_that_do_not_count(
     assert estimator.get_variable_value("global_step") == 8
     assert estimator.get_variable_value("tries") == 11
     assert programs.saved_steps(tmp_path) == [0, 4, 8]
-    # As the original's, which are due by the step that it expects: 3 at the try that stays at 2, and so on.
+    # As in the original, they come at the expected step: 3 at the step whose count stays at 2, and so on.
     assert [step for step, _ in programs.read_events(tmp_path)] == [1, 2, 4, 5, 6, 8]
     messages = [record.message for record in caplog.records if "left the global step" in record.message]
     assert messages[0].startswith(

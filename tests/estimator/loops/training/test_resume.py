@@ -17,7 +17,7 @@ CASES = pytest.mark.parametrize(
     ("replicas", "iterations", "hooks"),
     [
         (1, 5, True),
-        # test_cluster kills a run with loops, and test_two_calls_of_train_equal_one goes on with two replicas.
+        # test_cluster kills a run with loops, and test_two_calls_of_train_equal_one continues with two replicas.
         pytest.param(2, 5, False, marks=pytest.mark.matrix),
         pytest.param(1, 5, False, marks=pytest.mark.matrix),
         pytest.param(2, 1, True, marks=pytest.mark.matrix),

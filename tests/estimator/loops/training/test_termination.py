@@ -21,7 +21,7 @@ def default_handler() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     found = signal.signal(signal.SIGTERM, before)
-    assert found is signal.SIG_DFL  # whatever a test does, training leaves the handler as it was
+    assert found is signal.SIG_DFL  # training restores the handler in every test
 
 
 class Terminated(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -176,7 +176,7 @@ def test_a_second_sigterm_ends_a_long_loop_at_once(tmp_path: Path) -> None:
     assert saved % 5 == 1  # the loop that ran: the first ends at the first step, for the log
     assert f"SIGTERM: training stopped at step {saved}" in stderr
     assert "Traceback" not in stderr
-    # A loop of 100 seconds: nothing but the second signal ends it.
+    # A loop of 100 seconds: only the second signal ends it.
     with Forked("-c", PROGRAM, str(tmp_path), "1000") as process:
         terminate(process)
         time.sleep(0.5)

@@ -211,7 +211,7 @@ def test_auto_caches_up_to_a_quarter_of_free_memory(digits: Written, monkeypatch
     assert chosen("auto", 4 * size).is_in_memory
     assert not chosen("auto", 4 * size - 4).is_in_memory
     assert chosen(True, 4 * size - 4).is_in_memory
-    # A system that does not tell: "auto" stays out, True is the user's word.
+    # If free memory is unknown, "auto" does not cache, and True does.
     assert not chosen("auto", None).is_in_memory
     assert chosen(True, None).is_in_memory
     assert not chosen(False, None).is_in_memory

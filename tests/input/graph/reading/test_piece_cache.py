@@ -65,7 +65,7 @@ def test_the_first_epoch_stores_each_piece(dataset: str, tmp_path: Path) -> None
 def test_reads_records_from_stored_pieces(tmp_path: Path) -> None:
     data, cache = write(tmp_path / "data"), tmp_path / "cache"
     expected = feed(data, 2 * EPOCH, cache=cache)
-    # Nobody looks at the bytes of the shards any more.
+    # The shards' bytes are not read any more.
     for shard in Path(data).glob("*.tfrecord"):
         shard.write_bytes(bytes(shard.stat().st_size))
     np.testing.assert_array_equal(feed(data, 2 * EPOCH, cache=cache), expected)
@@ -114,7 +114,7 @@ def test_accepts_any_folder_name(dataset: str, tmp_path: Path) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in kept(cache)}
     assert stamps
     np.testing.assert_array_equal(feed(dataset, EPOCH, cache=cache), expected)
-    # They were found: nothing was written anew.
+    # They were reused: no file was rewritten.
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
@@ -153,7 +153,7 @@ def test_removes_files_of_a_killed_process(dataset: str, tmp_path: Path) -> None
     os.utime(old, (time.time() - 7200,) * 2)
     feed(dataset, 2, cache=tmp_path)
     assert not old.exists()
-    # One that another process is writing stays.
+    # A file that another process is writing stays.
     assert new.exists()
 
 

@@ -89,7 +89,7 @@ def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: in
     random = np.random.default_rng(0)
     shards = [random.integers(size // 2, size * 3 // 2, 3000) for _ in range(4)]
     plan = planned(tmp_path, shards)
-    # As it was sized by the first shard alone.
+    # Sized by only the first shard, as in earlier versions.
     mean = int(shards[0].sum()) // 3000
     length = 1
     while length * mean < MEBIBYTE // 2 and length * 2 * 256 <= 12_000:
@@ -138,5 +138,5 @@ def test_memory_stays_near_the_window_with_small_records_first(tmp_path: Path) -
     )
     done = forked.run("-c", _PROGRAM, str(tmp_path))
     assert done.returncode == 0, done.stderr
-    # Two blocks, and what is read ahead: 160 to 200 MB. By the first shard alone, all 300 MiB were held: 345 MB.
+    # Two blocks and the read-ahead take 160 to 200 MB; a window sized by the first shard would hold all 300 MiB: 345 MB.
     assert int(done.stdout) < 260_000
