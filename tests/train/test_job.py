@@ -291,7 +291,9 @@ def test_rejects_a_truncated_checkpoint(
     path = folder / f"model.ckpt-40.{kind}"
     path.write_bytes(path.read_bytes()[:100])
     assert train_job(digits_dataset, folder, "--mode=eval") == 1
-    assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("tpudata: error: ")
+    assert "model.ckpt-40 cannot be read" in last
 
 
 # Predicts and exports as a user who can only read the model's folder.

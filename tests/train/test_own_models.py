@@ -229,7 +229,9 @@ def test_rejects_a_model_that_breaks_the_contract(
 ) -> None:
     (own_models / "bad_models.py").write_text(BAD_MODELS)
     assert train_job(digits_dataset, own_models / "m", model=f"bad_models:{name}") == 1
-    assert message in capsys.readouterr().err
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("tpudata: error: ")
+    assert message in last
     assert not (own_models / "m").exists()
 
 
