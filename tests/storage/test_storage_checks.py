@@ -1,4 +1,4 @@
-"""`tpudata.testing.check_storage`: our storages and that of the docs pass, and one that breaks a promise does not."""
+"""`tpudata.testing.check_storage`: our storages and that of the docs pass, and a storage that breaks a promise fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _fresh_storages() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_fresh_storages")
 @pytest.mark.parametrize("scheme", ["", "file", "gs", "memory", "share"])
-def test_our_storages_pass(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_storage_passes_our_storages(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with FakeGcs(page=4) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
@@ -162,7 +162,7 @@ def test_names_the_promise_that_a_storage_breaks(
 
 
 @pytest.mark.usefixtures("_fresh_storages")
-def test_passes_what_the_others_derive_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_the_base_of_the_broken_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "tpudata.storages", broken=_Prefixed)
     check_storage(f"broken://{tmp_path}/new")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
