@@ -52,7 +52,7 @@ def test_rejects_invalid_values_and_contradicting_flags(flags: tuple[str, ...], 
 
 @pytest.mark.parametrize("wrong", [{"resize_shorter": 0}, {"quality": 0}])
 def test_rejects_invalid_keyword_values(wrong: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="argument .*: '0' is not a whole number of 1 or more"):
+    with pytest.raises(UsageError, match=r"argument .*: '0' is not a whole number of 1 or more"):
         tpudata.convert_images(tmp_path / "in", tmp_path / "out", **wrong)
 
 
