@@ -146,8 +146,8 @@ def make_input_fn(
     """
     options = Options(
         training=training,
-        images=_checked("images", images, Images),
-        tokens=_checked("tokens", tokens, Tokens),
+        images=_check_options("images", images, Images),
+        tokens=_check_options("tokens", tokens, Tokens),
         columns=Columns(
             features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
         ),
@@ -161,7 +161,7 @@ def make_input_fn(
         cache=cache,
         weights=weights,
         service=service,
-        reading=_checked("reading", reading, Reading),
+        reading=_check_options("reading", reading, Reading),
     )
     files = open_data(data, split)
     input_fn = build(resolve(options, files))
@@ -201,7 +201,7 @@ def _row_axes(request: Request) -> dict[str, int]:
     return {"features" if is_bare else f"features[{name!r}]": axis for name in names}
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:
+def _check_options(name: str, value: Any, kind: Any) -> Any:
     """Return the option object, or the default one for None."""
     if value is None:
         return kind()

@@ -101,19 +101,19 @@ class ServingFeatures:
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
     def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        of_record, of_rows = fold(self._steps.of_record), fold(self._steps.of_rows)
-        if not self._steps.of_record:
-            return _without_targets(of_rows(columns, {})[0])
+        prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
+        if not self._steps.record_steps:
+            return _without_targets(prepare_rows(columns, {})[0])
 
-        def prepared(row: dict[str, tf.Tensor]) -> Any:
-            element, extras = of_record(row, {})
+        def prepare(row: dict[str, tf.Tensor]) -> Any:
+            element, extras = prepare_record(row, {})
             return _without_targets(element), extras
 
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
-            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepared(rows))
-        mapped = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
-        features: dict[str, tf.Tensor] = of_rows(*mapped)[0]
+            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepare(rows))
+        mapped = tf.map_fn(as_written(prepare), columns, fn_output_signature=signature)
+        features: dict[str, tf.Tensor] = prepare_rows(*mapped)[0]
         return features
 
 

@@ -136,13 +136,13 @@ class Stages:
             StorageError: a file cannot be read.
         """
         # Pieces that are requested together come together: whole rounds of them are measured.
-        yield _measured("read", self._taken(self._records.read_counts(), None), seconds, self.reads or 1)
+        yield _measure_stage("read", self._count_records(self._records.read_counts(), None), seconds, self.reads or 1)
         rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
         parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
-        yield _measured("parse", self._taken(parsed, self._batch_size), seconds)
+        yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
             batches = input_fn({"batch_size": self._batch_size})
-            yield _measured(name, self._taken(batches, self._batch_size), seconds)
+            yield _measure_stage(name, self._count_records(batches, self._batch_size), seconds)
 
     def measure_stream(self, seconds: float) -> Stage:
         """Return the cost of reading one piece after the other, as each stream of an object store does.
@@ -154,9 +154,9 @@ class Stages:
             CorruptionError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        return _measured("stream", self._taken(self._records.read_counts(1), None), seconds)
+        return _measure_stage("stream", self._count_records(self._records.read_counts(1), None), seconds)
 
-    def _taken(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
+    def _count_records(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
@@ -171,15 +171,15 @@ class Stages:
                     yield taken if left is None else min(taken, left)
                     left = None if left is None else max(0, left - taken)
             except (tf.errors.OpError, UnicodeDecodeError) as error:
-                known = reader_error(error)
-                if known is not None:
-                    raise known from error
+                translated = reader_error(error)
+                if translated is not None:
+                    raise translated from error
                 # TensorFlow puts its own traceback after the message, which Python cannot decode if it has a record.
                 message = str(error.message if isinstance(error, tf.errors.OpError) else error).strip().splitlines()[0]
                 raise DatasetError(f"{self._path}: no batch could be made: {message}") from error
 
 
-def _measured(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:
+def _measure_stage(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:
     """Measure the iteration over numbers of records, in whole rounds of `at_once` of them."""
     # Closed at once, so that no thread of a stage runs during the next one.
     with contextlib.closing(parts):  # type: ignore[type-var]

@@ -115,15 +115,15 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
             )
         return named
     lists = [feature for feature in features if feature.is_list]
-    found = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
-    if not found:
+    matches = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
+    if not matches:
         names = [feature.name for feature in lists]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         raise UsageError(
             f"pad: {key!r} {'matches' if _ANY in key else 'is'} no list of the dataset, which has"
             f" {', '.join(names[:_NAMED]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
         )
-    return found
+    return matches
 
 
 def _field(feature: Feature, key: str, options: Pad, length: int) -> Field:

@@ -103,11 +103,11 @@ def select_fields(
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
     """Return the feature that an option names, or None."""
-    found = None if name is None else label_feature(manifest, name)
-    if name is not None and found is None:
+    named = None if name is None else label_feature(manifest, name)
+    if name is not None and named is None:
         names = ", ".join(feature.name for feature in manifest.features)
         raise FeatureError(f"{option}={name!r}: the records have {names}. Name one of these.")
-    return found
+    return named
 
 
 def _choose(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
@@ -148,9 +148,9 @@ def _check_sizes(
     if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _are_label_maps(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
     if sequence_length is not None and not any(is_sequence(f) and f.name not in lists for f in chosen):
-        asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
+        option = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
-            f"{asked}: it is for sequences of tokens whose length varies, and the features"
+            f"{option}: it is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Omit it."
         )
 
@@ -183,13 +183,13 @@ def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...
     if image is None:
         return tuple(inputs)
 
-    def decoded(field: Field) -> Field:
+    def place_mask(field: Field) -> Field:
         if field.padding is None or not is_mask(field.feature):
             return field
         shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])
         return dataclasses.replace(field, shape=shape, is_encoded=keep_encoded, masks_of=image.feature)
 
-    return tuple(map(decoded, inputs))
+    return tuple(map(place_mask, inputs))
 
 
 def _are_label_maps(features: Sequence[Feature]) -> bool:

@@ -42,12 +42,12 @@ class FixedExamples:
 
     def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
         """Return the result of `parse_batch`, to which batches with a record of another layout are passed."""
-        matrix, between, fits = self._taken_apart(serialized)
-        found: dict[str, tf.Tensor] = tf.cond(
+        matrix, between, fits = self._take_apart(serialized)
+        columns: dict[str, tf.Tensor] = tf.cond(
             fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
         )
         return {
-            field.feature.name: tf.ensure_shape(found[field.feature.name], (None, *field.shape))
+            field.feature.name: tf.ensure_shape(columns[field.feature.name], (None, *field.shape))
             for field in self.fields
         }
 
@@ -59,7 +59,7 @@ class FixedExamples:
         begins, ends = [0, *(end for _, end in wide)], [*(begin for begin, _ in wide), size]
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
-    def _taken_apart(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _take_apart(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the records' bytes and whether all are laid out as the template is.
 
         Args:

@@ -24,8 +24,8 @@ def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field
     Returns:
         By feature name, a tensor [n, *field.shape]; int64 as int32.
     """
-    found = {field.feature.name: _part(records, dtype, field.feature, field.shape) for field in fields}
-    return {name: to_int32(name, value) for name, value in found.items()}
+    columns = {field.feature.name: _part(records, dtype, field.feature, field.shape) for field in fields}
+    return {name: to_int32(name, value) for name, value in columns.items()}
 
 
 def parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:

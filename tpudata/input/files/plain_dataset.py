@@ -57,12 +57,14 @@ def open_files(files: RecordFiles) -> SplitFiles:
         StorageError: a file cannot be read.
     """
     kind = next(kind for description, kind in KINDS.items() if isinstance(files, description))
-    found = find_files(files.files)
+    entries = find_files(files.files)
     with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
-        offsets = list(pool.map(lambda file: kind.scan(files, file), found))
-    full = [(file, starts) for file, starts in zip(found, offsets, strict=True) if len(starts) > 1]
+        offsets = list(pool.map(lambda file: kind.scan(files, file), entries))
+    full = [(file, starts) for file, starts in zip(entries, offsets, strict=True) if len(starts) > 1]
     if not full:
-        raise DatasetError(f"files={files.files!r}: {counted(len(found), 'file')} have no records. Name files that do.")
+        raise DatasetError(
+            f"files={files.files!r}: {counted(len(entries), 'file')} have no records. Name files that do."
+        )
     shards, paths, indexes = [], {}, {}
     for number, (file, starts) in enumerate(full):
         name = shard_name(SPLIT, number, len(full))

@@ -17,7 +17,7 @@ from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.format.shards.stored_shards import find_changed_shard
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.parse import default_value, parse_batch, parse_stored
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
@@ -89,7 +89,7 @@ class CompressedShards(Shards):
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records of a run, whose blocks are unpacked."""
         offsets = self._record_offsets(run, run.skipped + run.count)[run.skipped :]
-        return tf.data.Dataset.from_tensor_slices(_unpacked(run.whole(), offsets))
+        return tf.data.Dataset.from_tensor_slices(_unpack(run.whole(), offsets))
 
     def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
@@ -142,13 +142,13 @@ def _buffer_bytes(run: Run) -> tf.Tensor:
     return tf.where(tf.equal(run.offset, 0), exact, (run.size + steps - 1) // steps)
 
 
-def _unpacked(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
     # gzip's checksum says that the block is whole; each record's header, that the index knows where it begins and ends.
-    unpacked = checked(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
+    unpacked = ensure(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
     begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
     stored = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
-    unpacked = checked(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
+    unpacked = ensure(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
     return tf.strings.substr(unpacked, begins + HEADER_BYTES, sizes)

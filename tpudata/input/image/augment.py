@@ -226,8 +226,8 @@ def _branches(
     """
     strength = options.magnitude / MAX_MAGNITUDE
 
-    def traced(name: str, operation: Operation) -> Any:
-        def changed(image: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
+    def trace(name: str, operation: Operation) -> Any:
+        def change(image: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
             *maps, sign, centre = rest
             draw = Draw(sign, centre)
             if name in MOVES:
@@ -235,13 +235,13 @@ def _branches(
             move = [_matrix(name, image, strength, draw)] if tracks_moves else []
             return [operation(image, strength, draw), *maps, *move]
 
-        return tf.function(changed, autograph=False).get_concrete_function(
+        return tf.function(change, autograph=False).get_concrete_function(
             *(tf.TensorSpec(value.shape, value.dtype) for value in values),
             tf.TensorSpec((), tf.float32),
             tf.TensorSpec((2,), tf.float32),
         )
 
-    return [traced(name, operation) for name, operation in OPERATIONS.items()]
+    return [trace(name, operation) for name, operation in OPERATIONS.items()]
 
 
 def _matrix(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:

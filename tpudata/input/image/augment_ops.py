@@ -213,8 +213,8 @@ def _channel_values(image: tf.Tensor) -> tf.Tensor:
 
 def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     """Return the image with table[channel, value] in place of each value; the table is [3, 256]."""
-    found = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), _channel_values(image))
-    return tf.reshape(found, image.shape)
+    mapped = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), _channel_values(image))
+    return tf.reshape(mapped, image.shape)
 
 
 def transform(image: tf.Tensor, sources: Sources, fill: int = FILL) -> tf.Tensor:

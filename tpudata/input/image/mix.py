@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tpudata.checks import check, is_number
 from tpudata.console.tables import counted
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,10 +132,10 @@ def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> t
     rows, tall = _span(height, shares, places[0])
     columns, wide = _span(width, shares, places[1])
     kept = 1.0 - tf.cast(tall * wide, tf.float32) / (height * width)
-    return [_pasted(values, rows, columns) for values in images], kept
+    return [_paste_partner(values, rows, columns) for values in images], kept
 
 
-def _pasted(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+def _paste_partner(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     """Return images with the partner's pixels where bool [B, height] and bool [B, width] are both true."""
     # Rows of pixels with channels, and a mask of the same shape: TensorFlow is slow at broadcasting over channels.
     shape, (height, width, channels) = tf.shape(images), images.shape[1:]
@@ -163,7 +163,7 @@ def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
     # one_hot gives zeros for a label out of range, which training would not notice.
     message = f"labels: a label is not from 0 to {classes - 1}, as there are {counted(classes, 'class', 'classes')}."
     is_class = tf.logical_and(labels >= 0, labels < tf.cast(classes, labels.dtype))
-    return tf.one_hot(checked(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
+    return tf.one_hot(ensure(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
 
 
 def _check_alpha(options: MixUp | CutMix) -> None:

@@ -140,19 +140,19 @@ class Images:
                 f"least_visible={self.least_visible}: it is for boxes that move with a crop or augment. Omit it, or pass crop= and"
                 " the boxes in pad=."
             )
-        asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
-        if not asked:
+        options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
+        if not options:
             return
-        of_one = [name for name in asked if name in _OF_ONE_IMAGE]
-        if not fields.images or (len(fields.images) > 1 and of_one):
+        single = [name for name in options if name in _OF_ONE_IMAGE]
+        if not fields.images or (len(fields.images) > 1 and single):
             names = ", ".join(image.name for image in fields.images)
             has = f"{len(fields.images)} ({names}). Name one with features=" if names else "none. Omit it"
             raise UsageError(
-                f"{(of_one if names else asked)[0]}: it is for {'one image' if names else 'images'}, uint8 [height, width,"
+                f"{(single if names else options)[0]}: it is for {'one image' if names else 'images'}, uint8 [height, width,"
                 f" channels], and the features have {has}."
             )
         for image in fields.images:
-            self._check_image(image, asked[0])
+            self._check_image(image, options[0])
         if self.mix is not None and has_places(fields):
             raise UsageError(
                 "mix: the boxes, points and masks of two images make no sense in one of them. Omit it, or the boxes."

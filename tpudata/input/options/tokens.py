@@ -81,10 +81,10 @@ class Tokens:
         return None if longest is None else operator.index(longest)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def selecting(self) -> dict[str, Any]:
         """The options that select what is read of a record, by name."""
-        given = dataclasses.asdict(self).items()
-        return {name: value for name, value in given if value is not None and value is not False and name != "names"}
+        options = dataclasses.asdict(self).items()
+        return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 
     def sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
         """Return the treatment of a dataset's sequences.
@@ -98,12 +98,16 @@ class Tokens:
             UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
             FeatureError: a feature has the name of the tokens' weights.
         """
-        found = self._sequences(manifest, fields, bare)
-        if self.pad_id is not None and found.targets not in ("pad", "eos") and not any(f.pads for f in fields.inputs):
+        sequences = self._sequences(manifest, fields, bare)
+        if (
+            self.pad_id is not None
+            and sequences.targets not in ("pad", "eos")
+            and not any(f.pads for f in fields.inputs)
+        ):
             raise UsageError(
                 f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
             )
-        return found
+        return sequences
 
     def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
         named = manifest.options.get("tokenizer")

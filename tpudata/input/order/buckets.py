@@ -41,8 +41,8 @@ def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
         limits: the buckets' lengths, ascending.
     """
     numbers = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
-    found = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
-    return [bucket for bucket in found if len(bucket.ids)]
+    buckets = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
+    return [bucket for bucket in buckets if len(bucket.ids)]
 
 
 def bucket_seed(seed: int, bucket: int) -> int:
@@ -76,15 +76,15 @@ class BucketSteps:
         """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
         first = 0 if self._seed is None else self._epoch(step)
 
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             order = self._order(epoch)
             begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
         last = tf.int64.max if self._epochs is None else self._epochs
-        return tf.data.Dataset.range(first, last).flat_map(as_written(of_epoch)).take(end - step)
+        return tf.data.Dataset.range(first, last).flat_map(as_written(draw_epoch)).take(end - step)
 
-    def done(self, step: int) -> list[int]:
+    def count_done(self, step: int) -> list[int]:
         """Return the number of batches that each bucket has given before a step."""
         if self._epochs is not None and step >= self._begin(self._epochs):
             return self._batches(self._epochs)

@@ -73,7 +73,7 @@ class EvaluationOrder:
         if padding:
             last = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
             repeated = as_written(
-                lambda found: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), found)
+                lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
             padded = ranges.read(last, load).map(repeated)
             dataset = dataset.concatenate(padded) if len(firsts) else padded

@@ -74,10 +74,10 @@ class Ranges(Protocol):
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of what is read of several ranges at a time, (firsts, lasts), in order."""
 
-    def pick(self, found: Any, places: tf.Tensor, *held: Any) -> Any:
+    def pick(self, elements: Any, places: tf.Tensor, *held: Any) -> Any:
         """Return records by their places in what was read."""
 
-    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Return a dataset of the records of what was read."""
 
 

@@ -25,12 +25,12 @@ def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     def number(value: int) -> tf.Tensor:
         return tf.constant(value, tf.uint64)
 
-    def shifted(bits: tf.Tensor, count: int) -> tf.Tensor:
+    def xor_shift(bits: tf.Tensor, count: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, number(count)))
 
     # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring positions get unrelated seeds.
     bits = tf.cast(positions, tf.uint64) + number(1 + (seed << 32))
     bits = bits * number(0x9E3779B97F4A7C15)
-    bits = shifted(bits, 30) * number(0xBF58476D1CE4E5B9)
-    bits = shifted(bits, 27) * number(0x94D049BB133111EB)
-    return tf.bitcast(shifted(bits, 31), tf.int32)
+    bits = xor_shift(bits, 30) * number(0xBF58476D1CE4E5B9)
+    bits = xor_shift(bits, 27) * number(0x94D049BB133111EB)
+    return tf.bitcast(xor_shift(bits, 31), tf.int32)

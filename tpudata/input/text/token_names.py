@@ -55,7 +55,7 @@ def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fi
         raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")
 
 
-def renamed(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
+def rename(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
     """Return a batch as one dict, under another project's names.
 
     Args:

@@ -140,13 +140,13 @@ class PieceFiles:
         def is_there(number: tf.Tensor) -> tf.Tensor:
             return tf.size(tf.io.matching_files(tf.strings.join([prefix(number), ".index"]))) > 0
 
-        def stored(number: tf.Tensor) -> tf.Tensor:
+        def restore(number: tf.Tensor) -> tf.Tensor:
             (records,) = tf.raw_ops.RestoreV2(
                 prefix=prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
             )
             return tf.ensure_shape(records, [None])
 
-        def fetched(number: tf.Tensor) -> tf.Tensor:
+        def fetch(number: tf.Tensor) -> tf.Tensor:
             first, last = tf.unstack(tf.gather(bounds, number))
             records = read(first, last)
             save = tf.raw_ops.SaveV2(
@@ -155,19 +155,19 @@ class PieceFiles:
             with tf.control_dependencies([save]):
                 return tf.identity(records)
 
-        def of_piece(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+        def read_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
             number = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
-            one = tf.data.Dataset.from_tensors(number)
+            piece = tf.data.Dataset.from_tensors(number)
             begin = tf.gather(bounds, number)[0]
 
-            def part(records: tf.Tensor) -> tf.Tensor:
+            def cut(records: tf.Tensor) -> tf.Tensor:
                 return records[first - begin : last - begin]
 
             # A damaged file counts as missing: the store has its records.
-            here = one.filter(as_written(is_there)).map(as_written(stored)).ignore_errors(log_warning=True)
-            there = one.filter(as_written(lambda number: tf.gather(kept, number))).map(as_written(fetched))
-            other = one.map(as_written(lambda _: read(first, last)))
-            found = here.concatenate(there).map(as_written(part)).concatenate(other)
-            return found.take(1).get_single_element()
+            restored = piece.filter(as_written(is_there)).map(as_written(restore)).ignore_errors(log_warning=True)
+            fetched = piece.filter(as_written(lambda number: tf.gather(kept, number))).map(as_written(fetch))
+            read_anew = piece.map(as_written(lambda _: read(first, last)))
+            candidates = restored.concatenate(fetched).map(as_written(cut)).concatenate(read_anew)
+            return candidates.take(1).get_single_element()
 
-        return of_piece
+        return read_records

@@ -46,7 +46,7 @@ class BucketPipeline:
             )
         datasets = [
             pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), done)
-            for (_, pipeline), factor, done in zip(parts, factors, steps.done(start_step), strict=True)
+            for (_, pipeline), factor, done in zip(parts, factors, steps.count_done(start_step), strict=True)
         ]
         end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
         per_step = rows.count // rows.batch_size

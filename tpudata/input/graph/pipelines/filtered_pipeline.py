@@ -52,7 +52,7 @@ class FilteredPipeline:
         assert choose is not None
         # A graph of TensorFlow 1, in which == compares objects, is the default graph of one thread only.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
-            ids = pool.submit(self._pipeline.chosen, choose).result()
+            ids = pool.submit(self._pipeline.choose_records, choose).result()
         total = counted(self._pipeline.records, "record")
         if not len(ids):
             raise UsageError(

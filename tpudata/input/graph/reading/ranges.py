@@ -65,13 +65,13 @@ class FileRanges:
         ranges = spans.flat_map(as_written(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts))))
         return self.read(ranges, load)
 
-    def pick(self, found: Any, places: tf.Tensor) -> Any:
+    def pick(self, elements: Any, places: tf.Tensor) -> Any:
         """Return records by their places in what was read."""
-        return _gather(found, places)
+        return _gather(elements, places)
 
-    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Return the records that were read."""
-        return found
+        return elements
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,13 +115,13 @@ class MemoryRanges:
         """Return a dataset of the numbers of ranges, of which elements have several, in order."""
         return spans.map(as_written(lambda firsts, lasts: range_numbers(firsts, lasts)[1]))
 
-    def pick(self, found: tf.Tensor, places: tf.Tensor, whole: Any) -> Any:
+    def pick(self, elements: tf.Tensor, places: tf.Tensor, whole: Any) -> Any:
         """Return records by the places of their numbers in what was read."""
-        return _gather(whole, tf.gather(found, places))
+        return _gather(whole, tf.gather(elements, places))
 
-    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Return a dataset of the records of numbers."""
-        numbered = tf.data.Dataset.zip((found, *self.held))
+        numbered = tf.data.Dataset.zip((elements, *self.held))
         return numbered.map(as_written(lambda numbers, whole: _gather(whole, numbers)))
 
 

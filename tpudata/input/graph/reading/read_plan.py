@@ -187,9 +187,9 @@ class ReadPlan:
             chunks.starts[large], chunks.stops[large], begins[large], ends[large], strict=True
         ):
             # A place between two records belongs to the one before it.
-            found = self.sizes.at(np.arange(begin, end, 2 * _READ_BYTES))
+            cut_places = self.sizes.at(np.arange(begin, end, 2 * _READ_BYTES))
             block = self.block_records or 1
-            found = start + (found - start) // block * block
-            cuts.append(found[(found > start) & (found < stop)])
+            cut_places = start + (cut_places - start) // block * block
+            cuts.append(cut_places[(cut_places > start) & (cut_places < stop)])
         starts = np.unique(np.concatenate(cuts))
         return Chunks(starts, np.append(starts[1:], chunks.stops[-1:]))

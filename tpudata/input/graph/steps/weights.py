@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import as_written, checked
+from tpudata.input.dataset_ops import as_written, ensure
 from tpudata.input.elements import features_of, with_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
@@ -31,7 +31,7 @@ def weigh_records(field: Field) -> Step:
             f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
         )
         is_weight = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
-        return columns, {**extras, _RECORD_WEIGHT: checked(weight, is_weight, message)}
+        return columns, {**extras, _RECORD_WEIGHT: ensure(weight, is_weight, message)}
 
     return weigh
 

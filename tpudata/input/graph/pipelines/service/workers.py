@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpudata.errors import ServiceError
 from tpudata.format.example.wire import fields
 from tpudata.input.dataset_ops import numpy_elements
-from tpudata.input.graph.pipelines.service.received import MOST_WORKERS, SILENT, from_workers, places, timed
+from tpudata.input.graph.pipelines.service.receive_stream import MOST_WORKERS, SILENT, from_workers, limit_waits, places
 from tpudata.input.options.service import DataService
 
 _log = logging.getLogger("tpudata")
@@ -49,13 +49,13 @@ def wait_for_workers(service: DataService) -> None:
 
 def _lack(service: DataService) -> str | None:
     """Return what is not there yet; None if everything is."""
-    registered = _registered(service.address)
+    registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
     if not registered:
         return "no worker has registered"
     names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
-    seen = _seen(service, _CALL_SECONDS)
+    seen = _ask_for_places(service, _CALL_SECONDS)
     if seen is None:
         return f"a worker does not answer ({names})"
     if len(seen) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
@@ -67,27 +67,28 @@ def _lack(service: DataService) -> str | None:
     return f"worker {numbers} of {listed} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
-def _seen(service: DataService, seconds: float) -> Sequence[int] | None:
+def _ask_for_places(service: DataService, seconds: float) -> Sequence[int] | None:
     """Return the places that the workers have; None if one gives no answer for some seconds, and none in case of an error."""
-    found: list[Sequence[int] | None] = [None]
+    answer: list[Sequence[int] | None] = [None]
 
     def ask() -> None:
         try:
-            found[0] = [
-                int(item) for item in numpy_elements(lambda: timed(from_workers(service, places()), seconds, SILENT))
+            answer[0] = [
+                int(item)
+                for item in numpy_elements(lambda: limit_waits(from_workers(service, places()), seconds, SILENT))
             ]
         except tf.errors.OpError as error:
-            found[0] = None if SILENT in error.message else ()
+            answer[0] = None if SILENT in error.message else ()
 
     # Python handles signals while this thread waits.
     thread = threading.Thread(target=ask, name="tpudata-service", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
-    return found[0]
+    return answer[0]
 
 
-def _registered(address: str) -> list[str] | None:
+def _list_registered(address: str) -> list[str] | None:
     """Return the addresses of the workers that have registered; None if the dispatcher does not answer."""
     import grpc  # TensorFlow depends on it.
 
