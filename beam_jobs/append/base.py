@@ -21,7 +21,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import append_of
-from tpudata.format.manifest.manifest import MANIFEST_NAME, joined_maxima
+from tpudata.format.manifest.manifest import MANIFEST_NAME, join_maxima
 from tpudata.format.manifest.parts import RESTORE
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Base:
             converted=_sum(old.converted, new.converted),
             appends=self.number,
             counts=_sum(old.counts, new.counts),
-            maxima=joined_maxima(manifest for manifest in (old, new) if manifest.splits),
+            maxima=join_maxima(manifest for manifest in (old, new) if manifest.splits),
             warnings={**old.warnings, **new.warnings},
         )
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError
 from tpudata.format import ShardIndex
-from tpudata.format.shards.indexed_records import checked_data, read_indexed
+from tpudata.format.shards.indexed_records import check_frame, read_indexed
 from tpudata.format.tfrecord.framing import FRAME_BYTES, masked_crc32c
 from tpudata.storage import storage_for
 
@@ -40,7 +40,7 @@ def unframed(frame: bytes, path: str, offset: int) -> bytes:
     if len(frame) < FRAME_BYTES:
         raise BadRecordError(path, f"no whole record (got {len(frame)} bytes, expected {FRAME_BYTES} or more)", offset)
     try:
-        return checked_data(frame, path, offset)
+        return check_frame(frame, path, offset)
     except CorruptionError as error:
         advice = "restore the file, or pass --on-bad-record=skip to omit the record"
         raise BadRecordError(path, f"{error.reason}; {advice}", offset) from None

@@ -10,7 +10,7 @@ from typing import Any
 from beam_jobs.stored_records.options import ReshardOptions
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, Feature
-from tpudata.format.manifest.manifest import joined_maxima
+from tpudata.format.manifest.manifest import join_maxima
 from tpudata.format.manifest.model_features import label_feature
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import storage_for
@@ -111,7 +111,7 @@ class MergedDatasets:
 
     def maxima(self) -> dict[str, int]:
         """Return the most entries of each feature of lists, as far as all datasets say so."""
-        return joined_maxima(dataset.manifest for dataset in self.datasets)
+        return join_maxima(dataset.manifest for dataset in self.datasets)
 
     def converted(self) -> dict[str, int]:
         """Return by reason the inputs that were stored in another encoding."""

@@ -46,13 +46,13 @@ _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 def name_of_split(folder: str, split: str) -> str:
     """Return the name of datasets that read a split."""
-    return _named([folder, split])
+    return _mangle([folder, split])
 
 
 def name_of_files(paths: Sequence[str]) -> str:
     """Return the name of datasets that read files without a manifest; with too many files it does not name them."""
-    name = _named([*paths, ""])
-    return name if len(name) <= _MOST_BYTES else _named([""])
+    name = _mangle([*paths, ""])
+    return name if len(name) <= _MOST_BYTES else _mangle([""])
 
 
 def read_error(text: str) -> TpudataError | None:
@@ -70,9 +70,9 @@ def read_error(text: str) -> TpudataError | None:
         # The offset is that of the record's data, or of its header if that is damaged.
         offset = int(damaged[1])
         for begin in (offset, offset - HEADER_BYTES):
-            found = _damaged_shard(paths[0], split, begin) if split else _damaged_file(paths, begin)
-            if found is not None:
-                return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
+            damaged_path = _find_damaged_shard(paths[0], split, begin) if split else _find_damaged_file(paths, begin)
+            if damaged_path is not None:
+                return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_fix(split)}")
         if split:
             return TpudataError(
                 f"{where}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
@@ -109,13 +109,13 @@ def _reason(text: str, split: str) -> str | None:
     return None
 
 
-def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureError | None:
+def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> FeatureError | None:
     """Return the error for the first record whose feature differs from that of the records before it, or None.
 
     Args:
         text: text of TensorFlow's error.
         feature: name of the feature.
-        what: the difference, in words.
+        difference: the difference, in words.
         odd: the difference to search for: no such feature, values of another kind, another number of values, or another number of
             bytes in a value.
     """
@@ -133,21 +133,21 @@ def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureErr
     for path in paths:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature)
-            found = _looked_at(values, odd)
-            usual = found if usual is None else usual
-            if found is not None and found != usual:
+            trait = _trait(values, odd)
+            usual = trait if usual is None else usual
+            if trait is not None and trait != usual:
                 fix = (
                     "Convert the dataset again."
                     if split
                     else "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
                 )
-                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {what}. {fix}")
+                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {difference}. {fix}")
             if time.monotonic() > end:
                 return None
     return None
 
 
-def _looked_at(values: Value | None, odd: Odd) -> object:
+def _trait(values: Value | None, odd: Odd) -> object:
     if odd == "absent":
         return values is None
     if not values:
@@ -173,7 +173,7 @@ def _fix(split: str) -> str:
     return "Run `tpudata verify DIR` to list all damage, with --quarantine to skip it."
 
 
-def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
+def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
     """Return the shard of a split in which a record begins at an offset and is damaged."""
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
@@ -186,7 +186,7 @@ def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
     return None
 
 
-def _damaged_file(paths: Sequence[str], offset: int) -> str | None:
+def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
     """Return the file whose first damaged record is at an offset."""
     for path in paths:
         try:
@@ -208,6 +208,6 @@ def _is_whole(frame: bytes) -> bool:
     )
 
 
-def _named(parts: Sequence[str]) -> str:
+def _mangle(parts: Sequence[str]) -> str:
     data = json.dumps(parts).encode()
     return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

@@ -73,17 +73,17 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     files = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
     label = _label(manifest.features)
     if manifest.tfds is not None and label is not None and labels is not None:
-        known = _label_names(label, labels)
-        if known is not None:
-            files[labels_name(label.name)] = "".join(f"{name}\n" for name in known).encode()
+        names = _label_names(label, labels)
+        if names is not None:
+            files[labels_name(label.name)] = "".join(f"{name}\n" for name in names).encode()
     return files
 
 
 def name_of(folder: str) -> str:
     """Return the name and version, such as `pets:1.0.0`, under which TFDS finds a dataset in this folder, or the default."""
     path = folder if "://" in folder else posixpath.join(Path.cwd().as_posix(), folder)
-    found = _FOLDER.fullmatch(path.rstrip("/"))
-    return f"{found[1]}:{found[2]}" if found else DEFAULT_NAME
+    match = _FOLDER.fullmatch(path.rstrip("/"))
+    return f"{match[1]}:{match[2]}" if match else DEFAULT_NAME
 
 
 def dataset_info(manifest: Manifest) -> bytes:
@@ -123,8 +123,8 @@ def labels_name(label: str) -> str:
 
 def _label(schema: Iterable[Feature]) -> Feature | None:
     """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
-    found = [feature for feature in schema if feature.num_classes is not None]
-    return found[0] if len(found) == 1 and found[0].name.isprintable() else None
+    class_features = [feature for feature in schema if feature.num_classes is not None]
+    return class_features[0] if len(class_features) == 1 and class_features[0].name.isprintable() else None
 
 
 def _supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
@@ -145,9 +145,9 @@ def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
     unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
     while {*unused} & {*labels}:
         unused = [f"{name}_" for name in unused]
-    found = [*unused, *labels]
-    stripped = {name.strip() for name in found}
-    return found if len(stripped) == len(found) and "" not in stripped else None
+    names = [*unused, *labels]
+    stripped = {name.strip() for name in names}
+    return names if len(stripped) == len(names) and "" not in stripped else None
 
 
 def _lengths(shards: list[Shard]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.shards.indexed_records import checked_data, read_blocks
+from tpudata.format.shards.indexed_records import check_frame, read_blocks
 from tpudata.source.byte_cache import ByteCache
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, load_chunk
 from tpudata.source.readers import Readers
@@ -180,7 +180,7 @@ class ShardRecords:
         index, path = self.index(span.shard), self._paths[span.shard]
         frames = self._frames(span, index, path) if index.compression is None else self._unpacked(span, index, path)
         return [
-            Record(checked_data(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
+            Record(check_frame(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
             for record, frame in zip(span.records, frames, strict=True)
         ]
 

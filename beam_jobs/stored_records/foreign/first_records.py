@@ -15,7 +15,7 @@ from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
-from tpudata.format.shards.indexed_records import checked_data
+from tpudata.format.shards.indexed_records import check_frame
 from tpudata.format.tfrecord.frame_scan import is_header
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.storage import storage_for
@@ -124,7 +124,7 @@ def _sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[i
             return
         frame = storage.read_range(path, offset, length + FRAME_BYTES)
         try:
-            yield offset, checked_data(frame, path, offset)
+            yield offset, check_frame(frame, path, offset)
         except CorruptionError as error:
             damage.append(error)
         offset += length + FRAME_BYTES

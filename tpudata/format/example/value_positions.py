@@ -35,19 +35,19 @@ class Place(NamedTuple):
 
 def value_places(example: bytes) -> dict[str, Place] | None:
     """Return the places of all features by name, or None if one is in several pieces: several values, or a repeated key."""
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     try:
         for number, kind, begin, end in _fields(example, 0, len(example)):
             if (number, kind) != (1, _BYTES):
                 return None
             for entry in _fields(example, begin, end):
                 place = _entry(example, entry)
-                if place is None or place[0] in found:
+                if place is None or place[0] in places:
                     return None
-                found[place[0]] = place[1]
+                places[place[0]] = place[1]
     except (IndexError, ValueError):
         return None
-    return found
+    return places
 
 
 def _entry(example: bytes, entry: tuple[int, int, int, int]) -> tuple[str, Place] | None:

@@ -41,9 +41,9 @@ class ObjectTable:
     @property
     def box_columns(self) -> tuple[Feature, ...]:
         """The four features of boxes, or the one; empty without boxes."""
-        found = {feature.name: feature for feature in self.columns}
-        whole = found.get(self._name(_BOX))
-        edges = tuple(found[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in found)
+        features = {feature.name: feature for feature in self.columns}
+        whole = features.get(self._name(_BOX))
+        edges = tuple(features[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in features)
         return (whole,) if whole is not None else edges if len(edges) == len(_EDGES) else ()
 
     @property
@@ -104,12 +104,12 @@ def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
     if any(feature.name.startswith(f"{OBJECTS}/") for feature in lists):
         prefixes.add(OBJECTS)
     pictures = {feature.name.rpartition("/")[0] for feature in features if feature.is_image}
-    found: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
+    columns_of: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
     for feature in lists:
-        prefix = next((prefix for prefix in found if _is_column(feature, prefix, prefix in pictures)), None)
+        prefix = next((prefix for prefix in columns_of if _is_column(feature, prefix, prefix in pictures)), None)
         if prefix is not None:
-            found[prefix].append(feature)
-    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in found.items() if columns)
+            columns_of[prefix].append(feature)
+    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in columns_of.items() if columns)
 
 
 def is_mask(feature: Feature) -> bool:

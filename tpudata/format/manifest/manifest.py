@@ -51,7 +51,7 @@ from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 
-__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits", "joined_maxima"]
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits", "join_maxima"]
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -237,7 +237,7 @@ class Manifest:
         return manifest
 
 
-def joined_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
+def join_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
     """Return the most entries of lists in several datasets, as far as all of them say so."""
     parts = [manifest.maxima for manifest in manifests]
     names = set.intersection(*map(set, parts)) if parts else set()
@@ -246,11 +246,11 @@ def joined_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
 
 def checksum_fits(data: bytes) -> bool | None:
     """Return whether the checksum in a manifest's bytes is right; None if they have none."""
-    found = _CHECKSUM.search(data)
-    if found is None:
+    match = _CHECKSUM.search(data)
+    if match is None:
         return None
-    zeroed = data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
-    return bool(google_crc32c.value(zeroed) == int(found[0], 16))
+    zeroed = data[: match.start()] + _NO_CHECKSUM.encode() + data[match.end() :]
+    return bool(google_crc32c.value(zeroed) == int(match[0], 16))
 
 
 def _check_version(version: int) -> None:

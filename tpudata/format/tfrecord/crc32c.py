@@ -58,7 +58,7 @@ def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
     return whole ^ beginning
 
 
-def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """Return the part of each A in the checksum of A followed by B: crc(A) * x^(8 |B|). The other part is crc(B).
 
     Args:
@@ -77,7 +77,7 @@ def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> 
     return moved
 
 
-def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Return the checksums of many As followed by a few bytes each.
 
     Args:

@@ -41,10 +41,10 @@ MOST_RECORD_BYTES = (1 << 31) - 1
 
 def masked_crc32c(data: bytes) -> int:
     """Return the masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
-    return masked(google_crc32c.value(data))
+    return mask_crc(google_crc32c.value(data))
 
 
-def masked(crc: int) -> int:
+def mask_crc(crc: int) -> int:
     """Return a CRC-32C as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
@@ -67,10 +67,10 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
         if compression is None:
             yield from _records(path, file, size)
         else:
-            yield from _unpacked_records(path, file)
+            yield from _unpack_records(path, file)
 
 
-def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
     end = 0
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:

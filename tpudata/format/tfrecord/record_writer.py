@@ -15,8 +15,8 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.format.tfrecord.crc32c import crc32c_extended, crc32c_moved
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, masked, masked_crc32c
+from tpudata.format.tfrecord.crc32c import extend_crc32c, move_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, mask_crc, masked_crc32c
 from tpudata.format.tfrecord.gzip_blocks import GZIP, GzipBlockWriter, check_compression
 
 _LENGTH = struct.Struct("<Q")
@@ -92,7 +92,7 @@ class RecordWriter:
             else:
                 self._pieces += (b"".join(small), part)
                 small.clear()
-        small.append(_CRC.pack(masked(crc)))
+        small.append(_CRC.pack(mask_crc(crc)))
         self._sizes.append(size)
         self._crcs.append(crc)
         self._held += size + FRAME_BYTES
@@ -111,7 +111,7 @@ class RecordWriter:
         blocks = self._blocks()
         if self._packed is None:
             ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(blocks)]
-            crc = int(np.bitwise_xor.reduce(crc32c_moved(blocks, (offsets[-1] - ends).astype(np.int64))))
+            crc = int(np.bitwise_xor.reduce(move_crc32c(blocks, (offsets[-1] - ends).astype(np.int64))))
             return Written(offsets, blocks, self._block_records, int(offsets[-1]), crc, None)
         if len(sizes) % self._block_records:
             self._end_block(self._packed)
@@ -161,18 +161,18 @@ def _block_checksums(
     records = np.diff(np.append(starts, len(sizes)))
     ends = np.cumsum(sizes + FRAME_BYTES)
     to_end = np.repeat(ends[starts + records - 1], records) - ends
-    lengths = crc32c_extended(np.zeros(len(sizes), np.uint32), _bytes(sizes.astype("<u8")))
-    headers = crc32c_extended(lengths, _bytes(_masked_all(lengths)))
-    rests = crc32c_extended(crcs, _bytes(_masked_all(crcs)))
+    lengths = extend_crc32c(np.zeros(len(sizes), np.uint32), _bytes(sizes.astype("<u8")))
+    headers = extend_crc32c(lengths, _bytes(_mask_all(lengths)))
+    rests = extend_crc32c(crcs, _bytes(_mask_all(crcs)))
     # Together: a step costs hardly more for twice as many.
-    moved = crc32c_moved(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
+    moved = move_crc32c(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
     shares = moved[: len(sizes)] ^ moved[len(sizes) :]
     checksums: npt.NDArray[np.uint32] = np.bitwise_xor.reduceat(shares, starts)
     return checksums
 
 
-def _masked_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    # As `masked`; uint32 sums wrap.
+def _mask_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    # As `mask_crc`; uint32 sums wrap.
     summed: npt.NDArray[np.uint32] = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
     return summed.astype("<u4")
 

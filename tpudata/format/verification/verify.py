@@ -74,7 +74,7 @@ def verify(
         return
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     yield from _metadata(folder, manifest)
-    yield from _too_much(folder, manifest, shards)
+    yield from _find_unlisted(folder, manifest, shards)
     yield from _rejects(folder, manifest)
     yield from _quarantine(folder, manifest, shards)
     if manifest.keys:
@@ -121,8 +121,8 @@ def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
-        elif (found := storage.read(path)) != due:
-            yield Defect(path, _first_difference(found, due), "differs from the manifest")
+        elif (stored := storage.read(path)) != due:
+            yield Defect(path, _first_difference(stored, due), "differs from the manifest")
     path = storage.join(folder, LABELS_NAME)
     present = storage.stat(path) is not None
     if manifest.labels is None:
@@ -160,14 +160,14 @@ def _first_difference(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+def _find_unlisted(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield files that readers would take for parts of the dataset but that the manifest does not list."""
     storage = storage_for(folder)
-    known = {shard.name for shard in shards}
+    shard_names = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
     for entry in storage.list(folder):
         like_a_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
-        if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
+        if like_a_shard and entry.name not in shard_names and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
     names = [index_name]
     if manifest.keys:
@@ -176,7 +176,7 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
         names.append(dali_index_name)
     indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
     indexes.add(storage.join(folder, QUARANTINE_NAME))
-    for entry in _listed(folder, INDEX_FOLDER):
+    for entry in _list(folder, INDEX_FOLDER):
         if entry.path not in indexes:
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
@@ -185,12 +185,12 @@ def _quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterato
     """Yield the defects of the list of records that readers skip."""
     path = storage_for(folder).join(folder, QUARANTINE_NAME)
     try:
-        found = read_quarantine(folder, manifest)
+        quarantine = read_quarantine(folder, manifest)
     except CorruptionError as error:
         yield Defect(path, error.offset, error.reason)
         return
     written = {(shard.name, shard.crc32c) for shard in shards}
-    for name, shard in found.shards.items():
+    for name, shard in quarantine.shards.items():
         if (name, shard.crc32c) not in written:
             yield Defect(
                 path, 0, f"{name} is not the shard in which damage was found. Run tpudata verify --quarantine again"
@@ -211,7 +211,7 @@ def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defe
             yield Defect(path, error.offset, error.reason)
 
 
-def _listed(folder: str, name: str) -> list[Entry]:
+def _list(folder: str, name: str) -> list[Entry]:
     """List a folder of the dataset, which may be missing."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
@@ -224,7 +224,7 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the files that list rejected inputs."""
     storage = storage_for(folder)
     listed = 0
-    for entry in _listed(folder, REJECTS_FOLDER):
+    for entry in _list(folder, REJECTS_FOLDER):
         for line in reject_lines(entry.path):
             listed += 1
             if line.value is None:
