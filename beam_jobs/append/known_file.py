@@ -36,7 +36,7 @@ from tpudata.format import Dataset, Shard
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, keys_name
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
-from tpudata.storage.local.errors import named
+from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
 # Of a bucket, on average.
@@ -143,12 +143,12 @@ class KnownFile:
         self._start = head + size
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
-        with named("read", path):
+        with translate_errors("read", path):
             self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
             size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
-            with named("read", path):
+            with translate_errors("read", path):
                 found = os.fstat(self._file).st_size
             if found != size:
                 raise StorageError(
@@ -200,7 +200,7 @@ class KnownFile:
 
     def _read_run(self, first: int, last: int) -> bytes:
         size = (last - first) * ENTRY_BYTES
-        with named("read", self._path):
+        with translate_errors("read", self._path):
             data = os.pread(self._file, size, self._start + first * ENTRY_BYTES)
         if len(data) != size:
             raise StorageError(

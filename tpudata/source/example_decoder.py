@@ -46,7 +46,7 @@ class ExampleDecoder:
         fed = [(short_name(f), f) for f in fed_features(manifest, label)]
         if label is not None:
             fed.append((label.name, label))
-        self._features: dict[str, Feature] = dict(fed) if features is None else dict(_named(manifest, fed, features))
+        self._features: dict[str, Feature] = dict(fed) if features is None else dict(_look_up(manifest, fed, features))
         for name, feature in self._features.items():
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(
@@ -61,21 +61,21 @@ class ExampleDecoder:
             FeatureError: a feature is missing, or has values of another kind or number; a label map is of another kind.
         """
         example = decode_example(data)
-        return {name: _decoded(feature, example) for name, feature in self._features.items()}
+        return {name: _decode(feature, example) for name, feature in self._features.items()}
 
 
-def _named(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
+def _look_up(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
     """Look up names: the short ones first, then those of the manifest."""
-    known, found = dict(fed), []
+    named, features = dict(fed), []
     for name in names:
         try:
-            found.append((name, known[name] if name in known else manifest.feature(name)))
+            features.append((name, named[name] if name in named else manifest.feature(name)))
         except DatasetError as error:
             raise FeatureError(f"features: {error}") from None
-    return found
+    return features
 
 
-def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
+def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
     values = example.get(feature.name)
     if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
         # Some writers omit a list without values; TensorFlow parses it as empty.
@@ -89,14 +89,14 @@ def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
             f"Feature {feature.name!r} holds {type(values[0]).__name__} (expected {feature.kind}). Convert the data again."
         )
     if feature.kind != "bytes":
-        return _shaped(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
+        return _give_shape(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
     if feature.encoding is None or feature.encoding == "utf8":
         strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
         if feature.shape == () and len(strings) == 1:
             return strings[0]  # type: ignore[return-value]
         array = np.empty(len(strings), object)
         array[:] = strings
-        return _shaped(feature, array)
+        return _give_shape(feature, array)
     if len(values) != 1:
         raise FeatureError(f"Feature {feature.name!r} holds {len(values)} values (expected 1). Convert the data again.")
     if feature.encoding == "image":
@@ -113,10 +113,10 @@ def _raw(feature: Feature, data: bytes) -> Decoded:
             f"Feature {feature.name!r}: {len(data)} bytes (expected a multiple of {dtype.itemsize}). Convert the data again."
         )
     # A copy: an array over the record's bytes would be read-only, which PyTorch warns about.
-    return _shaped(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
+    return _give_shape(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
 
 
-def _shaped(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
+def _give_shape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
     """Give values the feature's shape; one dimension may vary between records."""
     shape = [-1 if size is None else size for size in feature.shape]
     try:

@@ -169,16 +169,16 @@ class ShardRecords:
 
     def _read_span(self, span: _Span) -> list[Record]:
         try:
-            return self._checked(span)
+            return self._read_checked(span)
         except CorruptionError:
             if not self._is_remote:
                 raise
             # Ranges of an object have no checksum: intact bytes may be damaged in transit. Nothing damaged is in the cache.
-            return self._checked(span)
+            return self._read_checked(span)
 
-    def _checked(self, span: _Span) -> list[Record]:
+    def _read_checked(self, span: _Span) -> list[Record]:
         index, path = self.index(span.shard), self._paths[span.shard]
-        frames = self._frames(span, index, path) if index.compression is None else self._unpacked(span, index, path)
+        frames = self._frames(span, index, path) if index.compression is None else self._unpack(span, index, path)
         return [
             Record(check_frame(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
             for record, frame in zip(span.records, frames, strict=True)
@@ -192,7 +192,7 @@ class ShardRecords:
             raise CorruptionError(path, start + len(data), f"the file ends inside a record (expected {stop} bytes)")
         return [data[int(offsets[r]) - start : int(offsets[r + 1]) - start] for r in span.records]
 
-    def _unpacked(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+    def _unpack(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
         frames = []
         for record in span.records:
             block = record // index.block_records
@@ -208,8 +208,8 @@ def _in_shard(runs: Integers, records: Integers) -> Integers:
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")
-    found: Integers = records - (ends - lengths)[run] + runs[run, 0]
-    return found
+    in_shard: Integers = records - (ends - lengths)[run] + runs[run, 0]
+    return in_shard
 
 
 def _index_bytes(index: ShardIndex) -> int:

@@ -50,13 +50,13 @@ class ShuffledRecords:
         window_bytes: int,
     ) -> None:
         self._options = {
-            "seed": _checked("seed", seed, 0),
-            "epochs": _checked("epochs", epochs, 1),
-            "host_index": _checked("host_index", host_index, 0),
-            "host_count": _checked("host_count", host_count, 1),
-            "workers": _checked("workers", workers, 1),
-            "batch_size": _checked("batch_size", batch_size, 1),
-            "window_bytes": _checked("window_bytes", window_bytes, 1),
+            "seed": _check_integer("seed", seed, 0),
+            "epochs": _check_integer("epochs", epochs, 1),
+            "host_index": _check_integer("host_index", host_index, 0),
+            "host_count": _check_integer("host_count", host_count, 1),
+            "workers": _check_integer("workers", workers, 1),
+            "batch_size": _check_integer("batch_size", batch_size, 1),
+            "window_bytes": _check_integer("window_bytes", window_bytes, 1),
         }
         if host_index >= host_count:
             raise UsageError(
@@ -213,7 +213,7 @@ class _LoadingWindow:
 _Lane = dict[WindowKey, _LoadingWindow]
 
 
-def _checked(name: str, value: int, least: int) -> int:
+def _check_integer(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name}={value!r}: expected an integer of {least} or more. Pass one.")
     return value

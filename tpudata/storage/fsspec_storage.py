@@ -81,20 +81,20 @@ class _FsspecObjects:
         self._scheme = scheme
         self.retries = Retries(scheme, _policy, lambda error: isinstance(error, UnprovenError))
 
-    def named(self, done: str, path: str) -> AbstractContextManager[None]:
-        return _named(done, path)
+    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
+        return _translate_errors(done, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """fsspec lists a folder all at once."""
         assert not deep, "fsspec lists folder by folder"
-        with _named("listed", folder):
+        with _translate_errors("listed", folder):
             files, own = self._at(folder)
-            found = files.ls(own, detail=True)
+            listing = files.ls(own, detail=True)
             # Stores without folders list a missing one as empty.
-            if not found and self.find(folder) is None:
+            if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
         named = []
-        for item in found:
+        for item in listing:
             name = item["name"].rstrip("/").rpartition("/")[2]
             entry = _entry(f"{folder.rstrip('/')}/{name}", item)
             # Some stores list an empty object that marks the folder itself.
@@ -155,7 +155,7 @@ class _FsspecObjects:
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
-        with _named("written", path):
+        with _translate_errors("written", path):
             files, own = self._at(path)
             is_taken = not replace and files.exists(own)
         if is_taken:
@@ -163,14 +163,14 @@ class _FsspecObjects:
             with tempfile.TemporaryFile() as copy:
                 yield copy
                 copy.seek(0)
-                with _named("written", path), files.open(own, "rb", block_size=_BLOCK_BYTES) as standing:
+                with _translate_errors("written", path), files.open(own, "rb", block_size=_BLOCK_BYTES) as standing:
                     is_equal = _digest(copy) == _digest(standing)
             if not is_equal:
                 raise StorageError(
                     f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
                 )
             return
-        with _named("written", path):
+        with _translate_errors("written", path):
             folder = posixpath.dirname(own)
             files.makedirs(folder, exist_ok=True)
             is_whole = self._scheme in _WHOLE
@@ -178,9 +178,9 @@ class _FsspecObjects:
             name = own if is_whole else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
             file = files.open(name, "wb", **({"autocommit": False} if is_whole else {}))
         try:
-            with _named("written", path, OSError):
+            with _translate_errors("written", path, OSError):
                 yield file
-            with _named("written", path):
+            with _translate_errors("written", path):
                 file.close()
                 if is_whole:
                     file.commit()
@@ -200,7 +200,7 @@ class _FsspecObjects:
     def check_writable(self, path: str) -> None:
         """Write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
-        with _named("written", path):
+        with _translate_errors("written", path):
             files, own = self._at(probe)
             files.pipe_file(own, b"")
             files.rm_file(own)
@@ -236,7 +236,7 @@ def _entry(path: str, item: dict[str, Any]) -> Entry:
 
 
 @contextlib.contextmanager
-def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
+def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
     """Turn any exception of a store's package into an error that names the path."""
     try:
         yield

@@ -63,7 +63,7 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     Raises:
         StorageError: a folder cannot be listed.
     """
-    yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)}, only_folders=only_folders)
+    yield from _walk(folder, "", parts, _add_skippable(parts, {0}) - {len(parts)}, only_folders=only_folders)
 
 
 def matches(below: str, parts: tuple[str, ...]) -> bool:
@@ -74,7 +74,7 @@ def matches(below: str, parts: tuple[str, ...]) -> bool:
         parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = below.split("/")
-    places = _reached(parts, {0})
+    places = _add_skippable(parts, {0})
     for folder in folders:
         places = _next(folder, parts, places, is_folder=True) - {len(parts)}
     return len(parts) in _next(name, parts, places, is_folder=False)
@@ -91,15 +91,15 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed.
     """
-    places = _reached(parts, {0}) - {len(parts)}
+    places = _add_skippable(parts, {0}) - {len(parts)}
     for entry in lazy_entries(folder, checked=False):
         matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
         if not entry.is_folder:
             if len(parts) in matched and accept(entry.name):
                 yield entry.checked().name
         elif inner := matched - {len(parts)}:
-            found = _walk(entry.path, f"{entry.name}/", parts, inner)
-            if any(accept(below) for entry, below in found if not entry.is_folder):
+            below_folder = _walk(entry.path, f"{entry.name}/", parts, inner)
+            if any(accept(below) for entry, below in below_folder if not entry.is_folder):
                 yield entry.name
 
 
@@ -121,10 +121,10 @@ def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: boo
     matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(name, parts[place])}
     if is_folder and not name.startswith("."):
         matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
-    return _reached(parts, matched)
+    return _add_skippable(parts, matched)
 
 
-def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:
+def _add_skippable(parts: tuple[str, ...], places: set[int]) -> set[int]:
     """Return these numbers of parts, with those after a `**` that matches no folder."""
     reached = set(places)
     for place, part in enumerate(parts):

@@ -110,8 +110,8 @@ def own_claim(output: str) -> Claim | None:
 
 def has_claim(output: str, claim: Claim) -> bool:
     """Return whether a run still holds its claim on an output folder."""
-    found = parse_claim(read_claim(claim_path(output)))
-    return found is not None and found.run == claim.run
+    standing = parse_claim(read_claim(claim_path(output)))
+    return standing is not None and standing.run == claim.run
 
 
 def read_claim(path: str) -> bytes | None:

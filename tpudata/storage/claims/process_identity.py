@@ -38,6 +38,6 @@ def birth_by_ps(pid: int) -> str | None:
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     # The same text in any locale.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
-    state, _, birth = found.strip().partition(" ")
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    state, _, birth = output.strip().partition(" ")
     return birth.strip() if birth and state[:1] not in _DEAD_STATES else None

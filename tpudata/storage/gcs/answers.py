@@ -68,14 +68,14 @@ def parse_description(data: bytes) -> Description:
     """
     fields = _parse_json(data, _OBJECT)
     try:
-        found = Description(
+        description = Description(
             int(fields["size"]), int(fields["generation"]), _checksum(fields), fields.get("contentEncoding")
         )
     except (KeyError, ValueError, TypeError) as error:
         raise UnprovenError(f"an answer that describes no object ({error!r})") from None
-    if found.size < 0 or found.version <= 0:
-        raise UnprovenError(f"an answer of size {found.size} and generation {found.version}")
-    return found
+    if description.size < 0 or description.version <= 0:
+        raise UnprovenError(f"an answer of size {description.size} and generation {description.version}")
+    return description
 
 
 def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:

@@ -96,7 +96,7 @@ def split_object(path: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def named(done: str, path: str) -> Iterator[None]:
+def translate_errors(done: str, path: str) -> Iterator[None]:
     """Turn an exception of a request into an error with the object that could not be `done`, the reason and the fix."""
     try:
         yield
@@ -115,14 +115,14 @@ def _reason(error: BaseException, path: str) -> str:
     if isinstance(error, TimeLimitError):
         return f"{_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"
     if isinstance(error, google.auth.exceptions.InvalidOperation):
-        return _denied("the store requires credentials (401)")
+        return _describe_denial("the store requires credentials (401)")
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
         return _unusable(error)
     code = getattr(error, "code", None)
     if code in (400, 401, 403) and (reason := _billing_reason(error, bucket)) is not None:
         return reason
     if code == 401:
-        return _denied("the credentials are not valid (401)")
+        return _describe_denial("the credentials are not valid (401)")
     if code == 403:
         return _forbidden(error, bucket)
     if isinstance(error, ReplacedError):
@@ -160,41 +160,41 @@ def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
 
 def _billing_reason(error: BaseException, bucket: str) -> str | None:
     """Return the reason if the error is about the project that pays for the request."""
-    said = _said(error)
+    message = _message(error)
     project = billing_project()
-    if "requester pays" in said.lower():
+    if "requester pays" in message.lower():
         if is_switched_on(ANONYMOUS):
-            return _denied(f"bucket {bucket} requires a requester who pays ({said})")
-        return f"bucket {bucket} requires a project that pays ({said}). Set {BILLED} to a project of yours."
-    if "serviceusage.services.use" not in said and "user project" not in said.lower():
+            return _describe_denial(f"bucket {bucket} requires a requester who pays ({message})")
+        return f"bucket {bucket} requires a project that pays ({message}). Set {BILLED} to a project of yours."
+    if "serviceusage.services.use" not in message and "user project" not in message.lower():
         return None
     if project is not None:
         return (
-            f"the project {project} of {BILLED} cannot pay ({said}). Correct the variable, or grant the account"
+            f"the project {project} of {BILLED} cannot pay ({message}). Correct the variable, or grant the account"
             " roles/serviceusage.serviceUsageConsumer on that project."
         )
     return (
-        f"the account may not use the quota project of its credentials ({said}). Correct or unset GOOGLE_CLOUD_QUOTA_PROJECT, run"
-        " `gcloud auth application-default set-quota-project PROJECT`, or grant the account"
+        f"the account may not use the quota project of its credentials ({message}). Correct or unset GOOGLE_CLOUD_QUOTA_PROJECT,"
+        " run `gcloud auth application-default set-quota-project PROJECT`, or grant the account"
         " roles/serviceusage.serviceUsageConsumer on that project."
     )
 
 
 def _forbidden(error: BaseException, bucket: str) -> str:
     """Return the reason and the fix of an answer 403: not each is a missing role."""
-    said = _said(error)
+    message = _message(error)
     # A missing right names itself; a name in such a message may have any of the marks.
-    is_right = "does not have" in said or "Permission '" in said
+    is_right = "does not have" in message or "Permission '" in message
     for mark, fix in () if is_right else _FORBIDDEN:
-        if mark in said.lower():
-            return f"the store does not allow it (403: {said}). {fix}"
-    return _denied(
+        if mark in message.lower():
+            return f"the store does not allow it (403: {message}). {fix}"
+    return _describe_denial(
         f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only."
-        f" The store says: {said}."
+        f" The store says: {message}."
     )
 
 
-def _denied(reason: str) -> str:
+def _describe_denial(reason: str) -> str:
     if is_switched_on(ANONYMOUS):
         return f"{reason.rstrip('.')}, and {ANONYMOUS} disables credentials. Unset it."
     return reason if reason.endswith(".") else f"{reason}. {_LOGIN}"
@@ -203,7 +203,7 @@ def _denied(reason: str) -> str:
 def _failure(error: BaseException | None) -> str:
     """Return the failure of the last request, in few words."""
     if isinstance(error, AnswerError):
-        return f"the store answered {error.code} ({_said(error)})"
+        return f"the store answered {error.code} ({_message(error)})"
     if isinstance(error, DamagedError):
         return "the store received damaged data"
     if isinstance(error, UnprovenError):
@@ -211,7 +211,7 @@ def _failure(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {_brief(str(error))}"
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """Return the store's message."""
     return _brief(str(getattr(error, "message", error))).rstrip(".")
 

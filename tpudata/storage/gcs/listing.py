@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from tpudata.errors import StorageError
 from tpudata.storage.gcs.answers import list_page
-from tpudata.storage.gcs.errors import named, split_path
+from tpudata.storage.gcs.errors import split_path, translate_errors
 from tpudata.storage.gcs.transport import Transport
 
 # Ranges of fewer names are not cut: they take 16 requests.
@@ -79,11 +79,11 @@ def scan_names(
     # A page may begin with the folder that ended the page before.
     last = ""
     while True:
-        with named("listed", folder):
+        with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
-        found = [Name(*item) for item in page.objects]
-        found += [Name(below, None, None) for below in page.prefixes if below != last]
-        for item in sorted(found, key=lambda item: item.name):
+        names = [Name(*item) for item in page.objects]
+        names += [Name(below, None, None) for below in page.prefixes if below != last]
+        for item in sorted(names, key=lambda item: item.name):
             below = item.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
                 _reject_empty_part(folder, bucket, item.name, len(prefix))
@@ -107,8 +107,8 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     """
 
     def first(start: str, stop: str | None) -> str | None:
-        found = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
-        return None if found is None else found.name[length:]
+        name = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
+        return None if name is None else name.name[length:]
 
     def parts(start: str, stop: str | None, count: int) -> list[str] | None:
         """Return the names at which a range is cut, its start first; None if it is small. There are `count` ranges."""
@@ -126,8 +126,8 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
             if not ranges or len(starts) >= _RANGES:
                 break
-            made = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
-            uncut = {start for cut in made if cut is not None and len(cut) > 1 for start in cut}
+            cuts = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
+            uncut = {start for places in cuts if places is not None and len(places) > 1 for start in places}
             starts = sorted({*starts, *uncut})
     return tuple(starts[1:])
 

@@ -82,7 +82,7 @@ class Transport:
         # A method of this object would make a circle of references, which keeps connections open until the garbage collector runs.
         environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
         self._policy = functools.partial(_current_policy, policy, environment)
-        self._made: _Client | None = None
+        self._opened_client: _Client | None = None
         self._lock = threading.Lock()
         self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
 
@@ -99,9 +99,9 @@ class Transport:
     @property
     def _client(self) -> _Client:
         with self._lock:
-            if self._made is None:
-                self._made = _Client()
-            return self._made
+            if self._opened_client is None:
+                self._opened_client = _Client()
+            return self._opened_client
 
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None

@@ -143,28 +143,28 @@ class ObjectWriter(io.RawIOBase):
             if code not in _FORGOTTEN or not self._stands_there():
                 raise
 
-    def _check_made(self, made: Description | None) -> None:
-        """Check that the store has the object; `made` is the description in its answer, or None if the answer has none.
+    def _check_stored(self, answered: Description | None) -> None:
+        """Check that the store has the object; `answered` is the description in its answer, or None if the answer has none.
 
         Raises:
             UnprovenError: there is no proof of it.
             DamagedError: it has made an object of other bytes, which is removed.
         """
-        if made is not None and self._is_of_these_bytes(made):
+        if answered is not None and self._is_of_these_bytes(answered):
             return
-        found = self._describe()
-        if found is None or found.version == self._before:
+        stored = self._describe()
+        if stored is None or stored.version == self._before:
             raise UnprovenError("an answer that an upload is complete, but no object")
-        if found.size == self.tell() and found.crc32c in (None, self._crc32c):
+        if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
             return
-        if made is None or made.version != found.version:
+        if answered is None or answered.version != stored.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
-        query = urlencode({"ifGenerationMatch": made.version})
+        query = urlencode({"ifGenerationMatch": answered.version})
         self._transport.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
-    def _is_of_these_bytes(self, found: Description) -> bool:
-        return (found.size, found.crc32c) == (self.tell(), self._crc32c)
+    def _is_of_these_bytes(self, description: Description) -> bool:
+        return (description.size, description.crc32c) == (self.tell(), self._crc32c)
 
     def _deliver(self, size: int, *, is_last: bool = False) -> None:
         """Send the first `size` bytes of the buffer, and remove them; the last ones make the object."""
@@ -250,16 +250,16 @@ class ObjectWriter(io.RawIOBase):
         return None
 
     def _check_answer(self, answer: Answer) -> None:
-        """Check that the store has the object that an answer says it has made; raise as `_check_made`."""
-        made: Description | None = None
+        """Check that the store has the object that an answer says it has made; raise as `_check_stored`."""
+        answered: Description | None = None
         with contextlib.suppress(UnprovenError):
-            made = parse_description(answer.data)
-        self._check_made(made)
+            answered = parse_description(answer.data)
+        self._check_stored(answered)
 
     def _stands_there(self) -> bool:
         """Return whether the object has the bytes that were written."""
-        found = self._describe()
-        return found is not None and self._is_of_these_bytes(found)
+        stored = self._describe()
+        return stored is not None and self._is_of_these_bytes(stored)
 
     def _describe(self) -> Description | None:
         return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))

@@ -29,7 +29,7 @@ from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
-from tpudata.storage.local.errors import WRITTEN, named
+from tpudata.storage.local.errors import WRITTEN, translate_errors
 
 _TENSOR = "records"
 # What a process that was killed has left: no process writes a piece for so long.
@@ -111,7 +111,7 @@ class PieceFiles:
             UsageError: the pieces do not fit the disk.
         """
         folder = Path(self.folder)
-        with named(WRITTEN, self.folder):
+        with translate_errors(WRITTEN, self.folder):
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.glob("*.tempstate*"):
                 # Another process may be done with it meanwhile.
