@@ -90,19 +90,19 @@ class Conversion:
         """
         if not isinstance(self.source, ScannedSource):
             return self
-        return self.of_scanned(scan_here(self.source))
+        return self.with_source(scan_here(self.source))
 
-    def of_scanned(self, source: Source) -> Conversion:
+    def with_source(self, source: Source) -> Conversion:
         """Return the conversion of the source once it was scanned; raise as `scanned_here`."""
         self.check(source)
         converter = self.converter.with_columns(source.record_columns)
-        found = dataclasses.replace(self, source=source, converter=converter)
-        found.check_base()
-        return found
+        scanned = dataclasses.replace(self, source=source, converter=converter)
+        scanned.check_base()
+        return scanned
 
-    def of_new(self, base: Base, known: str) -> Conversion:
-        """Return the conversion of what a dataset lacks; the file `known` lists what it has."""
-        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, known))
+    def with_new_inputs(self, base: Base, path: str) -> Conversion:
+        """Return the conversion of what a dataset lacks; the file at `path` lists what it has."""
+        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, path))
 
     def check_base(self) -> None:
         """Raise OutputError if the dataset to append to has other features than new records; a source to scan has none yet."""

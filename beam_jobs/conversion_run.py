@@ -17,7 +17,7 @@ from beam_jobs.append.known_file import write_known
 from beam_jobs.append.new_inputs import known_count
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
-    Found,
+    OutputContents,
     check_has_dali_index,
     look_at_output,
     not_written,
@@ -67,20 +67,27 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         OutputError: as from `convert`.
     """
     options = conversion.options
-    found = _look_at_output(conversion)
+    contents = _look_at_output(conversion)
     if options.append and conversion.base is None:
         base = _open_base(conversion)
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
             path = f"{folder}/known"
             write_known(base.dataset, path)
-            return plan_conversion(conversion.of_new(base, path), draws_bar)
+            return plan_conversion(conversion.with_new_inputs(base, path), draws_bar)
     with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
-        known = conversion.scanned_here()
-        overhead = known.converter.record_overhead
+        scanned = conversion.scanned_here()
+        overhead = scanned.converter.record_overhead
         plan = plan_here(
-            known.source, options, known.text_bytes, known.estimate, overhead, known.base, known.facts, progress
+            scanned.source,
+            options,
+            scanned.text_bytes,
+            scanned.estimate,
+            overhead,
+            scanned.base,
+            scanned.facts,
+            progress,
         )
-    _check_output(known, found, plan)
+    _check_output(scanned, contents, plan)
     return plan
 
 
@@ -115,8 +122,8 @@ def _convert(
     check_served(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
     check_unclaimed(options.output, has_ended)
-    found = _look_at_output(conversion)
-    if found is Found.DATASET and options.resume and not options.append:
+    contents = _look_at_output(conversion)
+    if contents is OutputContents.DATASET and options.resume and not options.append:
         plan_conversion(conversion, launch.draws_bar)
         remove_dead_claim(options.output, has_ended)
         return None
@@ -131,10 +138,10 @@ def _convert_claimed(
 ) -> Added | None:
     options = conversion.options
     # A run that ended before the claim was taken may have changed it.
-    found = _look_at_output(conversion)
+    contents = _look_at_output(conversion)
     if options.append:
         return _append(conversion, pipeline, job, beam_options)
-    if found is Found.DATASET:
+    if contents is OutputContents.DATASET:
         # Errors in the input or the options must show before the old dataset is removed.
         plan_conversion(conversion, job.launch.draws_bar)
         if options.resume:
@@ -161,16 +168,16 @@ def _append(
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
-    known = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
+    keys_path = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
     try:
-        write_known(base.dataset, known)
+        write_known(base.dataset, keys_path)
         # A killed append has left its lists, which this one overwrites.
         remove_listing_rejects(output, kept=base.manifest.rejects)
-        result = _run(conversion.of_new(base, known), pipeline, job, beam_options)
+        result = _run(conversion.with_new_inputs(base, keys_path), pipeline, job, beam_options)
     finally:
         # A detached job reads it, and removes it in its last step.
         if not job.goes_on:
-            storage.delete(known)
+            storage.delete(keys_path)
     if result is None:
         return None
     return Added(base.manifest, open_dataset(output).manifest, known_count(result))
@@ -184,20 +191,20 @@ def _open_base(conversion: Conversion) -> Base:
     return base
 
 
-def _look_at_output(conversion: Conversion) -> Found:
+def _look_at_output(conversion: Conversion) -> OutputContents:
     options = conversion.options
     return look_at_output(options.output, resume=options.resume, overwrite=options.overwrite, append=options.append)
 
 
-def _check_output(conversion: Conversion, found: Found, plan: Plan) -> None:
+def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the contents of the output do not match a plan."""
     options, base = conversion.options, conversion.base
     names = plan.shard_names() if base is None else base.all_shard_names(plan)
-    if found is Found.DATASET and options.resume:
+    if contents is OutputContents.DATASET and options.resume:
         reject_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
-    if found is Found.DATASET and options.overwrite:
+    if contents is OutputContents.DATASET and options.overwrite:
         names |= open_dataset(options.output).manifest.shard_names()
         reject_foreign_metadata(
             options.output,

@@ -127,8 +127,8 @@ class _Read:
 def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _Listing:
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
-        found = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
-        return _Listing(found.units, found[SKIPPED])
+        listed = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
+        return _Listing(listed.units, listed[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_scanned_source, conversion)
     firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_first_parts)),)
@@ -174,16 +174,16 @@ def _as_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
 
 def _scanned_source(facts: Any, conversion: Conversion) -> Source:
     assert isinstance(conversion.source, ScannedSource)
-    return conversion.of_scanned(conversion.source.scanned(facts)).source
+    return conversion.with_source(conversion.source.scanned(facts)).source
 
 
 def _first_parts(facts: Any) -> dict[int, int]:
-    found: dict[int, int] = facts.first_blocks()
-    return found
+    blocks: dict[int, int] = facts.first_blocks()
+    return blocks
 
 
 def _record_overhead(source: Source, conversion: Conversion) -> int:
-    return conversion.of_scanned(source).converter.record_overhead
+    return conversion.with_source(source).converter.record_overhead
 
 
 def _scanned_context(source: Source, base: Base | None) -> ShardContext:

@@ -74,8 +74,8 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    what = "Writes datasets or TFRecord files as one dataset with other shards or splits."
-    parser = OptionParser(prog, what, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
+    description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
+    parser = OptionParser(prog, description, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )
@@ -122,15 +122,15 @@ def reshard_conversion(
         UsageError: the options do not fit the inputs.
     """
     check_apart(inputs, options.output)
-    found = find_inputs(inputs, stored.take)
-    check_splits(found.splits, stored.take, deals=options.split is not None)
-    if found.datasets:
-        return _of_datasets(options, inputs, found, stored, keeps_compression)
-    return _of_files(options, inputs, found, stored)
+    input_parts = find_inputs(inputs, stored.take)
+    check_splits(input_parts.splits, stored.take, deals=options.split is not None)
+    if input_parts.datasets:
+        return _merge_datasets(options, inputs, input_parts, stored, keeps_compression)
+    return _convert_files(options, inputs, input_parts, stored)
 
 
-def _of_datasets(
-    options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions, keeps_compression: bool
+def _merge_datasets(
+    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions, keeps_compression: bool
 ) -> Conversion:
     for flag, value in (
         ("--labels", stored.labels_file),
@@ -140,12 +140,12 @@ def _of_datasets(
         ("--feature", stored.features),
     ):
         if value:
-            path = found.datasets[0].path
+            path = input_parts.datasets[0].path
             raise UsageError(
                 f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
                 f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
             )
-    merged = MergedDatasets.of(found.datasets, stored)
+    merged = MergedDatasets.of(input_parts.datasets, stored)
     options = dataclasses.replace(
         options,
         label_offset=merged.label_offset,
@@ -173,7 +173,7 @@ def _of_datasets(
     )
     origin = [
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
-        for dataset in found.datasets
+        for dataset in input_parts.datasets
     ]
     ours = options.deciding()
     if options.split is None:
@@ -182,7 +182,7 @@ def _of_datasets(
     return _conversion(
         options,
         StoredRecords(
-            tuple(inputs), stored.take, tuple(map(StoredDataset.of, found.datasets)), splitter, merged.class_names
+            tuple(inputs), stored.take, tuple(map(StoredDataset.of, input_parts.datasets)), splitter, merged.class_names
         ),
         converter,
         merged.layout,
@@ -191,11 +191,13 @@ def _of_datasets(
     )
 
 
-def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions) -> Conversion:
+def _convert_files(
+    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
+) -> Conversion:
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)
-    first = FirstRecords.of(found.first)
+    first = FirstRecords.of(input_parts.first)
     raw = {raw.name for raw in stored.raw}
     declared = {one.name for one in stored.features}
     label = None
@@ -220,7 +222,9 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
         label_offset=options.label_offset,
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
-    source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
+    source = StoredRecords(
+        tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
+    )
     deciding = {**options.deciding(), "reshard": stored_options(stored)}
     return _conversion(options, source, converter, first.layout(raw), deciding, ())
 

@@ -44,8 +44,8 @@ class Place(NamedTuple):
             picture: its picture, as the file has it; empty if the file does not say.
         """
         source = f"{self.path} line {self.line}" if self.line else self.path
-        what = f"{picture!r}: {reason}" if picture else reason
-        return BadRecordError(source, f"bad annotation: {what}", self.offset, picture or None)
+        statement = f"{picture!r}: {reason}" if picture else reason
+        return BadRecordError(source, f"bad annotation: {statement}", self.offset, picture or None)
 
 
 class ObjectAnnotation(NamedTuple):

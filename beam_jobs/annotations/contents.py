@@ -138,25 +138,25 @@ class Contents:
             self.keypoints = count
 
     def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
-        known = self.values.get(name, kind)
-        kinds = {known[0], kind[0]}
-        if known[1] != kind[1] or _OTHER in kinds:
+        before = self.values.get(name, kind)
+        kinds = {before[0], kind[0]}
+        if before[1] != kind[1] or _OTHER in kinds:
             merged = _OTHER
         elif len(kinds) == 1:
-            merged = known[0]
+            merged = before[0]
         else:
             merged = _FLOAT if kinds == {_INT, _FLOAT} else _OTHER
-        self.values[name] = (merged, known[1])
+        self.values[name] = (merged, before[1])
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return class names in sorted order; whole numbers are labels themselves, so all up to the largest are classes."""
-    found = set(names)
-    if found and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in found):
+    unordered = set(names)
+    if unordered and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in unordered):
         fix = "Correct it, or pass --labels FILE with a name for each class."
-        check_classes(max(map(int, found)), len(found), "the annotations", fix)
-        return integer_labels(found).names
-    return tuple(sorted(found))
+        check_classes(max(map(int, unordered)), len(unordered), "the annotations", fix)
+        return integer_labels(unordered).names
+    return tuple(sorted(unordered))
 
 
 def _odd_keypoints(one: int, other: int) -> str:

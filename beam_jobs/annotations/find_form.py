@@ -44,10 +44,10 @@ def find_form(path: str) -> AnnotationForm:
         SourceError: there is nothing at the path, it has no known form, it has several files of which one is to be named, or its
             lists of splits are damaged.
     """
-    found = storage_for(path).stat(path)
-    if found is None:
+    entry = storage_for(path).stat(path)
+    if entry is None:
         raise SourceError(f"{path} is not there. Pass a file or a folder of annotations.")
-    if not found.is_folder:
+    if not entry.is_folder:
         form = _file_form(path)
         if form is None:
             raise _unknown_form_error(path)
@@ -73,14 +73,14 @@ def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
         return form
     # A folder with one annotation file and pictures stands for the file.
     files = [entry for entry in entries if not entry.is_folder and entry.name.endswith((".json", ".csv", ".txt"))]
-    forms = {entry.path: found for entry in files if (found := _file_form(entry.path)) is not None}
+    forms = {entry.path: file_form for entry in files if (file_form := _file_form(entry.path)) is not None}
     if len(forms) > 1:
         raise SourceError(f"{path} has several annotation files: {', '.join(forms)}. Pass one of them.")
     return next(iter(forms.values()), None)
 
 
 def _unknown_form_error(path: str) -> SourceError:
-    known = "; ".join(form.title for form in FORMS)
+    titles = "; ".join(form.title for form in FORMS)
     return SourceError(
-        f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder."
+        f"{path}: no annotations of a known form (expected one of: {titles}). Pass another file or folder."
     )

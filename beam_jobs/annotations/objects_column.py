@@ -64,7 +64,7 @@ def class_name(value: Any, names: Sequence[str] | None = None) -> str:
 
 def _column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
     key = next((key for key in keys if value.get(key) is not None), None)
-    found = None if key is None else value[key]
-    if found is not None and (not isinstance(found, list) or len(found) != count):
-        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {shown_json(found)}")
-    return found
+    column = None if key is None else value[key]
+    if column is not None and (not isinstance(column, list) or len(column) != count):
+        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {shown_json(column)}")
+    return column

@@ -112,11 +112,11 @@ class Base:
         """Return the file names of the shards that are there and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
-    def extended(self, found: Labels, integer_labels: bool) -> Labels:
+    def extended(self, labels: Labels, integer_labels: bool) -> Labels:
         """Return the classes of the dataset in their order, and after them those that are new.
 
         Args:
-            found: the classes of the input.
+            labels: the classes of the input.
             integer_labels: whether they are whole numbers that are the labels themselves.
 
         Raises:
@@ -125,15 +125,15 @@ class Base:
         """
         old = self.labels or ()
         if self.labels_file is not None:
-            if found.names[: len(old)] != old:
+            if labels.names[: len(old)] != old:
                 raise OutputError(
                     f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
                     f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
-            return found
-        known = set(old)
-        names = (*old, *(name for name in found.names if name not in known))
-        name = next((name for name in found.names if not is_integer_label(name)), None)
+            return labels
+        old_names = set(old)
+        names = (*old, *(name for name in labels.names if name not in old_names))
+        name = next((name for name in labels.names if not is_integer_label(name)), None)
         if name is not None and old and old == _whole_numbers(len(old)):
             raise OutputError(
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
@@ -194,12 +194,12 @@ class Added:
     Attributes:
         before: what was in the dataset.
         after: what is in it now; equal to `before` if nothing was new.
-        known: how many records of `before` the input still has, or None if the runner does not report it.
+        still_there: how many records of `before` the input still has, or None if the runner does not report it.
     """
 
     before: Manifest
     after: Manifest
-    known: int | None
+    still_there: int | None
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:

@@ -107,11 +107,11 @@ def write_entries(
             np.add.at(counts, _first_bits(keys, bits), 1)
             _deal_out(entries, _first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
-        with storage_for(path).create(path) as known:
-            known.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
+        with storage_for(path).create(path) as output:
+            output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
             for file in files:
                 file.seek(0)
-                known.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
+                output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
 
 
 class KnownFile:
@@ -149,10 +149,10 @@ class KnownFile:
             weakref.finalize(self, os.close, self._file)
             size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             with translate_errors("read", path):
-                found = os.fstat(self._file).st_size
-            if found != size:
+                size_now = os.fstat(self._file).st_size
+            if size_now != size:
                 raise StorageError(
-                    f"{path} could not be read: cut (got {found} bytes, expected {size}). Start the append again."
+                    f"{path} could not be read: cut (got {size_now} bytes, expected {size}). Start the append again."
                 )
         self._fetched: set[int] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
@@ -173,7 +173,7 @@ class KnownFile:
             words: uint64 [n, 2]: their entries as numbers, see `sought_words`.
             is_error: bool [n]: whether an input was rejected before there was a reference to it.
         """
-        found = np.full(len(words), Standing.NEW, np.uint8)
+        standings = np.full(len(words), Standing.NEW, np.uint8)
         order = np.argsort(words[:, 0], kind="stable")
         buckets, starts = np.unique(_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
@@ -185,11 +185,11 @@ class KnownFile:
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             one = (ends - begins == 1) & ~is_error[rows]
-            found[rows[one]] = standings_of_one(words[rows[one], 1], entries[begins[one], 1])
+            standings[rows[one]] = standings_of_one(words[rows[one], 1], entries[begins[one], 1])
             for match in np.flatnonzero((begins < ends) & ~one).tolist():
                 row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
-                found[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
-        return found
+                standings[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
+        return standings
 
     def _read(self, buckets: npt.NDArray[np.int64]) -> Entries:
         """Return the entries of buckets, which are ascending; neighbours are read together."""

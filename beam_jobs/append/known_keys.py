@@ -96,34 +96,34 @@ def entry_words(entries: Entries) -> npt.NDArray[np.uint64]:
     return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
-def standings_of_one(sought: npt.NDArray[np.uint64], found: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+def standings_of_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
     """Return `standing` of each of some references whose key one entry of the dataset has.
 
     Args:
         sought: uint64 [n]: what follows the key in the entry of each.
-        found: uint64 [n]: the same of the dataset's entry.
+        stored: uint64 [n]: the same of the dataset's entry.
     """
     last = np.uint64(_LAST_BYTE)
-    is_same, is_record = sought | last == found | last, found & last == RECORD[0]
+    is_same, is_record = sought | last == stored | last, stored & last == RECORD[0]
     same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
     return np.where(is_same, same, np.where(is_record, Standing.CHANGED, Standing.NEW)).astype(np.uint8)
 
 
-def standing(sought: int, found: Sequence[int], *, is_error: bool) -> Standing:
+def standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
     """Return what a dataset has of an input.
 
     Args:
         sought: what follows the key in its entry, as in `sought_words`.
-        found: the same of the dataset's entries of that key, ascending.
+        stored: the same of the dataset's entries of that key, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
     if is_error:
-        return Standing.REJECTED if sought in found else Standing.NEW
-    for other in found:
+        return Standing.REJECTED if sought in stored else Standing.NEW
+    for other in stored:
         if other | _LAST_BYTE == sought | _LAST_BYTE:
             return Standing.RECORD if other & _LAST_BYTE == RECORD[0] else Standing.REJECTED
     # What was rejected in another state may be tried again: the dataset has no record of it.
-    return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in found) else Standing.NEW
+    return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in stored) else Standing.NEW
 
 
 def _state(described: Any, size: Any) -> Any:

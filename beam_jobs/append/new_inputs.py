@@ -169,7 +169,7 @@ class NewPacks(NewInputs, PackSource):
         return PackSource.references(self, unit, ignored, reject)
 
     def _new_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        known, count = known_in(self.path), 0
+        file, count = known_in(self.path), 0
         words = [
             sought_words([one])
             if isinstance(one, BadRecordError)
@@ -180,19 +180,19 @@ class NewPacks(NewInputs, PackSource):
             return
         lengths = list(map(len, words))
         is_error = np.repeat([isinstance(one, BadRecordError) for one in inputs], lengths)
-        standings = known.standings_of(np.concatenate(words), is_error)
-        for one, found in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
-            rows = np.flatnonzero(found == Standing.NEW)
+        standings = file.standings_of(np.concatenate(words), is_error)
+        for one, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
+            rows = np.flatnonzero(standing_of_rows == Standing.NEW)
             if isinstance(one, BadRecordError):
                 if len(rows):
                     reject(one)
                 continue
-            changed = np.flatnonzero(found == Standing.CHANGED)
+            changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
             if len(changed):
                 raise self._changed(one.pack.reference(int(changed[0])))
-            count += int((found == Standing.RECORD).sum())
+            count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
-                yield one if len(rows) == len(found) else one.take(rows)
+                yield one if len(rows) == len(standing_of_rows) else one.take(rows)
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
 
@@ -211,7 +211,7 @@ class NewScannedInputs(NewInputs, ScannedSource):
 
     def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
         """Return the new records of the source with its schema."""
-        return _of_listed(self.source.scanned(facts, parts), self.base, self.path)
+        return _select_new(self.source.scanned(facts, parts), self.base, self.path)
 
     def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
         """Do what the source does."""
@@ -222,17 +222,17 @@ def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
     """Return the new records of a source, which is listed as the source itself is; see `NewInputs`."""
     if isinstance(source, ScannedSource):
         return NewScannedInputs(source, base, path)
-    return _of_listed(source, base, path)
+    return _select_new(source, base, path)
 
 
-def _of_listed(source: Source, base: Base, path: str) -> NewInputs:
+def _select_new(source: Source, base: Base, path: str) -> NewInputs:
     """Return the new records of a source that needs no scan."""
     return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
 
 
 def known_count(result: PipelineResult) -> int | None:
     """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
-    found = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
-    counts = [counter_value(counter) for counter in found]
+    counters = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
+    counts = [counter_value(counter) for counter in counters]
     # An engine that sends a counter without its value keeps none.
     return None if not counts or None in counts else sum(count for count in counts if count is not None)

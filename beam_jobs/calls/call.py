@@ -41,7 +41,7 @@ class Job(Protocol):
 
 
 def call_job(
-    name: str, job: Job, paths: Sequence[str], known: Sequence[str], options: Mapping[str, Any]
+    name: str, job: Job, paths: Sequence[str], option_names: Sequence[str], options: Mapping[str, Any]
 ) -> Manifest | ConversionPlan | None:
     """Run or plan a conversion.
 
@@ -49,7 +49,7 @@ def call_job(
         name: full name of the function that is called, for messages.
         job: module of the command.
         paths: the input and the output as words of the command line.
-        known: names of the options that the function takes.
+        option_names: names of the options that the function takes.
         options: the options, and whether to plan (`dry_run`) or to leave the job (`detach`).
 
     Returns:
@@ -60,10 +60,12 @@ def call_job(
         TpudataError: as of the command, with keywords in place of flags.
     """
     for keyword in options:
-        if keyword not in known:
-            raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, known)}")
+        if keyword not in option_names:
+            raise TypeError(
+                f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, option_names)}"
+            )
     parser = job.new_parser(name)
-    keywords = ["input", "output", *known]
+    keywords = ["input", "output", *option_names]
     with translate_errors(name, keywords, parser.options):
         passed = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
         flags, _ = parse_own_flags(parser, [*paths, *command_words(passed, parser.options)])

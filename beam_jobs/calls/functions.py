@@ -171,7 +171,7 @@ def reshard(
 def _call(
     name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
 ) -> Outcome:
-    known = (*keywords.__annotations__, "dry_run", "detach")
+    names = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
             call = importlib.import_module("beam_jobs.calls.call")
@@ -181,7 +181,7 @@ def _call(
                 raise
             raise MissingExtraError(f"tpudata.{name}", "") from error
         outcome: Outcome = call.call_job(
-            f"tpudata.{name}", job, paths, known, {**options, "dry_run": dry_run, "detach": detach}
+            f"tpudata.{name}", job, paths, names, {**options, "dry_run": dry_run, "detach": detach}
         )
     return outcome
 

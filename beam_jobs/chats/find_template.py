@@ -53,11 +53,11 @@ def _read(path: str) -> str | None:
     if not path:
         return None
     storage = storage_for(path)
-    found = storage.stat(path)
-    if found is None or found.is_folder:
+    entry = storage.stat(path)
+    if entry is None or entry.is_folder:
         return None
-    if found.size > _MOST_BYTES:
-        raise SourceError(f"{path}: too large (got {found.size:,} bytes, expected at most {_MOST_BYTES:,}). Check it.")
+    if entry.size > _MOST_BYTES:
+        raise SourceError(f"{path}: too large (got {entry.size:,} bytes, expected at most {_MOST_BYTES:,}). Check it.")
     try:
         return storage.read(path).decode()
     except UnicodeDecodeError:
@@ -81,11 +81,11 @@ def _config_of(path: str, text: str) -> dict[str, Any]:
 
 def _source(config: dict[str, Any]) -> str:
     """Return the template of a tokenizer_config.json, of several the default one; empty without any."""
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get(_DEFAULT)
-    return found if isinstance(found, str) else ""
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get(_DEFAULT)
+    return template if isinstance(template, str) else ""
 
 
 def _special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -44,18 +44,18 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
 
 
 def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
-    found = row.get(column)
-    if isinstance(found, str):
+    messages = row.get(column)
+    if isinstance(messages, str):
         # A cell of CSV.
         try:
-            found = parse_json(found)
+            messages = parse_json(messages)
         except ValueError:
-            raise ValueError(f"field {column!r} is not JSON of a list of messages: {shown_json(found)}") from None
-    if found is None or found == []:
+            raise ValueError(f"field {column!r} is not JSON of a list of messages: {shown_json(messages)}") from None
+    if messages is None or messages == []:
         raise ValueError(f"the chat is empty: field {column!r} has no messages")
-    if not isinstance(found, list):
-        raise ValueError(f"field {column!r} is not a list of messages: {shown_json(found)}")
-    return [_message(number, message) for number, message in enumerate(found)]
+    if not isinstance(messages, list):
+        raise ValueError(f"field {column!r} is not a list of messages: {shown_json(messages)}")
+    return [_message(number, message) for number, message in enumerate(messages)]
 
 
 def _message(number: int, message: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list
             raise ValueError(f"field {column!r} is not a string: {shown_json(text)}")
     *parts, answer = texts
     question = "\n\n".join(part for part in parts if part.strip())
-    for what, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
+    for part_name, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
         if not text.strip():
-            raise ValueError(f"the chat has no {what}: {', '.join(names)} blank")
+            raise ValueError(f"the chat has no {part_name}: {', '.join(names)} blank")
     return [{"role": _USER, "content": question}, {"role": ASSISTANT, "content": answer}]

@@ -141,8 +141,8 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _errors_of_rendering() -> tuple[type[Exception], ...]:
-    of_values = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-    return (*_errors(), *of_values)
+    value_errors = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+    return (*_errors(), *value_errors)
 
 
 @functools.cache

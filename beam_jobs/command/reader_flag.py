@@ -49,10 +49,10 @@ def apply_reader(flags: argparse.Namespace) -> None:
     if reader is None:
         return
     for name, needed in _NEEDS[reader].items():
-        given = getattr(flags, name)
-        if given not in (None, needed):
+        value = getattr(flags, name)
+        if value not in (None, needed):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--for={reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
+            raise UsageError(f"--for={reader} needs {flag}={_text(needed)} (got {_text(value)}). Omit {flag}.")
         setattr(flags, name, needed)
     if flags.unlabelled:
         raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
@@ -66,8 +66,8 @@ def apply_reader(flags: argparse.Namespace) -> None:
 def check_reader(reader: str | None, source: Source, where: str) -> None:
     """Raise UsageError if the reader cannot read the records of a source; `where` is the input."""
     if reader is not None and (source.several_labels or not source.has_classes):
-        found = "any number of labels" if source.several_labels else "no labels"
-        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {found}). Omit --for.")
+        stored = "any number of labels" if source.several_labels else "no labels"
+        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {stored}). Omit --for.")
 
 
 def _text(value: Any) -> str:

@@ -67,8 +67,8 @@ def added_table(added: Added, output: str, seconds: float) -> str:
     }
     records = after.records - before.records
     there = f"{count_text(before.records)} were there"
-    if added.known is not None and added.known < before.records:
-        there += f", {count_text(before.records - added.known)} of them no longer in the input (they stay)"
+    if added.still_there is not None and added.still_there < before.records:
+        there += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
     if after == before:
         return f"{output}: nothing new; {there}; nothing was changed"
     rate = f"{counted(round(records / seconds), 'record')}/s"

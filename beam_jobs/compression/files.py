@@ -79,9 +79,9 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
                     yield b"".join(held)
                     offset, held, size = offset + size, [], 0
         except DECOMPRESSION_ERRORS as error:
-            what = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
+            problem = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
             raise CorruptionError(
-                path, offset, f"the {compression} stream {what}: {error} (the offset counts unpacked bytes)"
+                path, offset, f"the {compression} stream {problem}: {error} (the offset counts unpacked bytes)"
             ) from None
     if size:
         yield b"".join(held)

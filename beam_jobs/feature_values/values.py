@@ -95,14 +95,14 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         value = value.astype(np.int64)
-    found, stored = infer(feature.name, value)
-    empty = found.shape == (0,) and found.encoding != "raw"
-    if (found.kind != feature.kind and not empty) or found.encoding == "raw":
+    inferred, stored = infer(feature.name, value)
+    empty = inferred.shape == (0,) and inferred.encoding != "raw"
+    if (inferred.kind != feature.kind and not empty) or inferred.encoding == "raw":
         raise FeatureError(
-            f"Feature {feature.name!r}: it does not fit the schema (got {describe(found)}, expected"
+            f"Feature {feature.name!r}: it does not fit the schema (got {describe(inferred)}, expected"
             f" {describe(feature)})."
         )
-    shape = found.shape if nested is None else nested
+    shape = inferred.shape if nested is None else nested
     _check_shape(feature, shape, feature.shape)
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
     return dataclasses.replace(feature, shape=shape), empty_list(feature) if is_empty_list else stored
@@ -274,8 +274,8 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
     return converted
 
 
-def _check_shape(feature: Feature, found: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
-    if len(found) != len(wanted) or any(want not in (None, got) for got, want in zip(found, wanted, strict=True)):
+def _check_shape(feature: Feature, shape: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
+    if len(shape) != len(wanted) or any(want not in (None, got) for got, want in zip(shape, wanted, strict=True)):
         raise FeatureError(
-            f"Feature {feature.name!r}: it does not fit the schema (got shape {found}, expected {describe(feature)})."
+            f"Feature {feature.name!r}: it does not fit the schema (got shape {shape}, expected {describe(feature)})."
         )

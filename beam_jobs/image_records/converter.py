@@ -186,8 +186,8 @@ class ImageConverter(InputConverter):
 
     def _maps(self, reference: Reference) -> dict[Feature, RangedMap]:
         """Return the label maps that lie next to the image."""
-        found = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
-        return {feature: value for feature, value in found if isinstance(value, RangedMap)}
+        values = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
+        return {feature: value for feature, value in values if isinstance(value, RangedMap)}
 
 
 def _place_maps(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, bytes]:

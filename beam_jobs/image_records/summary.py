@@ -103,7 +103,7 @@ class ImageSummary:
         return self._sizes[shape]
 
     def _add_example(self, shape: Shape, source: str) -> None:
-        if len(self.examples) < 2 and all(shape != known for known, _ in self.examples):
+        if len(self.examples) < 2 and all(shape != other for other, _ in self.examples):
             self.examples.append((shape, source))
 
 

@@ -160,10 +160,10 @@ class ConvertOptions:
             raise UsageError(
                 f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
             )
-        given = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
-        if len(given) > 1:
+        flags = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
+        if len(flags) > 1:
             raise UsageError(
-                f"{' and '.join(given)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
+                f"{' and '.join(flags)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
                 " killed append), overwrite starts again"
             )
         if not self.shuffle and self.seed:

@@ -54,8 +54,8 @@ class Rejects:
         """List one rejected input."""
         self._lines.append(reject_line(error))
         kind = reason_kind(error.reason)
-        known = kind in self._counts or len(self._counts) < _MOST_KINDS
-        self._counts[kind if known else _OTHER_KINDS] += 1
+        has_room = kind in self._counts or len(self._counts) < _MOST_KINDS
+        self._counts[kind if has_room else _OTHER_KINDS] += 1
 
     def counts(self) -> dict[str, int]:
         """Return how many there are of each kind: the reason without its particulars."""
@@ -140,5 +140,5 @@ def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
 
 def reason_kind(reason: str) -> str:
     """Return the kind of a reason, which a table counts: what stands before its particulars, with all its digits."""
-    found = _KIND.match(reason)
-    return found[0] if found else reason
+    match = _KIND.match(reason)
+    return match[0] if match else reason

@@ -139,21 +139,21 @@ def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
 
 def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
     kind, width = leaf.get(1, -1), leaf.get(2) or 0
-    found = values.get(3) if isinstance(values, dict) else None
+    metadata = values.get(3) if isinstance(values, dict) else None
     crypto = values.get(8) if isinstance(values, dict) else None
     if isinstance(crypto, dict):
         # With a separate key; its metadata are encrypted, too.
         path = crypto[2].get(1) if isinstance(crypto.get(2), dict) else None
         # With the key of a footer that is in plain text, they are not.
-        path = path or (found.get(3) if isinstance(found, dict) else None) or [leaf.get(4, b"")]
+        path = path or (metadata.get(3) if isinstance(metadata, dict) else None) or [leaf.get(4, b"")]
         return Chunk(_name(path), 0, 0, 0, kind, width, True)
-    path, start, length = _of(found, 3, list), _of(found, 9, int), _of(found, 7, int)
-    first = found.get(11) if isinstance(found, dict) else None
+    path, start, length = _of(metadata, 3, list), _of(metadata, 9, int), _of(metadata, 7, int)
+    first = metadata.get(11) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary, and Arrow's for the first page of a column without rows.
     start = min(start or first, first) if isinstance(first, int) and first > 0 else start
     if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return Chunk(_name(path), start, length, _of(found, 5, int), kind, width, False)
+    return Chunk(_name(path), start, length, _of(metadata, 5, int), kind, width, False)
 
 
 def _name(path: Any) -> str:

@@ -58,8 +58,8 @@ class ParquetReader:
                 break
             yield batch
         if came != expected:
-            found = "more rows" if came > expected else counted(came, "row")
-            raise damage_error(self._path, f"row group {group} has {found} (expected {expected:,})")
+            got = "more rows" if came > expected else counted(came, "row")
+            raise damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
         """Read the columns of a row group, and raise what `batches` would raise."""
@@ -105,7 +105,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
     with open_ranged(path, size) as raw:
         try:
             file = parquet.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
-            found = (file.metadata.num_row_groups, file.metadata.num_rows)
+            counts = (file.metadata.num_row_groups, file.metadata.num_rows)
             reader = ParquetReader(path, footer, file)
         except MemoryError:
             raise
@@ -113,9 +113,9 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None
         except (pyarrow.ArrowException, OSError) as error:
             raise _read_error(path, error) from None
-        if found != (len(footer.groups), footer.rows):
+        if counts != (len(footer.groups), footer.rows):
             raise damage_error(
-                path, f"pyarrow finds {counted(found[0], 'row group')} of {counted(found[1], 'row')} in its footer"
+                path, f"pyarrow finds {counted(counts[0], 'row group')} of {counted(counts[1], 'row')} in its footer"
             )
         yield reader
 

@@ -33,11 +33,11 @@ class Unreadable(NamedTuple):
     """In place of a value that cannot be read.
 
     Attributes:
-        what: why, in a few words.
+        problem: why, in a few words.
         detail: more on it, with the fix.
     """
 
-    what: str
+    problem: str
     detail: str
 
 

@@ -76,7 +76,7 @@ class InputFacts:
 
 
 def warning_lines(
-    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known: Set[str] | None
+    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known_names: Set[str] | None
 ) -> dict[str, str]:
     """Return the warnings by kind, in the order in which they are printed.
 
@@ -84,15 +84,15 @@ def warning_lines(
         facts: about the input.
         counts: of the listing.
         records: number of records by split.
-        known: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
+        known_names: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
             make one.
     """
     lines = _describe_notes(counts.notes)
     lines |= _captions(counts, sum(records.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
-        lines |= _alike(names, known or frozenset())
-    if known is None:
+        lines |= _alike(names, known_names or frozenset())
+    if known_names is None:
         lines |= _folders(facts, names)
         lines |= _splits(facts, counts.classes, records)
     return lines
@@ -152,13 +152,13 @@ def _captions(counts: InputCounts, records: int) -> dict[str, str]:
     }
 
 
-def _alike(names: Collection[str], known: Set[str]) -> dict[str, str]:
+def _alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
     groups: dict[str, list[str]] = defaultdict(list)
     # Labels that are numbers may be a million.
-    for name in sorted(name for name in {*names, *known} if not name.isdecimal()):
+    for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
         groups[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
     # Those of an earlier conversion are in the dataset already.
-    alike = [group for group in groups.values() if len(group) > 1 and not known >= {*group}]
+    alike = [group for group in groups.values() if len(group) > 1 and not known_names >= {*group}]
     if not alike:
         return {}
     shown = [" and ".join(map(_distinct, group)) for group in alike]
@@ -222,10 +222,10 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
             f"no record in {_listed(empty)}, although files or folders of the input are named so; add records, or remove them"
         )
     if len(records) > 1:
-        found = {split: classes.get(split, set()) for split in sorted(records)}
+        classes_by_split = {split: classes.get(split, set()) for split in sorted(records)}
         parts = []
-        for split, names in found.items():
-            alone = names.difference(*(others for other, others in found.items() if other != split))
+        for split, names in classes_by_split.items():
+            alone = names.difference(*(others for other, others in classes_by_split.items() if other != split))
             if alone:
                 parts.append(f"{count_text(len(alone))} in {split} ({_listed(sorted(alone))})")
         if parts:

@@ -70,9 +70,9 @@ def too_large(source: str, size: int, offset: int | None = None) -> BadRecordErr
 
 
 def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:
-    found = zlib.crc32(data)
-    if found != expected:
-        reason = f"damaged in the archive: its CRC-32 is {found:08x} (expected {expected:08x})"
+    crc32 = zlib.crc32(data)
+    if crc32 != expected:
+        reason = f"damaged in the archive: its CRC-32 is {crc32:08x} (expected {expected:08x})"
         raise BadRecordError(reference.origin, reason, reference.offset)
 
 

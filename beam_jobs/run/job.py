@@ -103,9 +103,9 @@ def counter_value(counter: MetricResult) -> int | None:
 def job_counts(result: PipelineResult) -> Counter[str]:
     """Return what the steps of a job have counted so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # Portable results keep the first answer.
-    found = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
+    metrics = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
-    for counter in found[MetricResults.COUNTERS]:
+    for counter in metrics[MetricResults.COUNTERS]:
         counts[counter.key.metric.name] += counter_value(counter) or 0
     return counts
 

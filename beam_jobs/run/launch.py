@@ -157,7 +157,7 @@ def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda
                 f"{job}: the connection was lost{why}, and the job may go on. When it has ended, run again with --resume to convert"
                 " the rest."
             ) from error
-        known = failure(name, error, in_process=is_in_process(name), job=job)
-        if known is None:
+        translated = failure(name, error, in_process=is_in_process(name), job=job)
+        if translated is None:
             raise
-        raise known from error
+        raise translated from error

@@ -122,10 +122,10 @@ def find_prism(location: str | None = None) -> Path:
             )
         return Path(location).absolute()
     cached = _cache() / f"prism-{_VERSION}"
-    of_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
+    cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
     # Others have programs of this name, too: one of the right version goes first.
-    for path in (cached, *of_beam, *([Path(on_path)] if on_path else [])):
+    for path in (cached, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
     _build(cached)

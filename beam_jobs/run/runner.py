@@ -68,35 +68,39 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
 
 
 def read_program_options(
-    given: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
+    program_options: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
 ) -> PipelineOptions:
     """Return a pipeline's options as a program passes them.
 
     Args:
-        given: options, which are not changed; a dict of them, a list of flags, or None.
+        program_options: options, which are not changed; a dict of them, a list of flags, or None.
         runner: name of the runner; None takes that of the options.
         workers: processes of the local runner.
 
     Raises:
         UsageError: Beam has no such option, both name a runner, or more workers than one for a runner that counts its own.
     """
-    if isinstance(given, PipelineOptions):
-        options = copy.deepcopy(given)
-    elif isinstance(given, Mapping):
+    if isinstance(program_options, PipelineOptions):
+        options = copy.deepcopy(program_options)
+    elif isinstance(program_options, Mapping):
         names = {name.removeprefix("--") for name in beam_flag_names()}
         names |= {action.dest for action in _beam_parser()._actions}
-        for name in given:
+        for name in program_options:
             if name not in names:
                 raise UsageError(f"beam_options: Beam has no option {name}{suggestion(str(name), names)}")
-        options = _Options.from_dictionary({name: value for name, value in given.items() if value is not None})
-    elif given is None or (isinstance(given, Sequence) and not isinstance(given, str)):
-        words = list(map(str, given or ()))
+        options = _Options.from_dictionary(
+            {name: value for name, value in program_options.items() if value is not None}
+        )
+    elif program_options is None or (isinstance(program_options, Sequence) and not isinstance(program_options, str)):
+        words = list(map(str, program_options or ()))
         _, unknown = _beam_parser().parse_known_args(words)
         if unknown:
             raise UsageError(f"beam_options: Beam has no flag {unknown[0]}{suggestion(unknown[0], beam_flag_names())}")
         options = _Options(words)
     else:
-        raise UsageError(f"beam_options: invalid (got {given!r}, expected PipelineOptions, a dict or a list of flags).")
+        raise UsageError(
+            f"beam_options: invalid (got {program_options!r}, expected PipelineOptions, a dict or a list of flags)."
+        )
     if runner is not None:
         standard = options.view_as(StandardOptions)
         if standard.runner is not None:
@@ -139,9 +143,9 @@ def choose_runner(options: PipelineOptions, workers: int) -> None:
 
 def _runner_name(name: str | None) -> str:
     """Return the name of a runner's class; Beam takes any case, and also the name without `Runner`."""
-    known = {found.lower(): found for found in StandardOptions.KNOWN_RUNNER_NAMES}
-    given = name or LOCAL_RUNNER
-    return known.get(given.lower()) or known.get(f"{given.lower()}runner") or given
+    runners = {runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES}
+    wanted = name or LOCAL_RUNNER
+    return runners.get(wanted.lower()) or runners.get(f"{wanted.lower()}runner") or wanted
 
 
 def new_pipeline(

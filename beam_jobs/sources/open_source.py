@@ -101,12 +101,12 @@ def _named(options: ConvertOptions, source_options: SourceOptions, name: str) ->
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
     # A name that is there is taken as it is, also where it has a bracket in it.
-    found = storage_for(options.input).stat(options.input)
-    if found is None:
+    entry = storage_for(options.input).stat(options.input)
+    if entry is None:
         if is_pattern(options.input):
             return _open_pattern(options, source_options)
         raise SourceError(f"{options.input} is not there. Name {FORMS}.")
-    if found.is_folder:
+    if entry.is_folder:
         return _open_folder(options, source_options)
     return _open_files(options, source_options, options.input)
 
@@ -146,8 +146,8 @@ def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
     form = form_of(first.path)
     if form != IMAGE:
         ending = first.name.rpartition(".")[2]
-        what = first.path if form == LIST else f"'{folder}/*.{ending}'"
-        raise SourceError(f"{folder} has no folders of classes, and {first.name} is {form}. Pass --input {what}.")
+        choice = first.path if form == LIST else f"'{folder}/*.{ending}'"
+        raise SourceError(f"{folder} has no folders of classes, and {first.name} is {form}. Pass --input {choice}.")
 
 
 def _open_parquet_or_zips(
@@ -189,27 +189,27 @@ def _matched_form(pattern: str) -> str:
     """Return what the files are that a pattern matches, by the names of the first of them: a single one may be the bad one."""
     last = split_pattern(pattern)[1][-1]
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for entry, _ in itertools.islice(_matched_files(pattern), _LOOKED_AT):
         form = _form_of_name(entry.name)
-        found.setdefault(form, entry.path)
+        paths.setdefault(form, entry.path)
         if same_ending:
             break
-    if not found:
+    if not paths:
         raise SourceError(
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
-    if IMAGE in found:
+    if IMAGE in paths:
         # Such a file among images is a bad record.
         for form in (PACKED, ZIP, PARQUET, ARRAYS):
-            found.pop(form, None)
-    if len(found) > 1:
-        (one, path), (other, other_path) = sorted(found.items())[:2]
+            paths.pop(form, None)
+    if len(paths) > 1:
+        (one, path), (other, other_path) = sorted(paths.items())[:2]
         raise SourceError(
             f"{pattern} matches files of several forms: {path} is {one}, and {other_path} is {other}, going by their names (what"
             " has no other form's name is an image). Match one form alone, such as 'DIR/*/*.jpg'."
         )
-    return next(iter(found))
+    return next(iter(paths))
 
 
 def _form_of_name(name: str) -> str:

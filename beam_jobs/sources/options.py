@@ -42,8 +42,8 @@ def _parse_argument(text: str) -> tuple[str, str]:
 def _parse_types(text: str) -> dict[str, str]:
     types: dict[str, str] = {}
     for part in text.split(","):
-        found = _TYPED_COLUMN.fullmatch(part.strip())
-        name, kind = found.groups() if found else part.rpartition("=")[::2]
+        match = _TYPED_COLUMN.fullmatch(part.strip())
+        name, kind = match.groups() if match else part.rpartition("=")[::2]
         if not name.strip() or name.strip() in types:
             raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
         types[name.strip()] = kind.strip()
@@ -245,32 +245,32 @@ class SourceOptions:
                 raise UsageError(f"--column-types: {column}={text}: {error}") from None
         return kinds
 
-    def reject_list_types(self, what: str) -> None:
-        """Raise UsageError if a column is declared as one of lists, which `what` has not."""
+    def reject_list_types(self, reason: str) -> None:
+        """Raise UsageError if a column is declared as one of lists; `reason` says why it cannot be."""
         column = next((name for name, kind in self.column_kinds.items() if kind.kind in _LIST_TYPES), None)
         if column is not None:
             raise UsageError(
-                f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {what}. Name one of"
+                f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {reason}. Name one of"
                 f" {', '.join(COLUMN_TYPES)}, or omit the column."
             )
 
-    def reject_list_flags(self, what: str, *, has_columns: bool = False) -> None:
+    def reject_list_flags(self, reason: str, *, has_columns: bool = False) -> None:
         """Raise UsageError if an option is set that only a list has.
 
         Args:
-            what: what the input is instead.
+            reason: clause that says what the input is instead.
             has_columns: whether it has columns as a list.
         """
         has_columns |= self.label_from is not None
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
             if getattr(self, name) and not (name == "column_types" and has_columns):
-                raise UsageError(f"{_flag(name)} is for CSV and JSONL lists, and {what}. Omit the flag.")
+                raise UsageError(f"{_flag(name)} is for CSV and JSONL lists, and {reason}. Omit the flag.")
 
 
-def reject_split_flag(options: ConvertOptions, what: str) -> None:
-    """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
+def reject_split_flag(options: ConvertOptions, reason: str) -> None:
+    """Raise UsageError if --split deals out records whose split the input says; `reason` is the clause for it."""
     if options.split:
-        raise UsageError(f"--split: {what}. Omit the flag.")
+        raise UsageError(f"--split: {reason}. Omit the flag.")
 
 
 def _check_pattern(text: str) -> None:

@@ -72,13 +72,13 @@ def _files(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    found = ImageNet.find(options, source_options)
-    if found is None:
+    images = ImageNet.find(options, source_options)
+    if images is None:
         raise SourceError(
             f"--source=imagenet: {options.input} is not laid out like it (expected train/SYNSET/*.JPEG or ILSVRC2012_img_train.tar,"
             " and nothing but that and validation images). Omit the flag."
         )
-    return found
+    return images
 
 
 def _lists(options: ConvertOptions, source_options: SourceOptions) -> Source:
@@ -98,9 +98,9 @@ def _parquet(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    found = [path for path, _ in InputFiles(options.input)]
-    named = [path for path in found if is_idx_name(path.rpartition("/")[2])]
-    return IdxPairs.find(options, source_options, named or found)
+    paths = [path for path, _ in InputFiles(options.input)]
+    named = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
+    return IdxPairs.find(options, source_options, named or paths)
 
 
 def _arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -168,7 +168,7 @@ class Zips(ClassifiedSource):
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-        split = self.splits.of_member(unit.split, split, where)
+        split = self.splits.split_of_member(unit.split, split, where)
         offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpacked(file, offset, member, where)
@@ -225,8 +225,8 @@ def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) 
         raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
     data = b"".join(held)
     if left or zlib.crc32(data) != member.CRC:
-        found = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
-        raise BadRecordError(where, f"damaged in the archive: {found}")
+        got = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
+        raise BadRecordError(where, f"damaged in the archive: {got}")
     return data
 
 

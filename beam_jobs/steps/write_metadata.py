@@ -146,8 +146,8 @@ class WriteMetadata(LimitedStep):
         storage = storage_for(output)
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
-        found = open_dataset(output).manifest
-        return dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
+        stored = open_dataset(output).manifest
+        return dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
 
     def _drop_claim(self) -> None:
         """Remove the claim that nobody else would remove."""
@@ -163,8 +163,8 @@ class WriteMetadata(LimitedStep):
 
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
-        found = open_dataset(self._options.output).manifest
-        if dataclasses.replace(found, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
+        stored = open_dataset(self._options.output).manifest
+        if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."

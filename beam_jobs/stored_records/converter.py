@@ -212,16 +212,16 @@ class ForeignConverter(FrameConverter):
 
     def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema that all records share, in the order of the names."""
-        known = {raw.name: raw.feature for raw in self.raw} | {one.name: one.feature for one in self.declared}
-        found = {
-            name: known.get(name) or seen.feature(name, summary.records)
+        declared = {raw.name: raw.feature for raw in self.raw} | {one.name: one.feature for one in self.declared}
+        schema = {
+            name: declared.get(name) or seen.feature(name, summary.records)
             for name, seen in sorted(summary.features.items())
         }
-        if self.label in found and labels.names and found[self.label].shape == ():
-            found[self.label] = dataclasses.replace(
-                found[self.label], num_classes=len(labels.names), label_offset=self.label_offset
+        if self.label in schema and labels.names and schema[self.label].shape == ():
+            schema[self.label] = dataclasses.replace(
+                schema[self.label], num_classes=len(labels.names), label_offset=self.label_offset
             )
-        return tuple(found.values())
+        return tuple(schema.values())
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: InferredSummary) -> bytes:
         """Return the record of a frame: its own bytes."""
@@ -244,9 +244,9 @@ class ForeignConverter(FrameConverter):
         last = self.label_offset + len(labels.names) - 1
         wrong = [value for value in values if not isinstance(value, int) or not self.label_offset <= value <= last]
         if wrong or not values:
-            what = repr(wrong[0]) if wrong else "no value"
+            got = repr(wrong[0]) if wrong else "no value"
             raise BadRecordError(
-                reference.origin, f"unknown label: {what}; labels go from {self.label_offset} to {last}"
+                reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {last}"
             )
 
 

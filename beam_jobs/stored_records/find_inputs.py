@@ -88,11 +88,11 @@ def check_splits(splits: Collection[str], take: Sequence[str] | None, *, deals: 
         take: the splits that are read, or None for all.
         deals: whether `--split` deals records out.
     """
-    found = sorted(splits)
-    if deals and take is None and len(found) > 1:
+    names = sorted(splits)
+    if deals and take is None and len(names) > 1:
         raise UsageError(
-            f"--split: the inputs have splits already ({', '.join(found)}). Pass --take-splits {','.join(found)} to deal all their"
+            f"--split: the inputs have splits already ({', '.join(names)}). Pass --take-splits {','.join(names)} to deal all their"
             " records out anew, or fewer of them."
         )
-    if not found:
+    if not names:
         raise DatasetError("All records of the inputs are in quarantine. Restore the shards.")

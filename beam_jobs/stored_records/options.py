@@ -82,8 +82,8 @@ def _split_names(text: str) -> tuple[str, ...]:
 
 
 def _read_keys(path: str) -> frozenset[str]:
-    found = storage_for(path).stat(path)
-    if found is None or found.is_folder:
+    entry = storage_for(path).stat(path)
+    if entry is None or entry.is_folder:
         raise SourceError(f"--split-keys: {path} is not a file. Name a file with one key on each line.")
     try:
         lines = storage_for(path).read(path).decode("utf-8-sig").splitlines()

@@ -80,8 +80,8 @@ class StoredRecords(PackSource):
     def why_ignored(self) -> str:
         """Return why files were ignored, with the first names, to stand after their number."""
         others = (file for file in self.parts() if not file.size or is_named_otherwise(file.name))
-        found = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
-        names = list(itertools.islice(found, _NAMES + 1))
+        foreign = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
+        names = list(itertools.islice(foreign, _NAMES + 1))
         more = ", ..." if len(names) > _NAMES else ""
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
 
@@ -108,7 +108,7 @@ class StoredRecords(PackSource):
             reject: called with the error of damage, after which the records that can be found are listed.
         """
         if unit.shard is not None:
-            yield from self._of_shard(unit, unit.shard, reject)
+            yield from self._list_shard(unit, unit.shard, reject)
             return
         kind = file_kind(unit.path, unit.size)
         if kind is None:
@@ -124,7 +124,7 @@ class StoredRecords(PackSource):
             offsets = _offsets(unit, reject)
             yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], reject)
 
-    def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
+    def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
@@ -149,8 +149,10 @@ class StoredRecords(PackSource):
                 numbers = np.arange(start, min(start + PACK_REFERENCES, last))
                 splits = None
                 if self.splitter.reads_records:
-                    found = self._splits_of(unit, zip(numbers.tolist(), frames, strict=False), offsets, reject)
-                    numbers, splits = np.array(list(found), np.int64), list(found.values())
+                    splits_by_number = self._splits_of(
+                        unit, zip(numbers.tolist(), frames, strict=False), offsets, reject
+                    )
+                    numbers, splits = np.array(list(splits_by_number), np.int64), list(splits_by_number.values())
                 if len(numbers):
                     sizes = offsets[numbers + 1] - offsets[numbers]
                     starts = np.full(len(numbers), NOT_HELD)
@@ -255,11 +257,11 @@ def _not_records(unit: StoredFile) -> BadRecordError:
     if problem:
         return BadRecordError(unit.path, problem, 0)
     if unit.size < HEADER_BYTES:
-        found = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
+        got = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
     else:
-        found = "the checksum of the first record's length does not fit"
+        got = "the checksum of the first record's length does not fit"
     return BadRecordError(
-        unit.path, f"not a TFRecord file; {found}; restore it, or name the files to read by a pattern", 0
+        unit.path, f"not a TFRecord file; {got}; restore it, or name the files to read by a pattern", 0
     )
 
 

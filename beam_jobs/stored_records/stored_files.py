@@ -116,10 +116,10 @@ def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[S
 
 
 def _foreign(path: str) -> list[StoredFile]:
-    found = storage_for(path).stat(path)
-    if found is not None and not found.is_folder:
-        return [StoredFile(found.path, found.size, found.name, split_in_path(found.name) or DEFAULT_SPLIT)]
-    if found is not None:
+    top = storage_for(path).stat(path)
+    if top is not None and not top.is_folder:
+        return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
+    if top is not None:
         entries = list(_below(path, ""))
     elif is_pattern(path):
         folder, _ = split_pattern(path)
@@ -163,8 +163,8 @@ def _with_names(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) ->
 
 def is_folder(path: str) -> bool:
     """Return whether there is a folder at a path."""
-    found = storage_for(path).stat(path)
-    return found is not None and found.is_folder
+    entry = storage_for(path).stat(path)
+    return entry is not None and entry.is_folder
 
 
 def whole_path(path: str) -> str:

@@ -98,29 +98,31 @@ def document_blocks(
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
-        found = gather_spans(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
+        span_blocks = gather_spans(
+            _rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips)
+        )
     elif form.kind == PARALLEL:
-        found = gather_spans(
+        span_blocks = gather_spans(
             pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
         )
     elif form.kind == SQUAD:
         reject_row = functools.partial(_reject_row, file, reject)
-        found = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
+        span_blocks = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
     elif form.kind == FILES:
-        found = gather_spans(_whole(file, form, options.document_bytes))
+        span_blocks = gather_spans(_whole(file, form, options.document_bytes))
     else:
-        found = _spans(part, form, options.document_bytes)
-    known, row = TEXT_FORMATS[form.kind], _row_form(form)
-    is_read_in_place = known.has_bytes and not form.compression
+        span_blocks = _spans(part, form, options.document_bytes)
+    text_format, row = TEXT_FORMATS[form.kind], _row_form(form)
+    is_read_in_place = text_format.has_bytes and not form.compression
     if options.form == AUTO:
-        note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
+        note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for number, spans in enumerate(found):
-        if not number and known.row == JSON_ROW and form.kind != PARQUET:
+    for number, spans in enumerate(span_blocks):
+        if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
             _note_columns(_first_keys(spans), options, note)
-        kept = _of_allowed_size(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
+        kept = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
         if len(kept.spans.sizes):
             yield kept
 
@@ -151,7 +153,7 @@ def _first_keys(spans: SpanBlock) -> Iterable[str]:
     return row if isinstance(row, dict) else ()
 
 
-def _of_allowed_size(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
+def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
     """Reject the documents that are too large, and return the others."""
     path, allowed = block.file.path, block.spans.sizes <= options.document_bytes
     if allowed.all():
@@ -182,16 +184,16 @@ def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
 
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    path, known = part.file.path, TEXT_FORMATS[form.kind]
-    if known.is_lines:
+    path, text_format = part.file.path, TEXT_FORMATS[form.kind]
+    if text_format.is_lines:
         if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
         return line_blocks(decompress_file(path, form.compression), 0, limit)
-    if form.has_ranges and known.in_range is not None:
-        return gather_spans(known.in_range(path, part.start, part.stop, form.delimiter, limit))
-    assert known.in_stream is not None, f"{form.kind} has a separate reader"
+    if form.has_ranges and text_format.in_range is not None:
+        return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
+    assert text_format.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
-    return gather_spans(known.in_stream(chunks, form.delimiter, limit, path))
+    return gather_spans(text_format.in_stream(chunks, form.delimiter, limit, path))
 
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:

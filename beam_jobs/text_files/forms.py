@@ -138,7 +138,12 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
     name = unpacked_name(path.lower())
     named = next(
-        (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
+        (
+            kind
+            for kind, text_format in TEXT_FORMATS.items()
+            if text_format.suffixes and name.endswith(text_format.suffixes)
+        ),
+        LINES,
     )
     kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
     if options.targets_file is not None:
@@ -196,9 +201,9 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
         )
     try:
         text = row.data.decode()
-        found = cells(text, delimiter, is_raw=kind == RAW_TSV)
+        first_cells = cells(text, delimiter, is_raw=kind == RAW_TSV)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."
         ) from None
-    return tuple(cell.strip() for cell in found)
+    return tuple(cell.strip() for cell in first_cells)

@@ -40,8 +40,8 @@ def find_targets(path: str, options: TextOptions) -> str:
     """Return the path of the targets of a file; SourceError if there are none."""
     assert options.targets_file is not None
     targets = targets_path(path, options.targets_file)
-    found = storage_for(targets).stat(targets)
-    if found is None or found.is_folder:
+    entry = storage_for(targets).stat(targets)
+    if entry is None or entry.is_folder:
         raise SourceError(f"--targets-file {targets}: no such file. Check the path.")
     return targets
 
@@ -80,8 +80,8 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
                 reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {at} of {file}")
                 break
         else:
-            found = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()
-            yield Span(source.offset, len(found), found)
+            row = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()
+            yield Span(source.offset, len(row), row)
     if count[0] != count[1]:
         raise SourceError(
             f"{path} and {targets} are no parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
@@ -90,6 +90,6 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
 
 
 def _lines(path: str, limit: int) -> Iterator[Span]:
-    compression, found = read_compression(path), storage_for(path).stat(path)
-    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, found.size if found else 0)
+    compression, entry = read_compression(path), storage_for(path).stat(path)
+    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, entry.size if entry else 0)
     return line_spans(chunks, 0, limit)

@@ -108,10 +108,10 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     for field in options.columns:
         kind = _type_of(file.schema, field.name)
         if kind is None:
-            known = [*names, *(f"{one.name}.{inner.name}" for one in file.schema for inner in _fields_of(one.type))]
+            columns = [*names, *(f"{one.name}.{inner.name}" for one in file.schema for inner in _fields_of(one.type))]
             raise UsageError(
-                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, known))}."
-                f"{did_you_mean(field.name, known)} Name columns with --field."
+                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, columns))}."
+                f"{did_you_mean(field.name, columns)} Name columns with --field."
             )
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
@@ -148,7 +148,7 @@ def _column(batch: Any, name: str) -> Any:
 
 def _problem(names: list[str], values: tuple[Any, ...]) -> str:
     return next(
-        f"{value.what}: column {name!r}, {value.detail}{_FIXES.get(value.what, '')}"
+        f"{value.problem}: column {name!r}, {value.detail}{_FIXES.get(value.problem, '')}"
         for name, value in zip(names, values, strict=True)
         if isinstance(value, Unreadable)
     )

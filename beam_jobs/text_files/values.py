@@ -60,10 +60,10 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
             return [_document_text(data, form, options)]
         row = row_values(data, form, options)
     else:
-        found = _own_document(data, form, options)
-        if isinstance(found, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
-            return [found]
-        row = {TEXT: found} if isinstance(found, str) else found
+        document = _own_document(data, form, options)
+        if isinstance(document, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
+            return [document]
+        row = {TEXT: document} if isinstance(document, str) else document
     if options.chat:
         return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
     values = [_value(field, row) for field in options.fields]
@@ -73,21 +73,21 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
 def _own_document(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
     """Return a document of the source of an installed package: its text, or the values of a row by name."""
     try:
-        found = form.read(data) if isinstance(form, DocumentForm) else data
+        document = form.read(data) if isinstance(form, DocumentForm) else data
     except ValueError as error:
         raise DocumentError(str(error)) from error
-    if isinstance(found, Mapping):
-        return dict(found)
-    if not isinstance(found, (str, bytes)):
+    if isinstance(document, Mapping):
+        return dict(document)
+    if not isinstance(document, (str, bytes)):
         raise UsageError(
-            f"{type(form).__module__}.{type(form).__qualname__}.read: not a document (got {type(found).__name__}, expected str,"
+            f"{type(form).__module__}.{type(form).__qualname__}.read: not a document (got {type(document).__name__}, expected str,"
             " bytes or a dict of fields). Change the source."
         )
-    if isinstance(found, str):
-        if _SURROGATE.search(found):
+    if isinstance(document, str):
+        if _SURROGATE.search(document):
             raise DocumentError("the text has half of a surrogate pair, which is not a character")
-        return found
-    return _decoded(found, 0, options.replace_invalid)
+        return document
+    return _decoded(document, 0, options.replace_invalid)
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
@@ -197,19 +197,19 @@ def _sentence_values(text: str, form: RowForm, options: TextOptions) -> dict[str
 
 def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     try:
-        found = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
+        texts = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
         # A surplus quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
         many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
         raise DocumentError(f"not CSV: {error}{many}{hint}") from None
-    if len(found) != len(form.columns):
+    if len(texts) != len(form.columns):
         raise DocumentError(
-            f"wrong number of cells (got {counted(len(found), 'cell')}, expected {counted(len(form.columns), 'column')}"
+            f"wrong number of cells (got {counted(len(texts), 'cell')}, expected {counted(len(form.columns), 'column')}"
             f" as in the first row: {_listed(form.columns)})"
         )
-    return dict(zip(form.columns, found, strict=True))
+    return dict(zip(form.columns, texts, strict=True))
 
 
 def _value(field: TextField, values: dict[str, Any]) -> Value:

@@ -55,8 +55,10 @@ class ChatEncoder:
     def _encode_parts(self, chat: ChatText) -> Ids:
         """Encode what the assistant says apart from the rest: this tokenizer does not report the places of tokens."""
         parts, has_loss = zip(*_split(chat), strict=True)
-        found = encode_each(self.tokenizer, parts)
-        return np.concatenate([ids if loss else without_loss(ids) for ids, loss in zip(found, has_loss, strict=True)])
+        ids_of_parts = encode_each(self.tokenizer, parts)
+        return np.concatenate(
+            [ids if loss else without_loss(ids) for ids, loss in zip(ids_of_parts, has_loss, strict=True)]
+        )
 
 
 def _split(chat: ChatText) -> Iterator[tuple[str, bool]]:

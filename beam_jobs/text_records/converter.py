@@ -189,12 +189,12 @@ class TextConverter(Converter):
         # The size of a document that is fetched is an estimate.
         sized = [(one._replace(size=len(data)), data) for one, data in read]
         blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in sized]
-        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
+        sample = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
             return 1.0
         # For ids these are mostly their varints.
-        content = sum(map(len, made)) - len(made) * _record_bytes(options)
+        content = sum(map(len, sample)) - len(sample) * _record_bytes(options)
         if not self.options.row_lengths:
             return content / before
         return summary.tokens * self._token_bytes(content / max(1, summary.tokens)) / before

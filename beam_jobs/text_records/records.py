@@ -177,17 +177,17 @@ class TextRecords:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
-        rows, found = [], []
+        rows, documents = [], []
         for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
             try:
-                found.append(document_values(text, form, self.options))
+                documents.append(document_values(text, form, self.options))
                 rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
                 reject(reference, _rejection(reference, str(error), error.at))
         if self.extra:
-            rows, found = self._with_extra(pack, rows, found, reject)
-        columns = [list(column) for column in zip(*found, strict=True)]
+            rows, documents = self._with_extra(pack, rows, documents, reject)
+        columns = [list(column) for column in zip(*documents, strict=True)]
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
@@ -199,7 +199,7 @@ class TextRecords:
         self, pack: Pack, rows: Sequence[int], values: Sequence[list[Value]], reject: RejectInput
     ) -> tuple[list[int], list[list[Any]]]:
         """Return the rows whose extra features are as declared, and their values, followed by these."""
-        kept, found = list[int](), list[list[Any]]()
+        kept, extended = list[int](), list[list[Any]]()
         features = list(pack.feature_rows(len(pack.keys)))
         for row, fields in zip(rows, values, strict=True):
             try:
@@ -209,8 +209,8 @@ class TextRecords:
                 reject(reference, _rejection(reference, str(error)))
                 continue
             kept.append(row)
-            found.append([*fields, *extra])
-        return kept, found
+            extended.append([*fields, *extra])
+        return kept, extended
 
     def _added(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
         """Return the values of the features that are no fields, by name, of some rows."""
@@ -327,8 +327,8 @@ class TextRecords:
             if not inputs:
                 yield ended
                 continue
-            given = inputs[0].ended(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
-            yield join_sides(given, ended, train_on_inputs=self.options.train_on_inputs)
+            first = inputs[0].ended(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
+            yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
     def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
         for some in rows:

@@ -126,9 +126,9 @@ class _Text:
 
     def skips(self, character: str) -> bool:
         """Take the next character that is no space if it is this one, and return whether it is."""
-        found = self.peek(repr(character)) == character
-        self._place += found
-        return found
+        is_next = self.peek(repr(character)) == character
+        self._place += is_next
+        return is_next
 
     def take(self, character: str, expected: str) -> None:
         """Take the next character that is no space; SourceError if it is another one."""

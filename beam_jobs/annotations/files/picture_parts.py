@@ -85,5 +85,5 @@ def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotat
         held = stack.enter_context(PictureParts())
         for picture, part in parts:
             held.add(picture, part)
-        for _, found in held.take():
-            yield join_parts(found)
+        for _, parts_of_picture in held.take():
+            yield join_parts(parts_of_picture)

@@ -71,18 +71,20 @@ class CelebaForm(AnnotationForm):
                 if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
                     aligned.add(entry.path)
         if aligned:
-            kinds = {found: kind for found, kind in kinds.items() if kind == _ATTRIBUTES_KIND or found in aligned}
+            kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
         doubled = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
         if doubled:
-            files = ", ".join(found for found, kind in kinds.items() if kind == doubled[0])
+            files = ", ".join(file for file, kind in kinds.items() if kind == doubled[0])
             raise SourceError(f"{path} has several lists of {doubled[0]}: {files}. Keep one.")
         return cls(tuple(kinds)).within(entries) if kinds else None
 
     def within(self, entries: Sequence[Entry]) -> CelebaForm:
         """Return the form with the partitions of a folder or of `Eval` in it."""
         folder = pick_folder(entries, "Eval")
-        found = pick_file(entries, *_PARTITIONS) or (pick_file(first_entries(folder), *_PARTITIONS) if folder else "")
-        return dataclasses.replace(self, lists=SplitLists.open([(found, "")])) if found else self
+        partition = pick_file(entries, *_PARTITIONS) or (
+            pick_file(first_entries(folder), *_PARTITIONS) if folder else ""
+        )
+        return dataclasses.replace(self, lists=SplitLists.open([(partition, "")])) if partition else self
 
     @property
     def split_lists(self) -> SplitLists:

@@ -87,8 +87,8 @@ class CocoForm(AnnotationForm):
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             names.objects, names.keypoints = categories.names, categories.keypoints
             doubled = ids.find_repeats()
-            for _, found in parts.take():
-                yield _picture(found, categories, doubled)
+            for _, picture_parts in parts.take():
+                yield _picture(picture_parts, categories, doubled)
 
 
 class _Categories:
@@ -155,8 +155,8 @@ class _AnnotationIds:
 
 def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
-    known = [part for part in parts if isinstance(part, ImageAnnotation)]
-    images, others = ([part for part in known if bool(part.picture) is is_image] for is_image in (True, False))
+    annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
+    images, others = ([part for part in annotations if bool(part.picture) is is_image] for is_image in (True, False))
     error = next((part for part in parts if isinstance(part, BadRecordError)), None)
     if error is not None:
         return with_key(error, images[0].picture) if images else error

@@ -36,8 +36,8 @@ class SegmentFolder:
         if not self._folder:
             above, _, base = self._path.rpartition("/")
             own = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
-            found = storage.stat(own)
-            self._folder = own if found is not None and found.is_folder else above or "."
+            entry = storage.stat(own)
+            self._folder = own if entry is not None and entry.is_folder else above or "."
         return storage.join(self._folder, *name.split("/"))
 
 

@@ -62,8 +62,8 @@ class ImageFolderForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
         del path
-        found = pick_file(entries, *_NAMES)
-        return cls(found, is_csv=found.endswith(".csv")) if found else None
+        path_of_list = pick_file(entries, *_NAMES)
+        return cls(path_of_list, is_csv=path_of_list.endswith(".csv")) if path_of_list else None
 
     def parts(self) -> Iterable[str]:
         """Yield the file."""
@@ -78,11 +78,11 @@ class ImageFolderForm(AnnotationForm):
                 yield row
                 continue
             try:
-                found = _annotation(row, place)
-                if found.picture in seen:
+                annotation = _annotation(row, place)
+                if annotation.picture in seen:
                     raise ValueError("listed twice")
-                seen.add(found.picture)
-                yield found
+                seen.add(annotation.picture)
+                yield annotation
             except ValueError as error:
                 name = row.get(_PICTURE)
                 yield place.error(str(error), name if isinstance(name, str) else "")
@@ -104,7 +104,7 @@ def _column_kinds(path: str) -> dict[str, str]:
         if isinstance(row, TableRow):
             for name in row.cells.keys() - _USED_COLUMNS:
                 kinds.setdefault(name, set()).add(_cell_kind(row.cells[name]))
-    return {name: _column_kind(found) for name, found in kinds.items()}
+    return {name: _column_kind(values) for name, values in kinds.items()}
 
 
 def _column_kind(cells: set[str]) -> str:

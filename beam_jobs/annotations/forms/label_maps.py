@@ -66,8 +66,8 @@ class LabelMapsForm(AnnotationForm):
         """Yield the map of each picture, whose name has no extension, in the order of their paths."""
         del names
         for path, below in paths_below(part, _SUFFIXES):
-            found = _CITYSCAPES.fullmatch(below)
+            match = _CITYSCAPES.fullmatch(below)
             if not self.kind:
                 yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path, is_wide=self.is_wide))
-            elif found is not None and found["kind"] == self.kind:
-                yield ImageAnnotation(f"{found['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))
+            elif match is not None and match["kind"] == self.kind:
+                yield ImageAnnotation(f"{match['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))

@@ -85,10 +85,10 @@ class VocForm(AnnotationForm):
             return self
         main = pick_folder(first_entries(sets), "Main")
         files = first_entries(main) if main else []
-        found = {split: pick_file(files, name) for name, split in _LISTS.items()}
-        if not found["train"] and not found["validation"]:
-            found["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
-        lists = SplitLists.open([(file, split) for split, file in found.items() if file])
+        files_by_split = {split: pick_file(files, name) for name, split in _LISTS.items()}
+        if not files_by_split["train"] and not files_by_split["validation"]:
+            files_by_split["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
+        lists = SplitLists.open([(file, split) for split, file in files_by_split.items() if file])
         segmentations = tuple(entry.path for entry in entries if entry.is_folder and entry.name in _SEGMENTATIONS)
         return dataclasses.replace(self, lists=lists, segmentations=segmentations)
 

@@ -156,9 +156,9 @@ def _find_names(folder: str) -> _Names:
             if entry.name in _NAME_FILES:
                 return _Names(tuple(text for _, text in text_lines(entry.path)))
             if entry.name.endswith((".yaml", ".yml")):
-                found = _yaml_names(entry.path)
-                if found is not None:
-                    return found
+                names = _yaml_names(entry.path)
+                if names is not None:
+                    return names
         above = parent(folder)
         if not above or level == _LEVELS - 1:
             break

@@ -174,11 +174,11 @@ def _read_map(annotation: ImageAnnotation) -> bytes | None:
     return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
 
 
-def _read_file(path: str, annotation: ImageAnnotation, what: str) -> bytes:
+def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.error(f"its {what} cannot be read: {error}", annotation.picture) from None
+        raise annotation.place.error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 
 
 def _text_bytes(annotation: ImageAnnotation) -> int:

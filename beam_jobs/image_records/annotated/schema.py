@@ -82,7 +82,7 @@ class AnnotationSchema:
         """
         has_classes = bool(contents.names.pictures or contents.classes)
         object_labels, class_labels = (None, labels) if has_classes else (labels, None)
-        found: dict[str, Any] = {
+        contained: dict[str, Any] = {
             "kinds": tuple(sorted(contents.kinds)),
             "keypoints": contents.keypoints,
             "object_labels": object_labels or Labels(contents.object_names),
@@ -90,7 +90,7 @@ class AnnotationSchema:
             "several_classes": contents.several_classes,
             "further": contents.value_features,
         }
-        return cls(**found | options)
+        return cls(**contained | options)
 
     @property
     def labels(self) -> Labels:

@@ -80,8 +80,8 @@ def _object_values(
     lists: dict[str, list[Any]] = {name: [] for name in names}
     for number, item in enumerate(annotation.objects, 1):
         try:
-            for name, found in _values_of_object(schema, item, view, segments, annotation.is_normalised):
-                lists[name] += found
+            for name, values in _values_of_object(schema, item, view, segments, annotation.is_normalised):
+                lists[name] += values
         except ValueError as error:
             kind = f" ({item.class_name})" if item.class_name else ""
             raise ValueError(f"object {number}{kind}: {error}") from None

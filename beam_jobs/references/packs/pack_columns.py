@@ -59,11 +59,11 @@ class PackColumns:
         """Return the names of the classes that references have, by split; splits without any are not there."""
         if self.labels == [()]:
             return {}
-        found: dict[str, set[str]] = {}
+        names_by_split: dict[str, set[str]] = {}
         for split, names in _rows(self.splits, self.labels):
             if names:
-                found.setdefault(split, set()).update(names)
-        return found
+                names_by_split.setdefault(split, set()).update(names)
+        return names_by_split
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return split, labels and `Reference.entry_texts` of each reference, or one tuple of them that stands for all."""
@@ -78,11 +78,11 @@ class PackColumns:
             return itertools.repeat(NO_FEATURES, count)
         every = tuple(self.features)
         rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
-        found = (dict(zip(every, values, strict=True)) for values in rows)
+        features = (dict(zip(every, values, strict=True)) for values in rows)
         if self.feature_names == [every]:
-            return found
+            return features
         names = spread(self.feature_names, count)
-        return ({name: row[name] for name in some} for some, row in zip(names, found, strict=True))
+        return ({name: row[name] for name in some} for some, row in zip(names, features, strict=True))
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))

@@ -193,10 +193,10 @@ def _cut(
         if isinstance(piece, _Unread):
             yield one, BadRecordError(reference.origin, piece.reason)
             continue
-        found = piece[start : start + size]
-        is_cut = len(found) < size
-        reason = f"cut: {len(found)} of {size} bytes"
-        yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else found
+        record = piece[start : start + size]
+        is_cut = len(record) < size
+        reason = f"cut: {len(record)} of {size} bytes"
+        yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else record
 
 
 def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:

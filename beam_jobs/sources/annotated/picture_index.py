@@ -45,17 +45,17 @@ class PictureIndex:
                 ends.append(len(texts))
                 sizes.append(picture.size)
                 digests.append(_digest(match_key(picture.key)))
-        found = np.array(digests, np.uint64)
-        self._rows = np.argsort(found, kind="stable")
-        self._digests = found[self._rows]
+        digest_array = np.array(digests, np.uint64)
+        self._rows = np.argsort(digest_array, kind="stable")
+        self._digests = digest_array[self._rows]
         self._texts, self._ends, self._sizes = bytes(texts), np.array(ends, np.int64), np.array(sizes, np.int64)
 
     def find(self, name: str) -> list[Picture]:
         """Return the pictures for which a name in an annotation file can stand."""
         digest = np.uint64(_digest(match_key(name)))
         first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
-        found = map(self._picture, self._rows[first:last].tolist())
-        pictures = [picture for picture in found if is_same_picture(name, picture.key)]
+        candidates = map(self._picture, self._rows[first:last].tolist())
+        pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
     def _picture(self, row: int) -> Picture:

@@ -47,8 +47,8 @@ class Block(NamedTuple):
 
     def pictures(self) -> Sequence[AnnotatedPicture | BadRecordError]:
         """Return the pictures."""
-        found: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
-        return found
+        unpickled: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
+        return unpickled
 
 
 @dataclasses.dataclass
@@ -80,11 +80,11 @@ class AnnotationFacts:
 
     def first_blocks(self) -> dict[int, int]:
         """Return by number of a file how many blocks the files before it have."""
-        before, found = 0, {}
+        before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.files.items()):
-            found[number] = before
+            firsts[number] = before
             before += blocks
-        return found
+        return firsts
 
     def sort_digests(self) -> npt.NDArray[np.uint64]:
         """Return the digests of all pictures that have annotations, ascending."""
@@ -138,8 +138,8 @@ class AnnotationScan:
         """
         held: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
-        for found in self._form.read(self._part, self.facts.contents.names):
-            one = self._place(found)
+        for annotation in self._form.read(self._part, self.facts.contents.names):
+            one = self._place(annotation)
             held.append(one)
             if not isinstance(one, BadRecordError):
                 objects += len(one.annotation.objects)
@@ -151,24 +151,26 @@ class AnnotationScan:
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
-    def _place(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
+    def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return the picture of an annotation, and add what it has to the facts."""
-        if isinstance(found, BadRecordError):
-            return self._reject(found, self._find(found.key) if found.key else [])
-        pictures = self._find(found.picture)
+        if isinstance(annotation, BadRecordError):
+            return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
+        pictures = self._find(annotation.picture)
         if not pictures:
-            self.facts.missing = self.facts.missing or found.picture
-            return found.place.error("no such picture in the input", found.picture)
+            self.facts.missing = self.facts.missing or annotation.picture
+            return annotation.place.error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
-            return self._reject(found.place.error(f"it stands for several pictures, {names}", found.picture), pictures)
-        self.facts.contents.add(found)
-        if found.map_file is not None and (below := below_folder(self._folder, found.map_file.path)):
+            return self._reject(
+                annotation.place.error(f"it stands for several pictures, {names}", annotation.picture), pictures
+            )
+        self.facts.contents.add(annotation)
+        if annotation.map_file is not None and (below := below_folder(self._folder, annotation.map_file.path)):
             # A PNG of segments among the pictures is none that lacks an annotation.
             self.facts.add_annotated([below])
         self._keys.append(pictures[0].key)
         self._read += 1
-        return AnnotatedPicture(pictures[0], found)
+        return AnnotatedPicture(pictures[0], annotation)
 
     def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
         """Return the rejection of an annotation; its pictures are then not stored as such that have none."""

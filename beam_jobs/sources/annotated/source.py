@@ -76,10 +76,10 @@ class AnnotatedImages(ScannedSource):
             SourceError: the input is no folder, or the annotations have no known form.
             UsageError: the options deal out splits, but the annotations have lists of them.
         """
-        found = storage_for(options.input).stat(options.input)
-        if found is None or not found.is_folder:
-            what = "is a file" if found else "is not there"
-            raise SourceError(f"{options.input} {what}. With annotations, pass the folder of the pictures.")
+        entry = storage_for(options.input).stat(options.input)
+        if entry is None or not entry.is_folder:
+            state = "is a file" if entry else "is not there"
+            raise SourceError(f"{options.input} {state}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
         if source_options.masks is not None:
@@ -230,8 +230,8 @@ class AnnotatedImages(ScannedSource):
     @property
     def _place(self) -> str:
         """Where the annotations are."""
-        said = self.source_options
-        return said.annotations or said.masks or said.targets or ""
+        options = self.source_options
+        return options.annotations or options.masks or options.targets or ""
 
     @property
     def _missing(self) -> str:
@@ -253,8 +253,8 @@ class AnnotatedImages(ScannedSource):
         """Return the key of the later one of two annotations, by reading its file again."""
         find = index_of(self.options.input, self._omitted, self.run).find
         number = 0
-        for found in self.form.read(part, ListedNames()):
-            if isinstance(found, BadRecordError) or len(pictures := find(found.picture)) != 1:
+        for annotation in self.form.read(part, ListedNames()):
+            if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:
                 continue
             if number == repeat.line:
                 return pictures[0].key

@@ -124,12 +124,12 @@ class ImageNet(Source):
             parts.extend(_synset_parts(options, VALIDATION, sorted_out))
         classes = Classes.open(source_options)
         if classes.labels is None:
-            known = (
+            names = (
                 {part.synset for part in parts if part.split == TRAIN}
                 or {part.synset for part in parts} - {""}
                 or set(synsets)
             )
-            classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(known))), path=options.input)
+            classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
         for number, synset in enumerate(synsets, 1):
             classes.name(synset, f"{synset_file} line {number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
@@ -217,15 +217,15 @@ def _is_synset_folders(entries: Iterator[Entry]) -> bool:
     return all(_IMAGE_NAME.fullmatch(one.name) and not one.is_folder for one in itertools.chain((image,), images))
 
 
-def _synset_parts(options: ConvertOptions, split: str, found: Entry) -> Iterator[ImageNetUnit]:
+def _synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Iterator[ImageNetUnit]:
     """Return the synsets of a tar of tars, or of folders."""
-    if found.is_folder:
-        for folder in _visible(found.path):
+    if entry.is_folder:
+        for folder in _visible(entry.path):
             yield ImageNetUnit(split, folder.path, False, synset=folder.name)
         return
-    tar = Tars.find(options, SourceOptions(), InputFiles(found.path))
+    tar = Tars.find(options, SourceOptions(), InputFiles(entry.path))
     if tar.form != TARS:
-        raise SourceError(f"{found.path} is not a tar of tars, as ImageNet's is. Download it again.")
+        raise SourceError(f"{entry.path} is not a tar of tars, as ImageNet's is. Download it again.")
     for inner in (inner for part in tar.parts() for inner in tar.units(part, [])):
         yield ImageNetUnit(split, inner.path, True, inner.start, inner.end, inner.label)
 

@@ -162,22 +162,22 @@ def _partners(path: str) -> tuple[str, str, str, str]:
     match = _NAME.fullmatch(name)
     if match is None:
         raise SourceError(f"{path} is an IDX file. Name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte.")
-    found = {match["what"]: path}
+    paths = {match["what"]: path}
     (other,) = {"images", "labels"} - {match["what"]}
     other_name = f"{match['prefix']}{other}"
     # What follows is a dash or a dot.
     for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
-            found.setdefault(other, f"{folder}{slash}{entry.checked().name}")
-    if other not in found:
+            paths.setdefault(other, f"{folder}{slash}{entry.checked().name}")
+    if other not in paths:
         raise SourceError(
             f"{path} has no {other} file next to it. Both come in a pair: {match['prefix']}{other}-idx..."
         )
-    key = found["images"].rpartition("/")[2].removesuffix(".gz")
+    key = paths["images"].rpartition("/")[2].removesuffix(".gz")
     words = re.split(r"[-_.]", match["prefix"].rstrip("-_."))
     split = "test" if words[-1] == _T10K else folder_split(words[-1])
-    return found["images"], found["labels"], key, split
+    return paths["images"], paths["labels"], key, split
 
 
 def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:

@@ -63,8 +63,8 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():
         path = storage.join(folder, name)
-        found = storage.stat(path)
-        if found is None or found.is_folder:
+        entry = storage.stat(path)
+        if entry is None or entry.is_folder:
             continue
         if key is None:
             lines = storage.read_range(path, 0, _MOST_NAMES_BYTES).decode(errors="replace").split("\n")

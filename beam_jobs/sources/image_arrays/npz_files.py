@@ -137,27 +137,29 @@ def open_npz_file(path: str) -> list[NpzSet]:
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
             " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
         )
-    found = []
+    sets = []
     for words, one in sorted(images.items()):
         two = labels[words]
         _check(path, one, two)
         split = next(filter(None, map(folder_split, words.split("_"))), "")
-        found.append(NpzSet(path, f"{file_name}/{one.name}", split, one, two))
-    return found
+        sets.append(NpzSet(path, f"{file_name}/{one.name}", split, one, two))
+    return sets
 
 
 def _by_split(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
     """Return the arrays that have one of some words in their names, by the rest of the name."""
-    found: dict[str, _Array] = {}
+    arrays_by_split: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
         used = [part for part in parts if part in words]
         if len(used) == 1:
             rest = "_".join(part for part in parts if part not in words)
-            if rest in found:
-                raise SourceError(f"{path}: {found[rest].name} and {array.name} have one meaning. Rename one of them.")
-            found[rest] = array
-    return found
+            if rest in arrays_by_split:
+                raise SourceError(
+                    f"{path}: {arrays_by_split[rest].name} and {array.name} have one meaning. Rename one of them."
+                )
+            arrays_by_split[rest] = array
+    return arrays_by_split
 
 
 def _check(path: str, images: _Array, labels: _Array) -> None:
@@ -176,7 +178,7 @@ def _check(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _arrays(path: str) -> list[_Array]:
-    found = []
+    arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
@@ -197,8 +199,8 @@ def _arrays(path: str) -> list[_Array]:
             # A single axis has both orders.
             order = is_fortran and sum(side > 1 for side in shape) > 1
             name = member.filename.removesuffix(_ENDING)
-            found.append(_Array(name, shape, _form(dtype), header, is_stored, offset + header, order))
-    return found
+            arrays.append(_Array(name, shape, _form(dtype), header, is_stored, offset + header, order))
+    return arrays
 
 
 def _form(dtype: np.dtype[np.generic]) -> str:

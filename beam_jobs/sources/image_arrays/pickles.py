@@ -162,13 +162,13 @@ class _Reader:
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _find(self, module: str, name: str) -> None:
-        known = _KNOWN.get((module, name))
-        if known is None:
+        kind = _KNOWN.get((module, name))
+        if kind is None:
             raise SourceError(
                 f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
                 " read, since unpickling may run any code. Save its images as files."
             )
-        self._push(_Known(known))
+        self._push(_Known(kind))
 
     def _reduce(self) -> None:
         function, arguments = self._pop(2)

@@ -182,11 +182,14 @@ def _classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
     """Return how labels become names: by `--labels FILE`, or else by the file of CIFAR's classes."""
     if options.labels_file is None:
         folders = {one.path.rpartition("/")[0] or "." for one in sets if isinstance(one, CifarFile)}
-        found = {names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names}
-        if len(found) > 1:
+        paths_by_names = {
+            names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names
+        }
+        if len(paths_by_names) > 1:
             raise SourceError(
-                f"{' and '.join(found.values())}: different names of classes. Convert the folders apart, or pass --labels FILE."
+                f"{' and '.join(paths_by_names.values())}: different names of classes. Convert the folders apart,"
+                " or pass --labels FILE."
             )
-        for names, path in found.items():
+        for names, path in paths_by_names.items():
             return Classes(Labels(names), path, integers=True, are_of_input=True)
     return Classes.open(options, integers=True)

@@ -34,15 +34,15 @@ def open_with_arguments(name: str, kind: type[Source], texts: Mapping[str, str],
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is no source.
     """
     fields, hints = argument_fields(kind), _type_hints(kind)
-    unknown = next((given for given in texts if given not in fields), None)
+    unknown = next((argument for argument in texts if argument not in fields), None)
     if unknown is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
         raise UsageError(
             f"--source-arg {unknown}: --source={name} has no such argument (expected {expected})"
             f"{suggestion(unknown, list(fields))}"
         )
-    values = {given: _parse(given, text, hints[given], name) for given, text in texts.items()}
-    missing = [given for given, field in fields.items() if _is_required(field) and given not in values]
+    values = {argument: _parse(argument, text, hints[argument], name) for argument, text in texts.items()}
+    missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in values]
     if missing:
         raise UsageError(
             f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."

@@ -50,12 +50,12 @@ def check_attributes(source: Source) -> None:
 
 def list_parts(source: Source) -> Iterable[Any]:
     """Return the parts of a source; UsageError if these are none."""
-    return _checked_iterable(source, "parts", source.parts())
+    return _check_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
     """Return the units of a part, see `Source.units`; UsageError if these are none."""
-    return _checked_iterable(source, "units", source.units(part, ignored))
+    return _check_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
@@ -85,8 +85,8 @@ def list_references(
         reject(error)
 
     check = _ReferenceCheck(source, where, stores_classes=stores_classes)
-    found = source.references(unit, ignored, checked_reject)
-    for reference in _checked_iterable(source, "references", found):
+    references = source.references(unit, ignored, checked_reject)
+    for reference in _check_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
         if reason is None:
             yield reference
@@ -160,12 +160,12 @@ def _where(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _checked_iterable(source: Source, method: str, found: Any) -> Iterable[Any]:
-    if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+def _check_iterable(source: Source, method: str, result: Any) -> Iterable[Any]:
+    if not isinstance(result, Iterable) or isinstance(result, (str, bytes)):
         raise UsageError(
-            f"{_where(source)}.{method}: no {method} (got {type(found).__name__}, expected an iterable). {_FIX}"
+            f"{_where(source)}.{method}: no {method} (got {type(result).__name__}, expected an iterable). {_FIX}"
         )
-    return found
+    return result
 
 
 def _check_types(reference: Any, where: str) -> None:

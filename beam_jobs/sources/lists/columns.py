@@ -91,12 +91,12 @@ class Column:
             kinds = [_KINDS.index(STR) if item == "" else _kind(item, typed, place, name) for item in value]
             items, kind = value, max((one for one in kinds if one is not None), default=0)
         else:
-            found = _kind(value, typed, place, name)
-            if found is None:
+            scalar_kind = _kind(value, typed, place, name)
+            if scalar_kind is None:
                 self.missing = self.missing or place
                 return
             self.scalar = self.scalar or place
-            items, kind = [value], found
+            items, kind = [value], scalar_kind
         self.widest = max(self.widest or 0, kind)
         if self.inexact is None and kind != _KINDS.index(STR):
             self.inexact = next(filter(None, (_inexact(item, place, name) for item in items)), None)
@@ -202,7 +202,7 @@ def _inferred(name: str, column: Column) -> ColumnKind:
 
 def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     """Return the schema of the further columns."""
-    made = {
+    types = {
         INT: ("int64", "int64", None),
         FLOAT: ("float", "float32", None),
         FLOAT32: ("float", "float32", None),
@@ -211,7 +211,7 @@ def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     return tuple(
         Feature(name, kind, dtype, (None,) if column.kind in LIST_KINDS else (), encoding)
         for name, column in kinds.items()
-        for kind, dtype, encoding in [made[LIST_KINDS.get(column.kind, column.kind)]]
+        for kind, dtype, encoding in [types[LIST_KINDS.get(column.kind, column.kind)]]
     )
 
 

@@ -42,11 +42,11 @@ class ListFacts:
 
     def first_blocks(self) -> dict[int, int]:
         """Return by number of a list how many blocks the lists before it have."""
-        before, found = 0, {}
+        before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.lists.items()):
-            found[number] = before
+            firsts[number] = before
             before += blocks
-        return found
+        return firsts
 
     def check_splits(self) -> None:
         """Raise SourceError if rows write one split in two ways; names the first row of each."""

@@ -258,11 +258,11 @@ class Lists(ScannedSource):
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
         split = self._named_split(path)
-        for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
-            if isinstance(found, BadRecordError):
-                reject(found)
+        for listed in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
+            if isinstance(listed, BadRecordError):
+                reject(listed)
                 continue
-            row, size = found
+            row, size = listed
             yield make_reference(
                 self.options,
                 row.key,

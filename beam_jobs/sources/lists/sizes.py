@@ -73,14 +73,14 @@ def _sized(
 def _size(row: ListedFile) -> int | BadRecordError:
     """Return the size of the file that a row lists, or the rejection of the row if it lists none."""
     try:
-        found = storage_for(row.file).stat(row.file)
+        entry = storage_for(row.file).stat(row.file)
     except StorageUnavailableError:
         # It is no fault of the row's.
         raise
     except StorageError as error:
         return BadRecordError(row.where, f"it lists what cannot be read: {error}", key=row.key)
-    if found is None or found.is_folder:
+    if entry is None or entry.is_folder:
         return BadRecordError(
-            row.where, f"it lists {'a folder' if found else 'what is not there'}: {row.key}", key=row.key
+            row.where, f"it lists {'a folder' if entry else 'what is not there'}: {row.key}", key=row.key
         )
-    return found.size
+    return entry.size

@@ -113,10 +113,10 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
     if "bbox" not in fields:
         return None
     category = next((name for name in CATEGORIES if name in fields), None)
-    described = describe_columns(schema, of_lists=True).get(OBJECTS, {})
+    described = describe_columns(schema, with_lists=True).get(OBJECTS, {})
     described = described.get("feature", described)
-    found = described.get(category) if isinstance(described, dict) and category else None
-    names = class_names(found) if isinstance(found, dict) else None
+    description = described.get(category) if isinstance(described, dict) and category else None
+    names = class_names(description) if isinstance(description, dict) else None
     return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
 
 

@@ -142,14 +142,14 @@ class ParquetImages(Source):
         objects = self.columns.objects
         if objects is None:
             return None
-        found = {
+        has_kind = {
             kinds.OBJECTS: True,
             kinds.OBJECT_CLASSES: objects.has_classes,
             kinds.AREAS: objects.has_areas,
             kinds.CROWDS: objects.has_crowds,
         }
         return AnnotationSchema(
-            tuple(sorted(kind for kind, is_there in found.items() if is_there)),
+            tuple(sorted(kind for kind, is_there in has_kind.items() if is_there)),
             object_labels=self._listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
             class_labels=self._listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
             label_offset=self.options.label_offset,
@@ -287,11 +287,11 @@ class ParquetImages(Source):
             names = self.columns.objects.names
             if names is None and (listed := self._listed_labels(is_of_pictures=False)):
                 names = listed.names
-            found = () if objects is None else read_objects(objects, names)
+            objects_of_row = () if objects is None else read_objects(objects, names)
         except ValueError as error:
             raise place.error(str(error)) from None
         return CarriedAnnotation(
-            ImageAnnotation("", place, objects=found, classes=classes, values=tuple(further.items()))
+            ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
         )
 
     def _further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
@@ -305,7 +305,7 @@ class ParquetImages(Source):
 
     def _name(self, value: Any, where: str) -> str:
         if isinstance(value, Unreadable):
-            raise BadRecordError(where, f"its label cannot be read: {value.what}, {value.detail}")
+            raise BadRecordError(where, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
@@ -333,7 +333,7 @@ def _check_objects(columns: Columns, classes: Classes, path: str) -> None:
 def _problem(value: Any, kind: ColumnKind) -> str:
     """Return why a further column cannot hold a value, or nothing."""
     if isinstance(value, Unreadable):
-        return f"cannot be read: {value.what}, {value.detail}"
+        return f"cannot be read: {value.problem}, {value.detail}"
     items = value if isinstance(value, list) else [value]
     if value is None:
         is_missed = kind.kind == INT and kind.missing is None

@@ -132,8 +132,8 @@ def _columns(unit: TarUnit, first: Mapping[str, Content], declared: Mapping[str,
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
-        found = itertools.islice(_samples(file, unit, size), _COLUMN_SAMPLES)
-        return JsonColumns.find((fields[JSON] for _, fields in found if JSON in fields), declared, unit.path)
+        samples = itertools.islice(_samples(file, unit, size), _COLUMN_SAMPLES)
+        return JsonColumns.find((fields[JSON] for _, fields in samples if JSON in fields), declared, unit.path)
 
 
 def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:

@@ -121,8 +121,8 @@ class Tars(ClassifiedSource):
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
         first, labelled = _tar_unit(*some[0]), not source_options.unlabelled
-        found = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
-        form, labels = found.form, found.labels
+        first_form = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
+        form, labels = first_form.form, first_form.labels
         if form != PAIRS:
             source_options.reject_list_flags(f"{first.path} is {FORMS[form]}")
         label_type = source_options.label_type
@@ -137,10 +137,10 @@ class Tars(ClassifiedSource):
             form,
             classes,
             labelled,
-            labelled and found.several,
-            has_captions=found.has_captions,
-            map_dtype=found.map_dtype,
-            columns=found.columns,
+            labelled and first_form.several,
+            has_captions=first_form.has_captions,
+            map_dtype=first_form.map_dtype,
+            columns=first_form.columns,
         )
 
     def with_features(self, names: Iterable[str]) -> Tars:
@@ -255,7 +255,7 @@ class Tars(ClassifiedSource):
                 labels = (name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-            split = self.splits.of_member(unit.split, split, f"{unit.path}: member {member.name}")
+            split = self.splits.split_of_member(unit.split, split, f"{unit.path}: member {member.name}")
             content = Content(member, read_content(file, unit.path, member) if compressed else b"")
             yield TarRecord(content, split, labels)
 

@@ -115,7 +115,7 @@ class DocumentColumns:
         keys: list[str] = []
         for row, (key, data, offset) in enumerate(_documents(block)):
             try:
-                names, own_key = self._of_row(key, data, block, offset, note)
+                names, own_key = self._read_row(key, data, block, offset, note)
             except BadRecordError as error:
                 reject(with_key(error, key))
                 continue
@@ -128,7 +128,7 @@ class DocumentColumns:
         own_keys = None if self.text.key_field is None else PackedKeys.of(keys)
         return block._replace(spans=spans, labels=labels, own_keys=own_keys)
 
-    def _of_row(
+    def _read_row(
         self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
         path = block.file.path

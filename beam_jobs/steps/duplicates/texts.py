@@ -110,9 +110,9 @@ class _Digests(LimitedStep):
         name, data = element
         pack = Pack.from_bytes(data)
         texts = readable_texts(read_packs([pack]), self._options)
-        for row, (key, found) in enumerate(zip(pack.keys, texts, strict=True)):
-            if found is not None:
-                digest = content_digest(found)
+        for row, (key, text) in enumerate(zip(pack.keys, texts, strict=True)):
+            if text is not None:
+                digest = content_digest(text)
                 self._documents.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
         if self._count >= self._held_documents:
@@ -143,9 +143,9 @@ def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes,
 
 def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
     """Yield a pack without some rows, and what these were."""
-    _, found = element
-    (data,) = found["packs"]
-    doubles = sorted(row for rows in found["doubles"] for row in rows)
+    _, grouped = element
+    (data,) = grouped["packs"]
+    doubles = sorted(row for rows in grouped["doubles"] for row in rows)
     if not doubles:
         yield data
         return

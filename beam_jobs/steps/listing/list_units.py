@@ -90,11 +90,11 @@ class _TakeApart(LimitedStep):
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
+            units_by_number: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
         else:
             # Shuffled, no number counts.
-            found = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
-        for units in growing(found, len(parts) or 1):
+            units_by_number = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
+        for units in growing(units_by_number, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)
             ignored.clear()

@@ -58,22 +58,22 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, begin: beam.pvalue.PBegin) -> Scanned:
         """Apply the transform."""
-        found = (
+        outputs = (
             begin
             | "Begin" >> beam.Impulse()
             | "Number" >> beam.FlatMap(_numbered, self._source, self._options)
             | "SpreadParts" >> Spread()
             | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
         )
-        facts = found[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
-        repeats = found[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_repeats)
+        facts = outputs[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
+        repeats = outputs[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_repeats)
         checked = (
             repeats
             | "Repeat" >> beam.combiners.ToList()
             | "Check"
             >> beam.Map(with_limits(self._options.request_limits, _check_repeats), self._source, AsSingleton(facts))
         )
-        return Scanned(found.parts, facts, checked)
+        return Scanned(outputs.parts, facts, checked)
 
 
 def scan_here(source: ScannedSource) -> Source:
@@ -86,8 +86,8 @@ def scan_here(source: ScannedSource) -> Source:
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
     for number, part in enumerate(list_parts(source)):
         scan = source.scan(number, part)
-        for found in scan.parts():
-            parts.append(found)
+        for scanned_part in scan.parts():
+            parts.append(scanned_part)
             keys.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
     repeat = first_repeat(keys)
@@ -123,8 +123,8 @@ class _Scan(LimitedStep):
     ) -> Iterator[tuple[int, int, Any]]:
         for number, part in numbered:
             scan = self._source.scan(number, part)
-            for place, found in enumerate(scan.parts()):
-                yield number, place, found
+            for place, scanned_part in enumerate(scan.parts()):
+                yield number, place, scanned_part
                 if scan.held >= _HELD_ROWS:
                     aside += _by_group(scan)
             aside += _by_group(scan)
@@ -161,9 +161,9 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
 
 def _repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
     _, rows = group
-    found = first_repeat(rows)
-    if found is not None:
-        yield found
+    repeat = first_repeat(rows)
+    if repeat is not None:
+        yield repeat
 
 
 def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Any) -> InputCounts:

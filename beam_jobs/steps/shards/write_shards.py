@@ -135,17 +135,21 @@ class WriteShards(LimitedStep):
     def _kept(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished, or None."""
         name, options = inputs.name, self._spec.options
-        found = find_finished(self._output, name, inputs.digest, compression=options.compression, keys=self._spec.keys)
+        finished = find_finished(
+            self._output, name, inputs.digest, compression=options.compression, keys=self._spec.keys
+        )
         # Rejected inputs are read again if they are no longer tolerated.
-        if found is not None and found.rejected and not self._skip:
-            found = None
-        match_dali_index(self._output, name, None if found is None else found.index, wanted=self._spec.dali_index)
-        if found is None:
+        if finished is not None and finished.rejected and not self._skip:
+            finished = None
+        match_dali_index(self._output, name, None if finished is None else finished.index, wanted=self._spec.dali_index)
+        if finished is None:
             return None
         self._shards_kept.inc()
-        index, summary = found.index, json.dumps(found.records)
+        index, summary = finished.index, json.dumps(finished.records)
         size, checksum = index.shard_bytes, index.shard_crc32c
-        return ShardResult(inputs.split, name, index.records, size, checksum, summary, found.rejected, found.files)
+        return ShardResult(
+            inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
+        )
 
     def _written(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
         """Convert the inputs, and write the shard and the files that belong to it."""

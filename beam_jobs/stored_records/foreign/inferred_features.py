@@ -141,7 +141,7 @@ class InferredSummary:
             FeatureError: a feature has values of another kind than in the records before.
             ValueError: a feature does not hold an image or the bytes of its array; says which.
         """
-        found = {
+        seen_by_name = {
             name: _seen_image(name, values, key)
             if name in images
             else _seen_label_map(name, values, key)
@@ -153,7 +153,7 @@ class InferredSummary:
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
-        for name, (seen, size) in found.items():
+        for name, (seen, size) in seen_by_name.items():
             self.decoded_bytes += size
             self.features.setdefault(name, Seen()).merge(name, seen)
         self.records += 1
@@ -227,8 +227,8 @@ def _seen(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[S
     if raw is not None:
         size = len(values[0]) if seen.kind == BYTES else None  # type: ignore[arg-type]
         if seen.high != 1 or size != raw.size:
-            found = f"{len(values)} values" if size is None or seen.high != 1 else f"{size} bytes"
-            raise ValueError(f"feature {name!r} has {found} (expected {raw.size} bytes, as --raw describes it)")
+            got = f"{len(values)} values" if size is None or seen.high != 1 else f"{size} bytes"
+            raise ValueError(f"feature {name!r} has {got} (expected {raw.size} bytes, as --raw describes it)")
         return seen, raw.size
     if seen.kind != BYTES:
         return seen, 4 * len(values)

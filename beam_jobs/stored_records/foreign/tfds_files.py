@@ -41,21 +41,21 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
     Raises:
         SourceError: the metadata of two inputs differ in this, or are damaged.
     """
-    known: TfdsFacts | None = None
+    merged: TfdsFacts | None = None
     for path in inputs:
         facts = read_tfds(path)
-        if facts is not None and known is not None and facts != known:
+        if facts is not None and merged is not None and facts != merged:
             raise SourceError(
                 f"{path} and an input before it have other classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
                 " one."
             )
-        known = facts or known
-    if known is None:
+        merged = facts or merged
+    if merged is None:
         return stored
-    label, labels = (stored.label, stored.labels) if stored.labels is not None else (known.label, known.labels)
+    label, labels = (stored.label, stored.labels) if stored.labels is not None else (merged.label, merged.labels)
     named = {raw.name for raw in stored.raw} | {one.name for one in stored.features} | {*stored.label_maps}
-    raw = (*stored.raw, *(one for one in known.raw if one.name not in named))
-    label_maps = (*stored.label_maps, *(name for name in known.label_maps if name not in named))
+    raw = (*stored.raw, *(one for one in merged.raw if one.name not in named))
+    label_maps = (*stored.label_maps, *(name for name in merged.label_maps if name not in named))
     return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=label, labels=labels)
 
 
@@ -85,9 +85,9 @@ def read_tfds(folder: str) -> TfdsFacts | None:
 
 def _read(folder: str, name: str) -> Mapping[str, Any] | None:
     storage = storage_for(folder)
-    found = storage.stat(folder)
+    entry = storage.stat(folder)
     path = storage.join(folder, name)
-    if found is None or not found.is_folder or storage.stat(path) is None:
+    if entry is None or not entry.is_folder or storage.stat(path) is None:
         return None
     try:
         content = parse_json(storage.read(path))

@@ -140,24 +140,24 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
         if "\r" in row:
             raise ValueError(_BARE_CR)
         return row.split(delimiter)
-    found = []
+    texts = []
     position = 0
     while True:
         if row.startswith('"', position):
             end = _closing(row, position + 1)
-            found.append(row[position + 1 : end].replace('""', '"'))
+            texts.append(row[position + 1 : end].replace('""', '"'))
             position = end + 1
             if position < len(row) and row[position] != delimiter:
-                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(found)}")
+                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(texts)}")
         else:
             end = row.find(delimiter, position)
             end = len(row) if end < 0 else end
             if row.find("\r", position, end) >= 0:
                 raise ValueError(_BARE_CR)
-            found.append(row[position:end])
+            texts.append(row[position:end])
             position = end
         if position >= len(row):
-            return found
+            return texts
         position += 1
 
 

@@ -45,10 +45,10 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             if escaped:
                 escaped, place = False, place + 1
                 continue
-            found = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, place)
-            if found is None:
+            match = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, place)
+            if match is None:
                 break
-            token, at, place = found[0], found.start(), found.end()
+            token, at, place = match[0], match.start(), match.end()
             if token == b'"':
                 quoted = not quoted
             elif token == b"\\":

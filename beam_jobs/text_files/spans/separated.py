@@ -34,11 +34,11 @@ def split_documents(
     begin = None if start > 0 else 0
     for chunk in chunks:
         held += chunk
-        while (found := held.find(mark, search)) >= 0:
+        while (mark_at := held.find(mark, search)) >= 0:
             if begin is not None:
-                yield from _document(held, at, begin, at + found, limit)
-            search = found + 1
-            begin = at + found + len(mark)
+                yield from _document(held, at, begin, at + mark_at, limit)
+            search = mark_at + 1
+            begin = at + mark_at + len(mark)
             if begin < start:
                 begin = None
             elif stop is not None and begin >= stop:
