@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Added, Base
-from beam_jobs.append.known_file import write_known
+from beam_jobs.append.entry_file import write_known
 from beam_jobs.append.new_inputs import known_count
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (

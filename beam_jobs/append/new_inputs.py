@@ -12,8 +12,8 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.known_file import known_in
-from beam_jobs.append.known_keys import Standing, entry_words, known_entries, sought_words
+from beam_jobs.append.entries import Standing, entry_words, known_entries, sought_words
+from beam_jobs.append.entry_file import known_in
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import ListedPack

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.known_keys import known_entries, mark_rejected
+from beam_jobs.append.entries import known_entries, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up

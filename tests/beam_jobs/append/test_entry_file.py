@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.append.known_file import KnownFile, write_entries
-from beam_jobs.append.known_keys import Standing, entry, line_entry
+from beam_jobs.append.entries import Standing, entry, line_entry
+from beam_jobs.append.entry_file import KnownFile, write_entries
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs

@@ -28,7 +28,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.append.known_keys import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
+from beam_jobs.append.entries import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
 from beam_jobs.output.rejects import listed_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
