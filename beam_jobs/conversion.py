@@ -18,7 +18,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.listing.list_references import TextBytes
-from beam_jobs.steps.listing.scan_source import scan_here
+from beam_jobs.steps.listing.scan_source import scan_here as scan_source_here
 from beam_jobs.steps.make_plan import Estimate
 from tpudata.format import Feature, Manifest
 from tpudata.storage import RequestLimits
@@ -80,7 +80,7 @@ class Conversion:
     base: Base | None = None
     claim: Claim | None = None
 
-    def scanned_here(self) -> Conversion:
+    def scan_here(self) -> Conversion:
         """Return the conversion of a source whose schema is known; a source that is scanned is read in this process.
 
         Raises:
@@ -90,10 +90,10 @@ class Conversion:
         """
         if not isinstance(self.source, ScannedSource):
             return self
-        return self.with_source(scan_here(self.source))
+        return self.with_source(scan_source_here(self.source))
 
     def with_source(self, source: Source) -> Conversion:
-        """Return the conversion of the source once it was scanned; raise as `scanned_here`."""
+        """Return the conversion of the source once it was scanned; raise as `scan_here`."""
         self.check(source)
         converter = self.converter.with_columns(source.record_columns)
         scanned = dataclasses.replace(self, source=source, converter=converter)

@@ -13,8 +13,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Added, Base
-from beam_jobs.append.entry_file import write_known
-from beam_jobs.append.new_inputs import known_count
+from beam_jobs.append.entry_file import write_entry_file
+from beam_jobs.append.new_inputs import count_known
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
     OutputContents,
@@ -29,14 +29,14 @@ from beam_jobs.output.rejects import remove_listing_rejects
 from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.planning.plan import Plan
-from beam_jobs.run.job import check_served, job_has_ended
+from beam_jobs.run.job import check_job_server, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.package import network_problem, with_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
-from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.listing.list_units import number_units
 from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
@@ -72,10 +72,10 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         base = _open_base(conversion)
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
             path = f"{folder}/known"
-            write_known(base.dataset, path)
+            write_entry_file(base.dataset, path)
             return plan_conversion(conversion.with_new_inputs(base, path), draws_bar)
     with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
-        scanned = conversion.scanned_here()
+        scanned = conversion.scan_here()
         overhead = scanned.converter.record_overhead
         plan = plan_here(
             scanned.source,
@@ -119,7 +119,7 @@ def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> Added | None:
     options = conversion.options
-    check_served(beam_options, launch.report)
+    check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
     check_unclaimed(options.output, has_ended)
     contents = _look_at_output(conversion)
@@ -130,10 +130,10 @@ def _convert(
     claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
     job = JobRun(beam_options, launch, functools.partial(name_job, options.output, claim))
     with claimed(options.output, claim, has_ended, lambda: job.goes_on):
-        return _convert_claimed(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
+        return _convert_with_claim(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
 
 
-def _convert_claimed(
+def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> Added | None:
     options = conversion.options
@@ -158,7 +158,7 @@ def _most_parts(conversion: Conversion) -> int | None:
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
     splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-    units = sum(1 for _ in itertools.islice(numbered_units(conversion.source, []), _COUNTED_UNITS))
+    units = sum(1 for _ in itertools.islice(number_units(conversion.source, []), _COUNTED_UNITS))
     return max(units, options.num_shards * splits)
 
 
@@ -170,7 +170,7 @@ def _append(
     storage = storage_for(output)
     keys_path = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
     try:
-        write_known(base.dataset, keys_path)
+        write_entry_file(base.dataset, keys_path)
         # A killed append has left its lists, which this one overwrites.
         remove_listing_rejects(output, kept=base.manifest.rejects)
         result = _run(conversion.with_new_inputs(base, keys_path), pipeline, job, beam_options)
@@ -180,7 +180,7 @@ def _append(
             storage.delete(keys_path)
     if result is None:
         return None
-    return Added(base.manifest, open_dataset(output).manifest, known_count(result))
+    return Added(base.manifest, open_dataset(output).manifest, count_known(result))
 
 
 def _open_base(conversion: Conversion) -> Base:

@@ -31,7 +31,7 @@ from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
 from beam_jobs.steps.listing.scan_source import ScanSource
-from beam_jobs.steps.make_plan import estimated, planned
+from beam_jobs.steps.make_plan import estimate_splits, plan_tally
 from beam_jobs.steps.spread import Spread
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.format import Manifest
@@ -65,7 +65,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     fanout = None if is_local(pipeline.options) else FANOUT
     tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout).without_defaults()
     sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout).without_defaults()
-    ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimated), conversion.estimate)
+    ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimate_splits), conversion.estimate)
     read = _read_first(conversion, listed.packs)
     counts = (
         (units.counts, listed[COUNTS], *read.omitted)
@@ -76,7 +76,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     if units.source is not None:
         overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_record_overhead, conversion))
     plan = begin | "Plan" >> beam.Map(
-        with_limits(limits, planned),
+        with_limits(limits, plan_tally),
         AsSingleton(tally, Tally()),
         AsSingleton(ratios, {}),
         options,
@@ -87,7 +87,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         conversion.facts,
     )
     if units.source is not None:
-        context = units.source | "Context" >> beam.Map(_scanned_context, conversion.base)
+        context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
         labels = _labels(conversion, begin, listed[NAMES])
         context = labels | "Context" >> beam.Map(ShardContext, *_as_argument(read.characters))
@@ -130,7 +130,7 @@ def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _Listing:
         listed = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
         return _Listing(listed.units, listed[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
-    source = scanned.facts | "Schema" >> beam.Map(_scanned_source, conversion)
+    source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
     firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_first_parts)),)
     list_units = with_limits(options.request_limits, list_scanned_units)
     units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
@@ -157,12 +157,12 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _Read:
 def _labels(conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]) -> PCollection[Labels]:
     source, base = conversion.source, conversion.base
     if source.labels is not None:
-        return begin | "Labels" >> beam.Map(_known_labels, source.labels)
+        return begin | "Labels" >> beam.Map(_return_labels, source.labels)
     labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, are_all=base is None))
-    return labels if base is None else labels | "Extend" >> beam.Map(base.extended, source.integer_labels)
+    return labels if base is None else labels | "Extend" >> beam.Map(base.extend_labels, source.integer_labels)
 
 
-def _known_labels(begin: bytes, labels: Labels) -> Labels:
+def _return_labels(begin: bytes, labels: Labels) -> Labels:
     del begin
     return labels
 
@@ -172,7 +172,7 @@ def _as_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
     return () if side is None else (AsSingleton(side),)
 
 
-def _scanned_source(facts: Any, conversion: Conversion) -> Source:
+def _apply_facts(facts: Any, conversion: Conversion) -> Source:
     assert isinstance(conversion.source, ScannedSource)
     return conversion.with_source(conversion.source.scanned(facts)).source
 
@@ -186,8 +186,8 @@ def _record_overhead(source: Source, conversion: Conversion) -> int:
     return conversion.with_source(source).converter.record_overhead
 
 
-def _scanned_context(source: Source, base: Base | None) -> ShardContext:
+def _make_context(source: Source, base: Base | None) -> ShardContext:
     labels = source.labels
     if labels is None:
-        labels = Labels(()) if base is None else base.extended(Labels(()), source.integer_labels)
+        labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)
     return ShardContext(labels, columns=source.record_columns)

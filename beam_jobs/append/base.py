@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
-from beam_jobs.planning.tally import Tally, is_fingerprint, joined_fingerprint
+from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
@@ -112,7 +112,7 @@ class Base:
         """Return the file names of the shards that are there and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
-    def extended(self, labels: Labels, integer_labels: bool) -> Labels:
+    def extend_labels(self, labels: Labels, integer_labels: bool) -> Labels:
         """Return the classes of the dataset in their order, and after them those that are new.
 
         Args:
@@ -148,7 +148,7 @@ class Base:
             check_classes(len(names) - 1, len(old), f"--append to {self.output}")
         return Labels(names)
 
-    def merged(self, added: Manifest) -> Manifest:
+    def merge(self, added: Manifest) -> Manifest:
         """Return the manifest of the dataset with what was added.
 
         Args:
@@ -159,7 +159,8 @@ class Base:
         """
         old, new = self.manifest, added
         splits = {
-            name: _joined(old.splits.get(name), new.splits.get(name)) for name in sorted({*old.splits, *new.splits})
+            name: _join_splits(old.splits.get(name), new.splits.get(name))
+            for name in sorted({*old.splits, *new.splits})
         }
         # By name: flags may name the fields in another order.
         features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
@@ -167,13 +168,13 @@ class Base:
             input=new.source.input,
             files=old.source.files + new.source.files,
             bytes=old.source.bytes + new.source.bytes,
-            fingerprint=joined_fingerprint(old.source.fingerprint, new.source.fingerprint),
+            fingerprint=join_fingerprints(old.source.fingerprint, new.source.fingerprint),
             ignored_files=new.source.ignored_files,
         )
         return dataclasses.replace(
             old,
             splits=splits,
-            features=tuple(_merged(one, features[one.name]) for one in old.features),
+            features=tuple(_merge_features(one, features[one.name]) for one in old.features),
             source=source,
             created_by=new.created_by,
             labels=new.labels,
@@ -217,7 +218,7 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted((Counter(one) + Counter(other)).items()))
 
 
-def _joined(old: Split | None, new: Split | None) -> Split:
+def _join_splits(old: Split | None, new: Split | None) -> Split:
     parts = [split for split in (old, new) if split is not None]
     shards = tuple(shard for split in parts for shard in split.shards)
     return Split(shards, sum(split.decoded_bytes for split in parts))
@@ -225,7 +226,7 @@ def _joined(old: Split | None, new: Split | None) -> Split:
 
 def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
-    olds, news = ({feature.name: _fixed(feature) for feature in features} for features in (old, new))
+    olds, news = ({feature.name: _describe_fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:
         was, now = (features.get(name, "not there") for features in (olds, news))
         if was != now:
@@ -235,14 +236,14 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
             )
 
 
-def _fixed(feature: Feature) -> str:
+def _describe_fixed(feature: Feature) -> str:
     """Return in words what stays as it is of a feature."""
     if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"
 
 
-def _merged(old: Feature, new: Feature) -> Feature:
+def _merge_features(old: Feature, new: Feature) -> Feature:
     """Return the feature that has the values of two of one name."""
     if old.encoding == "raw" and old.shape != new.shape:
         raise FeatureError(

@@ -36,13 +36,13 @@ class Standing(enum.IntEnum):
 
 def entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
-    described = _described(reference.split, reference.labels, *reference.entry_texts())
+    described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
     state: int = _state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
 
-def known_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
+def entries_of(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
     """Return the entries of all references of packs, in their order, as of records; `entry` says what each is.
 
     Args:
@@ -53,7 +53,7 @@ def known_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = Non
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
     for pack, some in zip(packs, digests, strict=True):
-        described = np.array([_described(*columns) for columns in pack.entry_texts()], np.uint64)
+        described = np.array([_hash_description(*columns) for columns in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
         rows[:, 0] = some[:, 0]
         rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
@@ -81,7 +81,7 @@ def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, one in enumerate(inputs) if not isinstance(one, BadRecordError)]
     references = [one for one in inputs if not isinstance(one, BadRecordError)]
-    described = [_described(one.split, one.labels, *one.entry_texts()) for one in references]
+    described = [_hash_description(one.split, one.labels, *one.entry_texts()) for one in references]
     sizes = np.array([one.size for one in references], np.uint64)
     words[rows, 0] = key_digests([one.key for one in references])[:, 0]
     words[rows, 1] = _state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
@@ -133,7 +133,7 @@ def _state(described: Any, size: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _described(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
+def _hash_description(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
     # Kept, because it recurs from input to input.
     text = repr((split, labels, form, extra)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "big")

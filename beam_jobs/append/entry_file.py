@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.append.entries import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
-from beam_jobs.output.rejects import listed_rejections
+from beam_jobs.output.rejects import read_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import Dataset, Shard
@@ -59,7 +59,7 @@ _LOCKS = 64
 _NUMBER = np.dtype("<u8")
 
 
-def write_known(dataset: Dataset, path: str) -> None:
+def write_entry_file(dataset: Dataset, path: str) -> None:
     """Write the entries of all shards of a dataset, and of what was rejected, into one file; see `write_entries`.
 
     Args:
@@ -72,7 +72,7 @@ def write_known(dataset: Dataset, path: str) -> None:
         StorageError: a file could not be read or written.
     """
     # Not by the manifest's counts, which nothing has compared with the files yet.
-    write_entries(_entries(dataset), _expected_entries(dataset), path)
+    write_entries(_entries(dataset), _estimate_entries(dataset), path)
 
 
 def write_entries(
@@ -114,8 +114,8 @@ def write_entries(
                 output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
 
 
-class KnownFile:
-    """A file of `write_known`, to look inputs up in; safe to share between threads.
+class EntryFile:
+    """A file of `write_entry_file`, to look inputs up in; safe to share between threads.
 
     Each input's bucket is read from the file; of a store's file, some buckets at a time are fetched once, into a temporary file.
     The file is not mapped into memory: one that is cut meanwhile would end the process.
@@ -224,12 +224,12 @@ class KnownFile:
 
 
 @functools.lru_cache(maxsize=1)
-def known_in(path: str) -> KnownFile:
-    """Return the file of `write_known` at a path, opened once in a process; every run has a separate path."""
-    return KnownFile(path)
+def open_entry_file(path: str) -> EntryFile:
+    """Return the file of `write_entry_file` at a path, opened once in a process; every run has a separate path."""
+    return EntryFile(path)
 
 
-def _nameless_file(owner: KnownFile) -> int:
+def _nameless_file(owner: EntryFile) -> int:
     """Return the descriptor of a temporary file that goes with its owner: one is kept for as long as the process runs."""
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
     Path(path).unlink()
@@ -256,12 +256,12 @@ def _entries(dataset: Dataset) -> Iterator[Entries]:
     with ThreadPoolExecutor(_READERS) as pool:
         while some := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_shard_entries, dataset), some)
-    rejected = _rejected(dataset)
+    rejected = _read_rejected(dataset)
     while lines := list(itertools.islice(rejected, _LINES)):
         yield np.array(lines, ENTRY)
 
 
-def _expected_entries(dataset: Dataset) -> int:
+def _estimate_entries(dataset: Dataset) -> int:
     """Return about how many entries a dataset has, by the sizes of its files."""
     storage = storage_for(dataset.path)
     folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
@@ -284,6 +284,6 @@ def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:
     return keys.entries
 
 
-def _rejected(dataset: Dataset) -> Iterable[bytes]:
-    for line, entry in listed_rejections(dataset.path, dataset.manifest.rejects):
+def _read_rejected(dataset: Dataset) -> Iterable[bytes]:
+    for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or line_entry(line)

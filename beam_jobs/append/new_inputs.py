@@ -12,8 +12,8 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.entries import Standing, entry_words, known_entries, sought_words
-from beam_jobs.append.entry_file import known_in
+from beam_jobs.append.entries import Standing, entries_of, entry_words, sought_words
+from beam_jobs.append.entry_file import open_entry_file
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import ListedPack
@@ -43,7 +43,7 @@ class NewInputs(Source):
     Attributes:
         source: lists all records.
         base: the dataset that has some of them.
-        path: the file that `write_known` has written.
+        path: the file that `write_entry_file` has written.
     """
 
     source: Source
@@ -64,7 +64,9 @@ class NewInputs(Source):
     def labels(self) -> Labels | None:
         """The classes of the dataset, then those that the source adds, if it knows them before listing."""
         return (
-            None if self.source.labels is None else self.base.extended(self.source.labels, self.source.integer_labels)
+            None
+            if self.source.labels is None
+            else self.base.extend_labels(self.source.labels, self.source.integer_labels)
         )
 
     @property
@@ -124,17 +126,17 @@ class NewInputs(Source):
 
     def _new(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
         count = 0
-        for one, standing in zip(inputs, known_in(self.path).standings(inputs), strict=True):
+        for one, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(one, BadRecordError):
                 reject(one)
             elif standing is Standing.NEW and isinstance(one, Reference):
                 yield one
             elif standing is Standing.CHANGED and isinstance(one, Reference):
-                raise self._changed(one)
+                raise self._change_error(one)
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
-    def _changed(self, one: Reference) -> SourceError:
+    def _change_error(self, one: Reference) -> SourceError:
         return SourceError(
             f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
             " split or columns are not what they were then. --append changes no record: put back what was there, give the"
@@ -169,11 +171,11 @@ class NewPacks(NewInputs, PackSource):
         return PackSource.references(self, unit, ignored, reject)
 
     def _new_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        file, count = known_in(self.path), 0
+        file, count = open_entry_file(self.path), 0
         words = [
             sought_words([one])
             if isinstance(one, BadRecordError)
-            else entry_words(known_entries([one.pack], [one.digests]))
+            else entry_words(entries_of([one.pack], [one.digests]))
             for one in inputs
         ]
         if not words:
@@ -189,7 +191,7 @@ class NewPacks(NewInputs, PackSource):
                 continue
             changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
             if len(changed):
-                raise self._changed(one.pack.reference(int(changed[0])))
+                raise self._change_error(one.pack.reference(int(changed[0])))
             count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
                 yield one if len(rows) == len(standing_of_rows) else one.take(rows)
@@ -230,7 +232,7 @@ def _select_new(source: Source, base: Base, path: str) -> NewInputs:
     return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
 
 
-def known_count(result: PipelineResult) -> int | None:
+def count_known(result: PipelineResult) -> int | None:
     """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
     counters = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]

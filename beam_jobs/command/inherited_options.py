@@ -38,7 +38,7 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
             "chat_template": _chat_template(entries, flags.output),
         }
         for name, option in options.items():
-            parsed = _parsed(option, entries)
+            parsed = _parse(option, entries)
             if getattr(flags, name) is None:
                 setattr(flags, name, parsed)
     except (ValueError, UsageError) as error:
@@ -47,7 +47,7 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
         ) from None
 
 
-def _parsed(option: Option, entries: Mapping[str, Any]) -> Any:
+def _parse(option: Option, entries: Mapping[str, Any]) -> Any:
     """Return what the flag of an option would be parsed to; None for one that has no entry, or an empty one."""
     if option.stored is None or option.stored.schema is None:
         return None

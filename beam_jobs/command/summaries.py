@@ -41,7 +41,7 @@ def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str,
     }
 
 
-def added_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
+def append_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
     """Return what an append added, as `result_summary`, and the records that were there before."""
     before, after = added.before, added.after
     old = {name: len(split.shards) for name, split in before.splits.items()}

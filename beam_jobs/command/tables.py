@@ -58,7 +58,7 @@ def result_table(manifest: Manifest, output: str, seconds: float, ignored: str =
     return "\n".join([head, splits, *counts, *warning_texts(manifest.warnings)])
 
 
-def added_table(added: Added, output: str, seconds: float) -> str:
+def append_table(added: Added, output: str, seconds: float) -> str:
     """Return the result of an append as text: a line for every split, and records that are no longer in the input."""
     before, after = added.before, added.after
     new = {

@@ -97,7 +97,7 @@ class ExampleSummary:
             before, first = self.features[name]
             if before == feature:
                 continue
-            merged = _merged(before, feature)
+            merged = _merge_features(before, feature)
             if merged is None:
                 raise FeatureError(
                     f"Feature {name!r}: record {first!r} has {describe(before)}, record {key!r} has {describe(feature)}."
@@ -169,7 +169,7 @@ def _is_empty(feature: Feature) -> bool:
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
-def _merged(one: Feature, other: Feature) -> Feature | None:
+def _merge_features(one: Feature, other: Feature) -> Feature | None:
     """Return the feature that fits both, or None."""
     if len(one.shape) != len(other.shape):
         return None

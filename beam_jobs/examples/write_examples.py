@@ -158,7 +158,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                 "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
             )
         pipeline = examples.pipeline
-        options = _limited_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
+        options = _limit_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Checked before the user's pipeline runs. Nothing is changed before the plan is made.
         check_unclaimed(options.output)
@@ -168,7 +168,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         taken = AsSingleton(
             pipeline
             | "Run" >> beam.Create([options.output])
-            | "Claim" >> beam.Map(with_limits(limits, _claimed), claim)
+            | "Claim" >> beam.Map(with_limits(limits, _take_claim), claim)
         )
         spooled = (
             examples
@@ -183,7 +183,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Not used directly: Beam's BundleBasedDirectRunner confuses outputs of one step if one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = tally | "Plan" >> beam.Map(with_limits(limits, _planned), schemas, options, converter, names, claim)
+        plan = tally | "Plan" >> beam.Map(with_limits(limits, _plan), schemas, options, converter, names, claim)
         spec = DatasetSpec(
             options,
             converter,
@@ -195,7 +195,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         return spooled.packs | WriteDataset(spec, plan, context, counts)
 
 
-def _limited_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+def _limit_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
     """Return the options with limits of requests: in the process of the program those that hold there."""
     if not local:
         return options.for_engine(local=False)
@@ -203,13 +203,13 @@ def _limited_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
     return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
 
 
-def _claimed(output: str, claim: Claim) -> Claim:
+def _take_claim(output: str, claim: Claim) -> Claim:
     """Take the claim on the output when the pipeline runs."""
     take_claim(output, claim)
     return claim
 
 
-def _planned(
+def _plan(
     tally: Tally,
     parts: list[ExampleSummary],
     options: ConvertOptions,

@@ -120,7 +120,7 @@ def listing_rejects(output: str) -> tuple[str, ...]:
     return tuple(entry.name for entry in storage.list(folder) if is_listing_rejects(entry.name))
 
 
-def listed_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
+def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
     """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:

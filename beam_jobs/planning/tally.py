@@ -55,10 +55,10 @@ class Buckets:
         equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)
-        return _unpickled, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
+        return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
-    def added(cls, parts: Iterable[Buckets]) -> Buckets:
+    def add_up(cls, parts: Iterable[Buckets]) -> Buckets:
         """Return the sum of tables with common buckets, in any order."""
         parts = list(parts)
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
@@ -69,7 +69,7 @@ class Buckets:
         return cls(starts, *sums)
 
 
-def _unpickled(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
+def _unpickle(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
     starts = starts.astype(np.uint64)
     return Buckets(starts << _BUCKET_SHIFT if equal_parts else starts, *(column.astype(np.int64) for column in columns))
 
@@ -137,7 +137,7 @@ class Tally:
 
     def buckets(self, split: str) -> Buckets:
         """Return the buckets of a split, without repetitions."""
-        self._parts[split] = [Buckets.added(self._parts[split])]
+        self._parts[split] = [Buckets.add_up(self._parts[split])]
         self._pending[split] = 0
         return self._parts[split][0]
 
@@ -174,7 +174,7 @@ def is_fingerprint(text: str) -> bool:
     return _FINGERPRINT.fullmatch(text) is not None
 
 
-def joined_fingerprint(one: str, other: str) -> str:
+def join_fingerprints(one: str, other: str) -> str:
     """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
     halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))

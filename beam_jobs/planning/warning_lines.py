@@ -102,26 +102,26 @@ def _describe_notes(taken: notes.Notes) -> dict[str, str]:
     lines = {}
     if columns := taken.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
-            f"columns that are not stored: {_listed(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
+            f"columns that are not stored: {_list(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
         )
     lines_of, rows = taken.examples(notes.FOUND_LINES), taken.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (
-            f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows"
+            f"files that were read as lines, next to files of rows such as {rows[0]}: {_list(lines_of)}; name the files of rows"
             f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
         )
     if columns := taken.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
-            f"columns that are not stored: {_listed(columns)}; pass --column-types NAME=TYPE to store one"
+            f"columns that are not stored: {_list(columns)}; pass --column-types NAME=TYPE to store one"
         )
     if fields := taken.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
-            f"fields of samples that are not stored: {_listed(fields)}; keys of json are stored if the first samples have them, and"
+            f"fields of samples that are not stored: {_list(fields)}; keys of json are stored if the first samples have them, and"
             " numbers, texts or lists of these in them"
         )
     if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
-            f"names of folders that are not stored: {_listed(folders)}; if they are classes, pass --label-from folder"
+            f"names of folders that are not stored: {_list(folders)}; if they are classes, pass --label-from folder"
         )
     if labels := taken.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
@@ -134,7 +134,7 @@ def _describe_notes(taken: notes.Notes) -> dict[str, str]:
     if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
         split, names = several
         lines[notes.IDX_SETS] = (
-            f"several sets of IDX files become one in {split}: {_listed(names)}; name one set by a pattern, such as --input"
+            f"several sets of IDX files become one in {split}: {_list(names)}; name one set by a pattern, such as --input"
             " 'DIR/PREFIX-*'"
         )
     return lines
@@ -163,7 +163,7 @@ def _alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
         return {}
     shown = [" and ".join(map(_distinct, group)) for group in alike]
     return {
-        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_listed(shown)}; rename them if"
+        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_list(shown)}; rename them if"
         " they are one class"
     }
 
@@ -200,7 +200,7 @@ def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
 
 
 def _describe_folders(names: Sequence[str]) -> str:
-    return f"the folder{'s' * (len(names) > 1)} {_listed(names)} {'were' if len(names) > 1 else 'was'}"
+    return f"the folder{'s' * (len(names) > 1)} {_list(names)} {'were' if len(names) > 1 else 'was'}"
 
 
 def _classes(names: Sequence[str]) -> str:
@@ -219,7 +219,7 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
     lines = {}
     if empty := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (
-            f"no record in {_listed(empty)}, although files or folders of the input are named so; add records, or remove them"
+            f"no record in {_list(empty)}, although files or folders of the input are named so; add records, or remove them"
         )
     if len(records) > 1:
         classes_by_split = {split: classes.get(split, set()) for split in sorted(records)}
@@ -227,7 +227,7 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
         for split, names in classes_by_split.items():
             alone = names.difference(*(others for other, others in classes_by_split.items() if other != split))
             if alone:
-                parts.append(f"{count_text(len(alone))} in {split} ({_listed(sorted(alone))})")
+                parts.append(f"{count_text(len(alone))} in {split} ({_list(sorted(alone))})")
         if parts:
             lines["classes_of_one_split"] = (
                 f"classes that only one split has: {', '.join(parts)}; add records of them, or correct their names"
@@ -235,7 +235,7 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
     return lines
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
     every = [name.encode(errors="backslashreplace").decode() for name in names]
     return ", ".join(every[:_SHOWN]) + (", ..." if len(every) > _SHOWN else "")

@@ -46,7 +46,7 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
     return rows
 
 
-def grouped(rows: KeyRows) -> list[tuple[int, bytes]]:
+def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
     """Return rows by group, of which there are 256: equal keys are in one."""
     groups = (rows["high"] >> np.uint64(56)).astype(np.intp)
     order = np.argsort(groups, kind="stable")

@@ -60,7 +60,7 @@ def job_text(identity: Mapping[str, str]) -> str:
     return f"job {identity['id']} ({identity['where']})"
 
 
-def check_served(options: PipelineOptions, report: Callable[[str], None]) -> None:
+def check_job_server(options: PipelineOptions, report: Callable[[str], None]) -> None:
     """Check that the job server of `--job_endpoint` is there, before anything is prepared for it.
 
     Args:

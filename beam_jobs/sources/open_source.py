@@ -69,7 +69,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     source = (
         _open(options, source_options)
         if source_options.source is None
-        else _named(options, source_options, source_options.source)
+        else _open_named(options, source_options, source_options.source)
     )
     if source_options.label_type is not None and not source.takes_label_type:
         raise UsageError(
@@ -88,7 +88,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     return source
 
 
-def _named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
+def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     if name in SOURCES:
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
@@ -172,25 +172,25 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
-    if _matched_form(options.input) == IMAGE:
+    if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
-    first, _ = next(_matched_files(options.input))
+    first, _ = next(_match_files(options.input))
     return _open_files(options, source_options, first.path)
 
 
-def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
+def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
     for entry, below in expand(pattern):
         if not entry.is_folder and not is_path_left_behind(below):
             yield entry, below
 
 
-def _matched_form(pattern: str) -> str:
+def _find_form(pattern: str) -> str:
     """Return what the files are that a pattern matches, by the names of the first of them: a single one may be the bad one."""
     last = split_pattern(pattern)[1][-1]
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     paths: dict[str, str] = {}
-    for entry, _ in itertools.islice(_matched_files(pattern), _LOOKED_AT):
+    for entry, _ in itertools.islice(_match_files(pattern), _LOOKED_AT):
         form = _form_of_name(entry.name)
         paths.setdefault(form, entry.path)
         if same_ending:

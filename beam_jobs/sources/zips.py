@@ -171,7 +171,7 @@ class Zips(ClassifiedSource):
         split = self.splits.split_of_member(unit.split, split, where)
         offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
-        data = b"" if is_stored else _unpacked(file, offset, member, where)
+        data = b"" if is_stored else _unpack(file, offset, member, where)
         return make_reference(
             self.options,
             key,
@@ -209,7 +209,7 @@ def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     return offset + _LOCAL.size + int(name_bytes) + int(extra_bytes)
 
 
-def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
+def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
     """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
     held: list[bytes] = []
     left = member.file_size

@@ -45,10 +45,10 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
         return ""
 
     def add_input(self, characters: str, more: str) -> str:
-        return _merged([characters, more])
+        return _merge([characters, more])
 
     def merge_accumulators(self, parts: Iterable[str]) -> str:
-        return _merged(parts)
+        return _merge(parts)
 
     def extract_output(self, characters: str) -> str:
         return characters
@@ -63,5 +63,5 @@ def _characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Ite
     yield seen.characters
 
 
-def _merged(parts: Iterable[str]) -> str:
+def _merge(parts: Iterable[str]) -> str:
     return "".join(sorted(set().union(*parts)))

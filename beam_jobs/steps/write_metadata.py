@@ -113,7 +113,7 @@ class WriteMetadata(LimitedStep):
         )
         adds = bool(manifest.splits or manifest.rejected)
         if self._base is not None:
-            manifest = self._base.merged(manifest) if adds else self._base.manifest
+            manifest = self._base.merge(manifest) if adds else self._base.manifest
         if self._is_written(manifest):
             # An earlier attempt at this step got so far.
             yield manifest

@@ -14,7 +14,7 @@ from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
-from beam_jobs.stored_records.frames import unframed
+from beam_jobs.stored_records.frames import remove_frame
 from beam_jobs.stored_records.options import RawFeature
 from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.console.tables import counted
@@ -73,8 +73,8 @@ class FrameConverter(InputConverter):
             BadRecordError: its checksums do not fit.
         """
         if reference.spool:
-            return unframed(frame, reference.origin, reference.offset)
-        return unframed(frame, reference.path, reference.offset)
+            return remove_frame(frame, reference.origin, reference.offset)
+        return remove_frame(frame, reference.path, reference.offset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class DatasetConverter(FrameConverter):
         assert isinstance(reference.payload, StoredRecord)
         numbers, origin = self.label_numbers.get(str(reference.payload.dataset)), reference.payload.origin
         if numbers is not None:
-            record = self._renumbered(reference, record, numbers)
+            record = self._renumber(reference, record, numbers)
         summary.records[origin] = summary.records.get(origin, 0) + 1
         return record
 
@@ -159,8 +159,8 @@ class DatasetConverter(FrameConverter):
         del context
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
-    def _renumbered(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
-        example: dict[str, Value] = _decoded(reference, record)
+    def _renumber(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+        example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
             places = [int(value) - self.label_offset for value in values]
@@ -226,7 +226,7 @@ class ForeignConverter(FrameConverter):
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: InferredSummary) -> bytes:
         """Return the record of a frame: its own bytes."""
         record = self.data(reference, data)
-        example = _decoded(reference, record)
+        example = _decode(reference, record)
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
@@ -265,7 +265,7 @@ def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> 
     return sum(map(packed_size, blocks)) / before if before else 1.0
 
 
-def _decoded(reference: Reference, record: bytes) -> dict[str, Value]:
+def _decode(reference: Reference, record: bytes) -> dict[str, Value]:
     try:
         return decode_example(record, path=reference.path, offset=reference.offset)
     except CorruptionError as error:

@@ -20,13 +20,13 @@ _CRC = struct.Struct("<I")
 _READ_BYTES = 4 << 20
 
 
-def framed(data: bytes) -> bytes:
+def add_frame(data: bytes) -> bytes:
     """Return the frame of a record's data, as it stands in an uncompressed file."""
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CRC.pack(masked_crc32c(length)), data, _CRC.pack(masked_crc32c(data))))
 
 
-def unframed(frame: bytes, path: str, offset: int) -> bytes:
+def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
     """Return the data of a frame, after comparing its length and checksums.
 
     Args:
@@ -81,7 +81,7 @@ def read_packed_frames(path: str, index: ShardIndex, first: int, last: int) -> I
         number = first
         try:
             for _, data in read_indexed(path, index, first, stop):
-                yield framed(data)
+                yield add_frame(data)
                 number += 1
         except CorruptionError as error:
             yield from (error for _ in range(number, stop))

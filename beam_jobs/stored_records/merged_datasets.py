@@ -50,8 +50,8 @@ class MergedDatasets:
         first = datasets[0]
         for other in datasets[1:]:
             _check_alike(first, other)
-        names, numbers = _merged_labels(datasets, options)
-        features = tuple(_merged_feature(feature, datasets, names) for feature in first.manifest.features)
+        names, numbers = _merge_labels(datasets, options)
+        features = tuple(_merge_feature(feature, datasets, names) for feature in first.manifest.features)
         return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _common_options(datasets))
 
     @property
@@ -132,7 +132,7 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
             raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_ACTION}")
         if dataclasses.replace(ours[name], num_classes=None) != dataclasses.replace(theirs[name], num_classes=None):
             raise FeatureError(
-                f"Feature {name!r}: {_described(theirs[name])} in {other.path}, {_described(ours[name])} in {first.path}. {_ACTION}"
+                f"Feature {name!r}: {_describe(theirs[name])} in {other.path}, {_describe(ours[name])} in {first.path}. {_ACTION}"
             )
     if _label_offset(first) != _label_offset(other):
         raise DatasetError(
@@ -143,7 +143,7 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
             raise DatasetError(f"{other.path} and {first.path} have different {plural}. {_ACTION}")
 
 
-def _merged_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:
+def _merge_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:
     """Return a feature of the first dataset with the number of classes that all datasets have together.
 
     That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
@@ -156,7 +156,7 @@ def _merged_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequen
     return dataclasses.replace(feature, num_classes=max(declared) if len(declared) == len(numbers) else None)
 
 
-def _described(feature: Feature) -> str:
+def _describe(feature: Feature) -> str:
     words = [feature.kind, feature.encoding or "", feature.dtype, f"shape {feature.shape}"]
     if feature.label_offset:
         words.append(f"labels from {feature.label_offset}")
@@ -168,7 +168,7 @@ def _label_offset(dataset: Dataset) -> int:
     return by_feature[0] if by_feature else int(dataset.manifest.options.get("label_offset", 0))
 
 
-def _merged_labels(
+def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
     """Return the class names, and by dataset the new labels of those whose labels change."""

@@ -26,7 +26,7 @@ from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
 from beam_jobs.stored_records.foreign.unread_records import unread_records
-from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
+from beam_jobs.stored_records.frames import add_frame, read_frames, read_packed_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
 from tpudata.errors import BadRecordError, CorruptionError
@@ -119,10 +119,10 @@ class StoredRecords(PackSource):
             else:
                 ignored.append(unit.path)
         elif kind == GZIP:
-            yield from self._unpacked(unit, _unpacked_frames(unit.path, reject), reject)
+            yield from self._list_unpacked(unit, _unpack_frames(unit.path, reject), reject)
         else:
             offsets = _offsets(unit, reject)
-            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], reject)
+            yield from self._list_run(unit, offsets, [(0, len(offsets) - 1)], reject)
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         assert unit.dataset is not None
@@ -130,16 +130,16 @@ class StoredRecords(PackSource):
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._listed(unit, index.offsets.astype(np.int64), runs, reject)
+            yield from self._list_run(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
             (number, frame)
             for first, last in runs
             for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
-        yield from self._unpacked(unit, numbered, reject)
+        yield from self._list_unpacked(unit, numbered, reject)
 
-    def _listed(
+    def _list_run(
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records of an uncompressed file, which is read only if that decides their splits."""
@@ -170,14 +170,14 @@ class StoredRecords(PackSource):
         for number, frame in frames:
             begin = int(offsets[number])
             try:
-                known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
+                known_by = self.splitter.key_of(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
             splits[number] = self.splitter.split(unit.split, known_by)
         return splits
 
-    def _unpacked(
+    def _list_unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records with their frames."""
@@ -190,7 +190,7 @@ class StoredRecords(PackSource):
                 if isinstance(frame, Exception):
                     raise BadRecordError(where, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    known_by = self.splitter.key_of(unframed(frame, unit.path, 0), where, 0)
+                    known_by = self.splitter.key_of(remove_frame(frame, unit.path, 0), where, 0)
                     splits.append(self.splitter.split(unit.split, known_by))
             except BadRecordError as error:
                 reject(error)
@@ -277,11 +277,11 @@ def _offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     return np.frombuffer(starts, np.int64)
 
 
-def _unpacked_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
+def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         for _, data in read_records(path, GZIP):
-            yield number, framed(data)
+            yield number, add_frame(data)
             number += 1
     except CorruptionError as error:
         reason = f"{error.reason}; no record after it can be read"

@@ -87,7 +87,7 @@ def _own_document(data: bytes, form: Payload, options: TextOptions) -> str | dic
         if _SURROGATE.search(document):
             raise DocumentError("the text has half of a surrogate pair, which is not a character")
         return document
-    return _decoded(document, 0, options.replace_invalid)
+    return _decode(document, 0, options.replace_invalid)
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, An
 def _document_text(data: bytes, form: RowForm, options: TextOptions) -> str:
     # A file that is one document still has its byte order mark; elsewhere the mark is an ordinary character.
     mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
-    return _decoded(data[mark:], mark, options.replace_invalid)
+    return _decode(data[mark:], mark, options.replace_invalid)
 
 
 def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
@@ -153,7 +153,7 @@ def _values(reference: Reference, data: bytes, options: TextOptions) -> list[Val
     return document_values(data, reference.payload, options)
 
 
-def _decoded(data: bytes, start: int, replace: bool) -> str:
+def _decode(data: bytes, start: int, replace: bool) -> str:
     try:
         return data.decode("utf-8", "replace" if replace else "strict")
     except UnicodeDecodeError as error:
@@ -207,7 +207,7 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     if len(texts) != len(form.columns):
         raise DocumentError(
             f"wrong number of cells (got {counted(len(texts), 'cell')}, expected {counted(len(form.columns), 'column')}"
-            f" as in the first row: {_listed(form.columns)})"
+            f" as in the first row: {_list_names(form.columns)})"
         )
     return dict(zip(form.columns, texts, strict=True))
 
@@ -250,10 +250,10 @@ def _list(field: TextField, value: Any) -> list[Any]:
 
 def missing_field(name: str, values: Iterable[str]) -> DocumentError:
     """Return the error of a row that lacks a field."""
-    return DocumentError(f"no field {name!r}: the row has {_listed(values) or 'none'}")
+    return DocumentError(f"no field {name!r}: the row has {_list_names(values) or 'none'}")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     """Return the first ten names: a row may have thousands, and each rejection lists them."""
     every = list(names)
     return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")

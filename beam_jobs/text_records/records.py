@@ -129,11 +129,11 @@ class TextRecords:
             return self._text_records(blocks, summary, reject)
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"wrong tokenizer (got {tokenizer.identity}, expected {self.tokenizer})")
-        batches = self._tokenized(blocks, tokenizer, summary, reject)
+        batches = self._tokenize(blocks, tokenizer, summary, reject)
         lengths = self.options.row_lengths
         if not lengths:
             return self._token_records(batches, summary)
-        documents = self._counted(batches, summary)
+        documents = self._end_documents(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
             return self._pair_records(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
@@ -148,7 +148,7 @@ class TextRecords:
         fields = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._read(block, summary, reject)
-            added = self._added(block[0], rows)
+            added = self._extra_values(block[0], rows)
             names, columns = [*fields, *added], [*columns, *added.values()]
             columns = list(map(self._with_kinds, names, columns))
             for values in zip(*columns, strict=True):
@@ -212,7 +212,7 @@ class TextRecords:
             extended.append([*fields, *extra])
         return kept, extended
 
-    def _added(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
+    def _extra_values(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
         """Return the values of the features that are no fields, by name, of some rows."""
         added: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
@@ -223,7 +223,7 @@ class TextRecords:
             added[KEY] = [key_bytes(pack.keys[row]) for row in rows]
         return added
 
-    def _tokenized(
+    def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
         """Yield batches of documents, which are not empty, and count unknown tokens."""
@@ -268,7 +268,7 @@ class TextRecords:
                 return None
             rows = [rows[row] for row in kept]
             values = [[column[row] for row in kept] for column in values]
-        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._added(block[0], rows))
+        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._extra_values(block[0], rows))
         if self.options.long_documents != REJECT:
             return batch
         return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
@@ -318,16 +318,18 @@ class TextRecords:
             summary.decoded_bytes += 4 * (total + count * (len(values) - len(tokens)))
             yield from encode_int_examples(lists, others)
 
-    def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
+    def _end_documents(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
         for count, _, (*inputs, documents), _ in batches:
             summary.documents += count
-            ended = documents if eos_id is None else documents.ended(eos_id)
+            ended = documents if eos_id is None else documents.add_ends(eos_id)
             if not inputs:
                 yield ended
                 continue
-            first = inputs[0].ended(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
+            first = (
+                inputs[0].add_ends(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
+            )
             yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
     def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:

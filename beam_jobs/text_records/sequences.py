@@ -44,7 +44,7 @@ class Documents(NamedTuple):
         return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
 
     @classmethod
-    def joined(cls, parts: Sequence[Documents]) -> Documents:
+    def join(cls, parts: Sequence[Documents]) -> Documents:
         """Return the concatenated documents of all parts, at least one."""
         if len(parts) == 1:
             return parts[0]
@@ -54,7 +54,7 @@ class Documents(NamedTuple):
         """Return the documents of a mask, bool [documents]."""
         return Documents(self.tokens[np.repeat(kept, self.sizes)], self.sizes[kept])
 
-    def ended(self, eos_id: int) -> Documents:
+    def add_ends(self, eos_id: int) -> Documents:
         """Return the documents, each followed by the end token."""
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
 
@@ -135,10 +135,10 @@ def windows(
             documents, tokens = documents + stop - first, tokens + end - begin
             first, begin = stop, end
             if documents >= most_documents or tokens >= most_tokens:
-                yield Documents.joined(held)
+                yield Documents.join(held)
                 held, documents, tokens = [], 0, 0
     if held:
-        yield Documents.joined(held)
+        yield Documents.join(held)
 
 
 def _pieces(

@@ -67,7 +67,7 @@ def _parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
     packs, digests = zip(*held, strict=True)
     every = digests[0] if len(digests) == 1 else np.concatenate(digests)
     parts = np.split(every, range(PACK_REFERENCES, len(every), PACK_REFERENCES))
-    return list(zip(Pack.joined(packs).in_parts(), parts, strict=True))
+    return list(zip(Pack.join(packs).in_parts(), parts, strict=True))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,7 +135,7 @@ class Pack(PackColumns):
         )
 
     @classmethod
-    def joined(cls, packs: Sequence[Pack]) -> Pack:
+    def join(cls, packs: Sequence[Pack]) -> Pack:
         """Return the concatenated references of packs."""
         if len(packs) == 1:
             return packs[0]
@@ -148,7 +148,7 @@ class Pack(PackColumns):
             positions=np.concatenate([pack.positions for pack in packs]),
             sizes=np.concatenate([pack.sizes for pack in packs]),
             offsets=offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
-            keys=PackedKeys.joined([pack.keys for pack in packs]),
+            keys=PackedKeys.join([pack.keys for pack in packs]),
             root=packs[0].root,
             **join_fields(packs, lengths),
         )
@@ -209,7 +209,7 @@ class Pack(PackColumns):
         for split, rows in self.split_rows():
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
-    def grouped(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
+    def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
         """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
         order = np.argsort(groups, kind="stable")
         first = np.flatnonzero(np.diff(groups[order], prepend=-1))

@@ -106,7 +106,7 @@ def read_blocks(
     """
     for are_fetched, some in itertools.groupby(packs, key=_are_fetched):
         if are_fetched:
-            yield from itertools.chain.from_iterable(map(_fetched_blocks, some))
+            yield from itertools.chain.from_iterable(map(_fetch_blocks, some))
         else:
             yield from _ranges(list(some), piece_sizes, is_checked=is_checked)
 
@@ -115,7 +115,7 @@ def _are_fetched(pack: Pack) -> bool:
     return any(payload.is_fetched for payload in pack.payloads)
 
 
-def _fetched_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Yield references of which some are fetched: the sizes of these are known once they are read."""
     held, size = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):

@@ -53,7 +53,7 @@ class PackedKeys:
         return cls(shortest([shared.setdefault(head, head) for head in heads]), narrow(numbers))
 
     @classmethod
-    def joined(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
+    def join(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
         """Return the concatenated keys of all parts."""
         numbers = [part.numbers for part in parts if part.numbers is not None]
         if len(numbers) < len(parts):

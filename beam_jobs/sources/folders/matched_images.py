@@ -165,7 +165,7 @@ class MatchedImages(ClassifiedSource):
             reject: called with the error of a file whose folder is no known class, or whose path says none.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
-        for entry, key in self._matched(unit):
+        for entry, key in self._match_files(unit):
             if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
@@ -193,7 +193,7 @@ class MatchedImages(ClassifiedSource):
                 self.options, key, path=entry.path, size=entry.size, split=split, labels=labels, features=columns
             )
 
-    def _matched(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
+    def _match_files(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
         folder, files = unit
         if folder.deep:
             for entry, below in files_below(files, lambda name: name.startswith(".")):

@@ -102,9 +102,9 @@ class CifarFile(ImageSet):
 
     def rows(self) -> Iterator[ImageRow]:
         """Yield the images in order."""
-        return self._binary_rows() if self.name.endswith(".bin") else self._pickled_rows()
+        return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
-    def _pickled_rows(self) -> Iterator[ImageRow]:
+    def _read_pickled(self) -> Iterator[ImageRow]:
         values = _by_text(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_hundred else "labels")
@@ -129,7 +129,7 @@ class CifarFile(ImageSet):
         for number, (label, group) in enumerate(zip(labels, coarse, strict=True)):
             yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._columns(group))
 
-    def _binary_rows(self) -> Iterator[ImageRow]:
+    def _read_binary(self) -> Iterator[ImageRow]:
         before = 2 if self.is_hundred else 1
         record = before + _IMAGE_BYTES
         size = file_size(self.path)

@@ -77,7 +77,7 @@ def list_references(
     """
     where = f"{_where(source)}.references"
 
-    def checked_reject(error: Any) -> None:
+    def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
             raise UsageError(
                 f"{where}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
@@ -85,7 +85,7 @@ def list_references(
         reject(error)
 
     check = _ReferenceCheck(source, where, stores_classes=stores_classes)
-    references = source.references(unit, ignored, checked_reject)
+    references = source.references(unit, ignored, check_and_reject)
     for reference in _check_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
         if reason is None:

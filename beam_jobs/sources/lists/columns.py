@@ -138,7 +138,7 @@ class ColumnFacts:
             raise UsageError(
                 f"--column-types: no further column {unknown[0]!r}; there are: {', '.join(names) or 'none'}"
             )
-        return {name: declared.get(name) or _inferred(name, self.columns[name]) for name in names}
+        return {name: declared.get(name) or _infer_kind(name, self.columns[name]) for name in names}
 
 
 class ColumnReader:
@@ -179,7 +179,7 @@ class ColumnReader:
                 _check_declared(values.get(name), declared, name, place)
 
 
-def _inferred(name: str, column: Column) -> ColumnKind:
+def _infer_kind(name: str, column: Column) -> ColumnKind:
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"

@@ -29,7 +29,7 @@ from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
-from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, listed_labels, row_path
+from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
@@ -258,7 +258,7 @@ class Lists(ScannedSource):
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
         split = self._named_split(path)
-        for listed in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
+        for listed in with_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(listed, BadRecordError):
                 reject(listed)
                 continue
@@ -278,14 +278,14 @@ class Lists(ScannedSource):
         """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
         return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
 
-    def _listed(
+    def _list_row(
         self, row: Row, where: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
         """Return what a row lists, or its rejection."""
         key = None
         try:
             key = row_path(row, self.roles, where)
-            names, _ = listed_labels(row, self.roles, self.source_options.label_separator, where)
+            names, _ = parse_labels(row, self.roles, self.source_options.label_separator, where)
             if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
                 self.note(LABEL_BLANKS, written)
             labels = tuple(self.classes.name(name, where) for name in names)

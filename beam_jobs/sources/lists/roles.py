@@ -60,10 +60,10 @@ def _pick(names: list[str], wanted: str | None, usual: tuple[str, ...], flag: st
             f"{' and '.join(map(repr, matches))}, of which one is meant" if matches else f"none of {', '.join(usual)}"
         )
         raise SourceError(
-            f"{source} has the columns {listing}: {choice}. Name the column with {flag}.{_unlabelled(flag)}"
+            f"{source} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
         )
     return matches[0]
 
 
-def _unlabelled(flag: str) -> str:
+def _hint_unlabelled(flag: str) -> str:
     return " Pass --unlabelled if the images have no classes." if flag == "--label-column" else ""

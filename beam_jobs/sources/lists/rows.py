@@ -95,7 +95,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
     # Ends of lines after the last element: an element is known to end only at the comma or bracket after it.
     line_ends: collections.deque[int] = collections.deque()
 
-    def noted_pieces() -> Iterator[bytes]:
+    def note_pieces() -> Iterator[bytes]:
         place = offset
         for data in pieces:
             place += len(data)
@@ -104,7 +104,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             yield data
 
     line += 1
-    for span in array_spans(noted_pieces(), MOST_ROW_BYTES, path):
+    for span in array_spans(note_pieces(), MOST_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()

@@ -110,7 +110,7 @@ class ListScan:
             path = row_path(row, self._roles, where)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = listed_labels(row, self._roles, self._separator, where)
+            names, several = parse_labels(row, self._roles, self._separator, where)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
             self.facts.several |= several
@@ -133,7 +133,7 @@ def row_path(row: Row, roles: Roles, where: str) -> str:
     return value
 
 
-def listed_labels(row: Row, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
+def parse_labels(row: Row, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels of a row, and whether they are a list.
 
     Raises:

@@ -49,19 +49,19 @@ def with_sizes(
             for row in rows:
                 is_far = isinstance(row, ListedFile) and is_remote(row.file)
                 if not is_far and not pending:
-                    yield _sized(row, None)
+                    yield _with_size(row, None)
                     continue
                 far = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
                 pending.append((row, far))
                 if len(pending) >= at_once:
-                    yield _sized(*pending.popleft())
+                    yield _with_size(*pending.popleft())
             while pending:
-                yield _sized(*pending.popleft())
+                yield _with_size(*pending.popleft())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _sized(
+def _with_size(
     row: ListedFile | BadRecordError, far: Future[int | BadRecordError] | None
 ) -> tuple[ListedFile, int] | BadRecordError:
     if isinstance(row, BadRecordError):

@@ -25,7 +25,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, rejected_file, with_key
+from beam_jobs.references.rejection import Reject, file_rejection, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import column_values as further_values
@@ -236,7 +236,7 @@ class ParquetImages(Source):
             with open_parquet(unit.path, unit.size) as file:
                 if skips and unit.group is not None:
                     file.check(unit.group, self.columns.read, _BATCH_ROWS)
-                yield from self._listed(file, unit, reject)
+                yield from self._list_rows(file, unit, reject)
         except (CorruptionError, SourceError) as error:
             if not skips:
                 raise
@@ -244,9 +244,9 @@ class ParquetImages(Source):
             if unit.group is not None:
                 rows = read_footer(unit.path, unit.size).groups[unit.group].rows
                 lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
-            reject(rejected_file(unit.path, error, lost))
+            reject(file_rejection(unit.path, error, lost))
 
-    def _listed(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
+    def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
             rows = [list(images_of(batch.column(columns.image)))]

@@ -59,7 +59,7 @@ class JsonColumns(NamedTuple):
         """Schema of the columns."""
         return features(dict(self.kinds))
 
-    def kept(self, names: Iterable[str]) -> JsonColumns:
+    def select(self, names: Iterable[str]) -> JsonColumns:
         """Return the columns of these names."""
         wanted = set(names)
         return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in wanted))

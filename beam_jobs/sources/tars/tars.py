@@ -150,7 +150,7 @@ class Tars(ClassifiedSource):
             self,
             has_captions=self.has_captions and CAPTION.name in wanted,
             map_dtype=self.map_dtype if LABEL_MAP in wanted else "",
-            columns=self.columns.kept(wanted),
+            columns=self.columns.select(wanted),
         )
 
     @property

@@ -208,7 +208,7 @@ class TextSource(PackSource):
         payloads = join_columns([[block.form] for block in blocks], counts)
         labels = join_columns([list(block.labels) for block in blocks], counts)
         pack = Pack.of_columns(
-            PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
+            PackedKeys.join(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 

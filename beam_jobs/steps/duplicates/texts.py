@@ -53,7 +53,7 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""
-        named = packs | "Name" >> beam.Map(_named)
+        named = packs | "Name" >> beam.Map(_name_pack)
         doubles = (
             named
             | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
@@ -88,7 +88,7 @@ def content_digest(texts: Sequence[str]) -> bytes:
 _Entry = tuple[bytes, bytes, bytes, int]
 
 
-def _named(data: bytes) -> tuple[bytes, bytes]:
+def _name_pack(data: bytes) -> tuple[bytes, bytes]:
     """Return a pack and its name."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
 

@@ -74,13 +74,13 @@ class ListReferences(LimitedStep):
             self._source = source
         if self._options.shuffle:
             # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
-            yield from self._listed(0, [unit for _, unit in units])
+            yield from self._list(0, [unit for _, unit in units])
             return
         for number, unit in units:
             # Here a record's place is its number in its unit.
-            yield from self._listed(number, [unit])
+            yield from self._list(number, [unit])
 
-    def _listed(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
+    def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
         for pack, digests in self._packs(number, units, counts):
@@ -102,10 +102,10 @@ class ListReferences(LimitedStep):
             references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
             yield from packs(references, order, number)
             return
-        listed = self._listed_packs(source, number, units, counts)
+        listed = self._list_packs(source, number, units, counts)
         yield from listed if source.has_own_packs else full_packs(listed)
 
-    def _listed_packs(
+    def _list_packs(
         self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
         order, first = self._options.order, 0
@@ -113,8 +113,8 @@ class ListReferences(LimitedStep):
             with self._unit(unit, counts) as listing:
                 noted = source.noting(listing.notes.add)
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
-                    begin = listing.spool.write(listed.held())
-                    pack = listed.written_aside(listing.spool.path, begin)
+                    begin = listing.spool.write(listed.join_held())
+                    pack = listed.with_held_file(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)

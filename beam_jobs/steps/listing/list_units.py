@@ -49,7 +49,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
+def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
     """Yield all units of a source, each with its number.
 
     Args:
@@ -90,7 +90,7 @@ class _TakeApart(LimitedStep):
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            units_by_number: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
+            units_by_number: Iterable[tuple[int, Any]] = number_units(source, ignored)
         else:
             # Shuffled, no number counts.
             units_by_number = ((0, unit) for part in parts for unit in list_units(source, part, ignored))

@@ -13,7 +13,7 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
+from beam_jobs.references.repeated_keys import Repeat, first_repeat, group_rows
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
@@ -61,7 +61,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         outputs = (
             begin
             | "Begin" >> beam.Impulse()
-            | "Number" >> beam.FlatMap(_numbered, self._source, self._options)
+            | "Number" >> beam.FlatMap(_number_parts, self._source, self._options)
             | "SpreadParts" >> Spread()
             | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
         )
@@ -96,7 +96,7 @@ def scan_here(source: ScannedSource) -> Source:
     return source.scanned(facts, parts)
 
 
-def _numbered(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
+def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
         yield from growing(enumerate(list_parts(source)), 1)
@@ -112,13 +112,13 @@ class _Scan(LimitedStep):
     @holds_limits
     def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []
-        for parts in growing(self._scanned(numbered, aside), len(numbered)):
+        for parts in growing(self._scan_parts(numbered, aside), len(numbered)):
             yield parts
             yield from aside
             aside.clear()
         yield from aside
 
-    def _scanned(
+    def _scan_parts(
         self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
         for number, part in numbered:
@@ -132,7 +132,7 @@ class _Scan(LimitedStep):
 
 
 def _by_group(scan: Scan) -> list[TaggedOutput]:
-    return [TaggedOutput(_KEYS, group) for group in grouped(scan.take_rows())] if scan.held else []
+    return [TaggedOutput(_KEYS, group) for group in group_rows(scan.take_rows())] if scan.held else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.entries import known_entries, mark_rejected
+from beam_jobs.append.entries import entries_of, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up
@@ -114,8 +114,8 @@ class WriteShards(LimitedStep):
         """Write one shard, unless a killed run has."""
         inputs = self._inputs(element, plan, context)
         check_claim(self._output, self._spec.claim)
-        result = self._kept(inputs) if self._resume else None
-        yield tuple(result or self._written(inputs, context))
+        result = self._keep_finished(inputs) if self._resume else None
+        yield tuple(result or self._write(inputs, context))
 
     def _inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
         (split, number), data = element
@@ -127,12 +127,12 @@ class WriteShards(LimitedStep):
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
-        entries = known_entries(packs)
+        entries = entries_of(packs)
         return _Inputs(
             split, name, packs, entries, _inputs_digest(entries, self._spec.converter.in_context(context), context)
         )
 
-    def _kept(self, inputs: _Inputs) -> ShardResult | None:
+    def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished, or None."""
         name, options = inputs.name, self._spec.options
         finished = find_finished(
@@ -151,7 +151,7 @@ class WriteShards(LimitedStep):
             inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
         )
 
-    def _written(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
+    def _write(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
         """Convert the inputs, and write the shard and the files that belong to it."""
         conversion = ShardConversion(
             inputs.name,

@@ -142,11 +142,11 @@ class InferredSummary:
             ValueError: a feature does not hold an image or the bytes of its array; says which.
         """
         seen_by_name = {
-            name: _seen_image(name, values, key)
+            name: _look_at_image(name, values, key)
             if name in images
-            else _seen_label_map(name, values, key)
+            else _look_at_label_map(name, values, key)
             if name in label_maps
-            else _seen(name, values, key, raw.get(name))
+            else _look_at_values(name, values, key, raw.get(name))
             for name, values in example.items()
         }
         for flag, names in (("--raw", raw), ("--label-map", label_maps)):
@@ -182,13 +182,13 @@ class InferredSummary:
 def holds_image(values: Value) -> bool:
     """Return whether the values of a feature are one whole JPEG or PNG."""
     try:
-        _seen_image("", values, "")
+        _look_at_image("", values, "")
     except ValueError:
         return False
     return len(values) == 1
 
 
-def _seen_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
+def _look_at_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
     """Return what an image in one record is, and its bytes as a tensor."""
     if not values:
         return Seen("", key, 1), 0
@@ -207,9 +207,9 @@ def _seen_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
     return seen, header.height * header.width * channels
 
 
-def _seen_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
+def _look_at_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
     """Return what a label map in one record is, and its bytes as a tensor."""
-    seen, _ = _seen_image(name, values, key)
+    seen, _ = _look_at_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
     if values and dtype is None:
@@ -221,7 +221,7 @@ def _seen_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
     return dataclasses.replace(seen, kind=LABEL_MAP if values else "", dtype=dtype or ""), size
 
 
-def _seen(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[Seen, int]:
+def _look_at_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[Seen, int]:
     """Return what the values of another feature in one record are, and their bytes as a tensor."""
     seen = Seen(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
     if raw is not None:

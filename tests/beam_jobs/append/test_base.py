@@ -300,7 +300,7 @@ def test_verify_finds_what_is_wrong_with_keys(grown: Sample, tmp_path: Path) -> 
 
 def test_of_two_appends_at_once_the_later_one_is_rejected(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     sample.grow()
-    merged, path = Base.merged, sample.output / "manifest.json"
+    merged, path = Base.merge, sample.output / "manifest.json"
 
     def other_job(self: Base, added: Manifest) -> Manifest:
         path.write_bytes(dataclasses.replace(self.manifest, created_by="the other job").to_bytes())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.plan import Plan, SumTallies, cut, make_plan
-from beam_jobs.planning.tally import Buckets, Tally, TallyPart, joined_fingerprint
+from beam_jobs.planning.tally import Buckets, Tally, TallyPart, join_fingerprints
 from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
@@ -88,7 +88,7 @@ def test_the_fingerprint_is_of_keys_and_sizes_and_not_of_their_order() -> None:
     assert tallied([[items[0]._replace(size=9), *items[1:]]], True).fingerprint != one
     assert tallied([[items[0]._replace(key="other"), *items[1:]]], True).fingerprint != one
     parts = [tallied([half], True).fingerprint for half in (items[:1], items[1:])]
-    assert joined_fingerprint(*parts) == one
+    assert join_fingerprints(*parts) == one
     # Two sizes that change places.
     swapped = [items[0]._replace(size=6), items[1]._replace(size=5), *items[2:]]
     assert tallied([swapped], True).fingerprint != one
@@ -149,7 +149,7 @@ def test_a_pickled_bucket_takes_a_third() -> None:
 
 def test_sums_are_not_made_again_with_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     made = 0
-    added = Buckets.added
+    added = Buckets.add_up
 
     def counted(parts: Iterable[Buckets]) -> Buckets:
         nonlocal made

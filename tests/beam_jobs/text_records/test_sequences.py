@@ -129,9 +129,9 @@ def test_windows_are_full_with_documents_or_tokens(
 
 
 def test_documents_know_where_they_end() -> None:
-    tokens, sizes = Documents.of(documents_of([2, 0, 1])).ended(7)
+    tokens, sizes = Documents.of(documents_of([2, 0, 1])).add_ends(7)
     assert (tokens.tolist(), sizes.tolist()) == ([0, 1, 7, 7, 2, 7], [3, 1, 2])
-    tokens, sizes = Documents.of([]).ended(7)
+    tokens, sizes = Documents.of([]).add_ends(7)
     assert (tokens.tolist(), sizes.tolist()) == ([], [])
     assert tokens.dtype == np.int32
     assert list(windows([Documents.of([])])) == []

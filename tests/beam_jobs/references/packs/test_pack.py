@@ -26,7 +26,7 @@ def test_lines_of_a_file_take_a_few_bytes_each() -> None:
     lines = [Reference(f"a.txt:{35 * n}", "train", (), "/in/a.txt", 35 * n, 34, Numbered(0)) for n in range(40_000)]
     tracemalloc.start()
     inside = [pack for pack, _ in packs(iter(lines), Order(shuffle=True, seed=0), 0)]
-    joined = Pack.joined(inside)
+    joined = Pack.join(inside)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 2 * 18 * len(lines)
