@@ -40,14 +40,14 @@ def _all_commands() -> argparse.ArgumentParser:
     """Return one parser of all commands, as shtab takes it."""
     whole = argparse.ArgumentParser(_NAME)
     commands = whole.add_subparsers()
-    for name, what in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         module = importlib.import_module(f"tpudata.cli.{name}")
         if name == "convert":
-            kinds = commands.add_parser(name, help=what).add_subparsers()
+            kinds = commands.add_parser(name, help=summary).add_subparsers()
             for kind, about in KINDS.items():
                 kinds.add_parser(kind, help=about, parents=[module.new_parser(kind)], add_help=False)
         elif name == "help":
-            commands.add_parser(name, help=what).add_argument("name", choices=[*COMMANDS])
+            commands.add_parser(name, help=summary).add_argument("name", choices=[*COMMANDS])
         else:
-            commands.add_parser(name, help=what, parents=[module.new_parser()], add_help=False)
+            commands.add_parser(name, help=summary, parents=[module.new_parser()], add_help=False)
     return whole

@@ -48,7 +48,7 @@ def _job(kind: str) -> ModuleType:
 
 
 def _help() -> str:
-    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in KINDS.items())
+    kinds = "\n".join(f"  {kind:<6}  {summary}" for kind, summary in KINDS.items())
     return (
         f"usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\nkinds of input:\n{kinds}\n\n`tpudata convert"
         " KIND --help` lists the flags of a kind."

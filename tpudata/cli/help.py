@@ -30,11 +30,13 @@ def run(argv: Sequence[str]) -> int:
     if name is None:
         _show(_contents(pages, names))
         return 0
-    asked = name.strip("/").removeprefix("docs/").removesuffix(".md")
-    found = [page for page in pages if asked in (page.name, page.file.stem)]
-    if len(found) > 1:
-        raise UsageError(f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in found)}")
-    _show(found[0].text(names) if found else _source_help(name, [*names.values()]))
+    page_name = name.strip("/").removeprefix("docs/").removesuffix(".md")
+    matches = [page for page in pages if page_name in (page.name, page.file.stem)]
+    if len(matches) > 1:
+        raise UsageError(
+            f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in matches)}"
+        )
+    _show(matches[0].text(names) if matches else _source_help(name, [*names.values()]))
     return 0
 
 

@@ -57,18 +57,18 @@ def new_parser() -> FlagParser:
 
 def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Print the defects, quarantine them if a check is given, and return the exit code."""
-    found = []
+    defect_list = []
     for defect in defects:
-        found.append(defect)
+        defect_list.append(defect)
         # Above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
-    if found:
-        print(f"{folder}: {counted(len(found), 'defect')}{_kinds_text(found)}")
+    if defect_list:
+        print(f"{folder}: {counted(len(defect_list), 'defect')}{_kinds_text(defect_list)}")
     else:
         print(_intact_text(folder, open_dataset(folder).manifest))
     if check is None:
-        return _DEFECTS if found else 0
-    quarantine, left = quarantine_damage(folder, found, check)
+        return _DEFECTS if defect_list else 0
+    quarantine, left = quarantine_damage(folder, defect_list, check)
     records = sum(shard.count for shard in quarantine.shards.values())
     print(f"{folder}: readers skip {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
     if left:
@@ -78,11 +78,11 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Do the same, and print one JSON object."""
-    found = list(defects)
-    report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in found]}
-    left = found
+    defect_list = list(defects)
+    report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
+    left = defect_list
     if check is not None:
-        quarantine, left = quarantine_damage(folder, found, check)
+        quarantine, left = quarantine_damage(folder, defect_list, check)
         report["left_out"] = {
             name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
         }

@@ -98,8 +98,8 @@ class FlagParser(argparse.ArgumentParser):
         words = [self._spelt(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
             # First, since a misspelt flag is a better message than a missing one.
-            known = {*self.flag_names(), *also_known}
-            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
+            names = {*self.flag_names(), *also_known}
+            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in names], names)
         return super().parse_known_args([*words, *argv[end:]])
 
     def reject_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:

@@ -41,10 +41,10 @@ def machine_problem(error: BaseException) -> str:
 def machine_problem_in(text: str) -> str:
     """Return the same for the text of a traceback."""
     plain = _STEP.sub("", text)
-    if found := _NO_MEMORY.search(plain):
-        return _without_memory(found[0])
-    if found := _DISK_FAILED.search(plain):
-        reason, path = found.groups()
+    if match := _NO_MEMORY.search(plain):
+        return _without_memory(match[0])
+    if match := _DISK_FAILED.search(plain):
+        reason, path = match.groups()
         return f"{path} could not be used: {reason}. {DISK_FIX}"
     return ""
 
@@ -57,8 +57,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _without_memory(what: str) -> str:
-    reason = what.removesuffix(": ").rstrip(". ")
+def _without_memory(reason: str) -> str:
+    reason = reason.removesuffix(": ").rstrip(". ")
     return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
 
 

@@ -227,13 +227,13 @@ def option(
 
 def options_of(kind: type) -> Mapping[str, Option]:
     """Return the options of a dataclass by name, in the order of its fields."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
         if _METADATA in field.metadata:
             entry: Option = field.metadata[_METADATA]
             flag = entry.flag or f"--{field.name.replace('_', '-')}"
-            found[field.name] = dataclasses.replace(entry, name=field.name, flag=flag)
-    return found
+            options[field.name] = dataclasses.replace(entry, name=field.name, flag=flag)
+    return options
 
 
 def add_option(parser: FlagParser, option: Option, *, is_required: bool = False) -> None:

@@ -107,20 +107,20 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
             return function(argv)
     except TpudataError as error:
         if is_whole and was_interrupted():
-            return _end_interrupted(KeyboardInterrupt())
+            return _report_interrupt(KeyboardInterrupt())
         # One line, even if the name of a file contains line ends.
         line = str(error).replace("\r", "\\r").replace("\n", "\\n")
         print(f"tpudata: error: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as error:
-        return _end_interrupted(error)
+        return _report_interrupt(error)
     except SystemExit as done:
         # argparse exits this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except Exception as error:
         # Libraries wrap an interrupt that meets them at work.
         if is_whole and was_interrupted():
-            return _end_interrupted(KeyboardInterrupt())
+            return _report_interrupt(KeyboardInterrupt())
         problem = machine_problem(error)
         if not problem:
             raise
@@ -128,7 +128,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
         return TpudataError.exit_code
 
 
-def _end_interrupted(error: KeyboardInterrupt) -> int:
+def _report_interrupt(error: KeyboardInterrupt) -> int:
     """Print the message for an interrupt; return the exit code."""
     code, words = _interruption(error)
     print(words, file=sys.stderr)

@@ -100,15 +100,15 @@ def _size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
         picture = next((one for one in pictures if feature.name.startswith(f"{one.name.rpartition('/')[0]}/")), None)
         size = None if picture is None else _stored_size(example.get(picture.name, ()))
         for number, data in enumerate(example.get(feature.name, ())):
-            what = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
-            found = _stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
-            if found is None:
+            subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
+            stored_size = _stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
+            if stored_size is None:
                 if not feature.is_label_map:  # Those are reported already.
-                    yield Problem(f"{what} is no PNG, or a cut one", MASKS)
-            elif picture is not None and size not in (None, found):
-                sides = " x ".join(map(str, found))
+                    yield Problem(f"{subject} is no PNG, or a cut one", MASKS)
+            elif picture is not None and size not in (None, stored_size):
+                sides = " x ".join(map(str, stored_size))
                 yield Problem(
-                    f"{what} has {sides} pixels; the picture {picture.name!r} has {size[0]} x {size[1]}", MASKS
+                    f"{subject} has {sides} pixels; the picture {picture.name!r} has {size[0]} x {size[1]}", MASKS
                 )
 
 
@@ -154,8 +154,8 @@ def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> It
     if header is None:
         return
     channels = (header.components, header.components + 1) if header.alpha else (header.components,)
-    found = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
-    for (part, allowed), size in zip(found, (*feature.shape[:2], None), strict=True):
+    allowed_sizes = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
+    for (part, allowed), size in zip(allowed_sizes, (*feature.shape[:2], None), strict=True):
         neighbour = example.get(f"{folder}/{part}") if slash else None
         if neighbour and neighbour[0] not in allowed:
             yield f"feature '{folder}/{part}' is {neighbour[0]!r}; the image's header says {allowed[0]}"

@@ -31,8 +31,8 @@ def check_tiff(image: Image.Image) -> None:
         # An image of one pixel may have such a tile, and it is unpacked whole.
         raise ValueError(f"a TIFF with tiles of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
     if bits > 16 or kinds != {_UNSIGNED}:
-        what = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
-        raise ValueError(f"TIFF of {what}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
+        kind = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
+        raise ValueError(f"TIFF of {kind}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
 
 
 def eight_bit_grey(image: Image.Image) -> Image.Image:

@@ -45,17 +45,17 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
         if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
             continue
         if names != {"*"}:
-            found = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
+            re_exports = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
             words = f"{module} imports"
         elif other is not None:
-            found = other.bindings.keys() & used
+            re_exports = other.bindings.keys() & used
             words = f"`from {module} import *` binds"
         else:
             # Whoever imports TensorFlow calls it tf, as a rule.
-            found = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
-            found = {name for name in found if name not in bound or bound[name].statement.lineno < line}
+            re_exports = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
+            re_exports = {name for name in re_exports if name not in bound or bound[name].statement.lineno < line}
             words = f"`from {module} import *` may bind"
-        for name in sorted(found):
+        for name in sorted(re_exports):
             if other is not None and name in bound and _is_same(name, plans[path], other):
                 continue
             if name in bound:

@@ -71,14 +71,14 @@ class EditedText:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Start without edits, and drop those of the context at its end: `edited` inside gives text for another edit."""
+        """Start without edits, and drop those of the context at its end: `render` inside gives text for another edit."""
         outer, self._edits = self._edits, []
         try:
             yield
         finally:
             self._edits = outer
 
-    def edited(self, begin: int = 0, end: int | None = None) -> str:
+    def render(self, begin: int = 0, end: int | None = None) -> str:
         """Return the text between two offsets, with the edits there."""
         parts: list[bytes] = []
         done = begin

@@ -70,13 +70,13 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
     trees = {path: _parse(text, path) for path, text in texts.items()}
     plans = plan_files(trees)
     sets_old_keras = any(_OLD_KERAS in text for text in texts.values())
-    found: dict[str, Migration] = {}
+    migrations: dict[str, Migration] = {}
     for path, text in texts.items():
         program = CallRewriter(text, trees[path], plans[path])
         program.notes += indirect_imports(path, trees[path], plans)
-        found[path] = _migrate(program, mentions_keras=not sets_old_keras)
+        migrations[path] = _migrate(program, mentions_keras=not sets_old_keras)
         sets_old_keras |= program.old_keras is not None
-    return found
+    return migrations
 
 
 def _parse(text: str, where: str) -> ast.Module:
@@ -109,4 +109,4 @@ def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
         )
     edits = program.text
     notes = [Note(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
-    return Migration(edits.edited(), len(edits), tuple(notes))
+    return Migration(edits.render(), len(edits), tuple(notes))

@@ -105,8 +105,8 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its __init__ must take params, a dict, and nothing else: {error}."
         ) from error
-    made = make(dict(params))
-    model_fn = getattr(made, "model_fn", made)
+    model_or_fn = make(dict(params))
+    model_fn = getattr(model_or_fn, "model_fn", model_or_fn)
     if not callable(model_fn):
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its objects need a method model_fn(features, labels, "

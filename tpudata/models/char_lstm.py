@@ -217,17 +217,17 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     if mode != ModeKeys.PREDICT:
         logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
         return language_spec(features, labels, mode, logits, settings, "bits_per_character")
-    given = features if isinstance(features, dict) else {}
+    feature_dict = features if isinstance(features, dict) else {}
     length = input_ids.shape[1]
-    lengths = tf.clip_by_value(_prompt_lengths(given, input_ids), 1, length)
-    seeds = row_seeds(input_ids, lengths, given.get("prompt_seed"))
+    lengths = tf.clip_by_value(_prompt_lengths(feature_dict, input_ids), 1, length)
+    seeds = row_seeds(input_ids, lengths, feature_dict.get("prompt_seed"))
     tokens, scores = generate(input_ids, lengths, seeds, settings)
     predictions = {"input_ids": input_ids, "generated_ids": tokens, "log_probabilities": scores}
     return TPUEstimatorSpec(mode, predictions=predictions)
 
 
-def _prompt_lengths(given: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
-    if "prompt_length" in given:
-        return tf.cast(given["prompt_length"], tf.int32)
-    is_real = given.get("attention_mask", given.get("segment_ids", tf.ones_like(input_ids)))
+def _prompt_lengths(feature_dict: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
+    if "prompt_length" in feature_dict:
+        return tf.cast(feature_dict["prompt_length"], tf.int32)
+    is_real = feature_dict.get("attention_mask", feature_dict.get("segment_ids", tf.ones_like(input_ids)))
     return tf.reduce_sum(tf.cast(is_real > 0, tf.int32), axis=1)

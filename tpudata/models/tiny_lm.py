@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.layers.attention import attention, rotated, visible
+from tpudata.models.layers.attention import attention, rotate, visible
 from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import dense, variable
@@ -143,7 +143,7 @@ def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyL
     parts = tf.transpose(tf.reshape(parts, [-1, length, 3, params.num_heads, size]), [2, 0, 3, 1, 4])
     queries, keys, values = tf.unstack(parts)
     if params.position_embedding == "rotary":
-        queries, keys = rotated(queries, positions), rotated(keys, positions)
+        queries, keys = rotate(queries, positions), rotate(keys, positions)
     heads = tf.transpose(attention(queries, keys, values, mask), [0, 2, 1, 3])
     heads = tf.reshape(heads, [-1, length, params.hidden_size])
     return dense(heads, params.hidden_size, "attended", _initializer(2 * params.num_layers))
@@ -177,11 +177,11 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     """
     settings = TinyLmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
-    given = features if isinstance(features, dict) else {}
+    feature_dict = features if isinstance(features, dict) else {}
     # Padding at the end of a row, which a mask marks, is a separate segment.
-    segments = given.get("segment_ids", given.get("attention_mask"))
+    segments = feature_dict.get("segment_ids", feature_dict.get("attention_mask"))
     segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
-    positions = given.get("positions")
+    positions = feature_dict.get("positions")
     if positions is None:
         positions = tf.zeros_like(input_ids) + tf.range(input_ids.shape[1])
     positions = tf.cast(positions, tf.int32)

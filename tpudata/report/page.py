@@ -124,7 +124,7 @@ def _features(dataset: Dataset) -> str:
 def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
-    yield from (f"<p>{html.escape(line)}</p>" for line in _repeated(sample))
+    yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
     if sample.misfits:
         yield f"<p>{counted(sample.misfits, 'record')} that do not match the manifest; see <code>tpudata verify</code>.</p>"
     if sample.unreadable:
@@ -147,13 +147,13 @@ def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decod
         yield from _tokens(sample, decode)
 
 
-def _repeated(sample: SplitSample) -> Iterator[str]:
+def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     """Yield sentences on the duplicates among the records that were read."""
     if sample.duplicates:
         yield f"{counted(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
-        what = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
-        yield f"{counted(sample.near_duplicates, 'near-duplicate')}: {what}."
+        criterion = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
+        yield f"{counted(sample.near_duplicates, 'near-duplicate')}: {criterion}."
     for split, count in sorted(sample.shared.items()):
         yield f"{counted(count, 'record')} with the same content as a record of split {split}."
 

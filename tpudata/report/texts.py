@@ -104,7 +104,7 @@ def _learned_parts(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[TextPart
 
 def _integers(values: _Values, feature: Feature) -> _Ids:
     # A list without values may be absent.
-    found = values.get(feature.name, ())
+    values_of_feature = values.get(feature.name, ())
     if feature.encoding == "raw":
-        return np.frombuffer(b"".join(found), np.dtype(feature.dtype).newbyteorder("<"))
-    return np.asarray(found, np.int64)
+        return np.frombuffer(b"".join(values_of_feature), np.dtype(feature.dtype).newbyteorder("<"))
+    return np.asarray(values_of_feature, np.int64)

@@ -98,9 +98,9 @@ class HuggingFaceTokenizer:
             if number is None:
                 raise UsageError(f"--eos: {path} has no token {eos!r}. Pass one of its tokens.")
             return number
-        found = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
+        eos_ids = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
         # With several candidates, --eos has to select one.
-        return found[0] if len(found) == 1 else None
+        return eos_ids[0] if len(eos_ids) == 1 else None
 
 
 def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> list[Any]:

@@ -188,12 +188,12 @@ def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
     if not spec.path:
         return kind.open(spec, b"", characters)
     storage = storage_for(spec.path)
-    found = storage.stat(spec.path)
-    if found is None or found.is_folder:
+    entry = storage.stat(spec.path)
+    if entry is None or entry.is_folder:
         raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: no such file. Check the path.")
-    if found.size > MOST_FILE_BYTES:
+    if entry.size > MOST_FILE_BYTES:
         raise SourceError(
-            f"--tokenizer {spec.kind}:{spec.path}: the file is too large (got {found.size:,} bytes, expected at most"
+            f"--tokenizer {spec.kind}:{spec.path}: the file is too large (got {entry.size:,} bytes, expected at most"
             f" {MOST_FILE_BYTES:,}). Check the path."
         )
     return kind.open(spec, storage.read(spec.path), characters)
@@ -238,7 +238,7 @@ def _kind(name: str) -> TokenizerKind:
         return _load(points[name])
     forms = [
         *_forms(TOKENIZERS),
-        *itertools.chain.from_iterable(_installed_forms(points[key]) for key in sorted(points)),
+        *itertools.chain.from_iterable(_list_installed(points[key]) for key in sorted(points)),
     ]
     raise UsageError(
         f"--tokenizer is {name!r} (expected one of {', '.join(forms)}){suggestion(name, [*TOKENIZERS, *points])}"
@@ -247,16 +247,16 @@ def _kind(name: str) -> TokenizerKind:
 
 def _load(point: importlib.metadata.EntryPoint) -> TokenizerKind:
     """Return the kind that an entry point names; UsageError if it names another thing, or cannot be loaded."""
-    found = load_entry_point(point)
-    if not isinstance(found, TokenizerKind):
+    kind = load_entry_point(point)
+    if not isinstance(kind, TokenizerKind):
         raise UsageError(
-            f"--tokenizer {point.name}: the entry point {point.value} is of another type (got {type(found).__name__}, expected"
+            f"--tokenizer {point.name}: the entry point {point.value} is of another type (got {type(kind).__name__}, expected"
             " TokenizerKind). Change its package."
         )
-    return found
+    return kind
 
 
-def _installed_forms(point: importlib.metadata.EntryPoint) -> list[str]:
+def _list_installed(point: importlib.metadata.EntryPoint) -> list[str]:
     """Return the values of --tokenizer for a tokenizer of an installed package, which may be broken."""
     try:
         return [*_forms({point.name: _load(point)})]

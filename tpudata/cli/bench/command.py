@@ -145,7 +145,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
     if flags.crop is not None:
         crop = TrainCrop(flags.crop) if flags.training else CentreCrop(flags.crop)
 
-    def made(dtype: str, augment: RandAugment | None) -> InputFn:
+    def make(dtype: str, augment: RandAugment | None) -> InputFn:
         return make_input_fn(
             dataset.path,
             flags.split,
@@ -157,9 +157,9 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             reading=_reading(flags),
         )
 
-    whole = made(flags.dtype, RandAugment() if flags.augment else None)
+    whole = make(flags.dtype, RandAugment() if flags.augment else None)
     if (has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
-        return {"decode": made("uint8", None), "input_fn": whole}
+        return {"decode": make("uint8", None), "input_fn": whole}
     return {"input_fn": whole}
 
 
@@ -204,7 +204,7 @@ def _step(
         "is_input_bound": whole.rate < needed,
         "waiting": max(0.0, 1 - whole.rate / needed),
         "cores": math.ceil(whole.cpu_per_record * needed) if is_busy else None,
-        "storage": None if storage is None else storage.needed(needed),
+        "storage": None if storage is None else storage.predict_load(needed),
     }
 
 
@@ -219,5 +219,5 @@ def _tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None)
         "compiler": cost.compiled.compiler,
         "least_seconds": cost.least_seconds,
         **compared,
-        "storage": None if storage is None or needed is None else storage.needed(needed),
+        "storage": None if storage is None or needed is None else storage.predict_load(needed),
     }

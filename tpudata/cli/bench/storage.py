@@ -50,7 +50,7 @@ class StorageRates:
             "cpu_seconds_per_gigabyte": self.cpu_per_byte * 1e9,
         }
 
-    def needed(self, records_per_second: float) -> dict[str, Any]:
+    def predict_load(self, records_per_second: float) -> dict[str, Any]:
         """Return what a rate of records takes of the store, as a JSON object.
 
         Returns:

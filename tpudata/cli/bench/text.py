@@ -28,20 +28,18 @@ def report_text(report: dict[str, Any]) -> str:
     how = "training order" if report["training"] else "in order, repeated"
     limiting = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
     of = "CPU time" if report["waits_for"] == "cores" else "time"
-    found = (
+    text = (
         f"{count_text(round(whole['records_per_second']))} records/s are fed. The limit is the stage"
         f" {limiting['does'].removeprefix('+ ')!r}: {limiting['share']:.0%} of the {of}.\n{report['advice']}"
     )
     if whole["other_cores"] > _NOTED_SHARE * report["cores"]:
-        found += (
-            f"\nOther programs kept {whole['other_cores']:.1f} cores busy: without them, more records would be fed."
-        )
+        text += f"\nOther programs kept {whole['other_cores']:.1f} cores busy: without them, more records would be fed."
     if report["is_held"]:
-        found = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + found
+        text = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + text
     parts = [
         f"{report['path']}: split {report['split']}, {how}, batches of {count_text(report['batch_size'])}",
         table(rows, right=range(1, 6)),
-        found,
+        text,
     ]
     if report["storage"] is not None:
         parts.append(_storage_text(report["storage"]))

@@ -136,15 +136,15 @@ def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
         has = ", ".join(dataset.manifest.splits)
         lines.add("split", PROBLEM, f"no split {split!r} (the dataset has {has}). Pass --train-split.")
         return
-    made = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
+    flag_values = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
     batch_size = flag_or_config(flags, config, "batch-size")
-    lines.add(*check_shapes(dataset, made))
+    lines.add(*check_shapes(dataset, flag_values))
     labels = check_labels(dataset, flags.model, params)
     if labels is not None:
         lines.add(*labels)
     if lines.has_problem:
         return
-    words = [made[name] or "" for name in SHAPE_FLAGS]
+    words = [flag_values[name] or "" for name in SHAPE_FLAGS]
     lines.add("memory", *_answer(flags.time_limit, WARNING, "memory", flags.data, split, *words))
     if batch_size is not None:
         timed = (flags.data, split, batch_size, flags.step_time or "", *words)
@@ -152,19 +152,19 @@ def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
 
 
 def _versions() -> tuple[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    text = ", ".join(f"{name} {version}" for name, version in found.items())
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
-    libtpu = tuple(map(int, re.findall(r"\d+", found.get("libtpu", ""))))
-    if _TENSORFLOW_TPU in found and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
+    libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
+    if _TENSORFLOW_TPU in versions and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
         return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
-    if not found.keys() & set(_TENSORFLOW):
+    if not versions.keys() & set(_TENSORFLOW):
         return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"
     return OK, text
 
@@ -185,8 +185,11 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
         os.close(reader)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
-        said = done.stderr.strip().splitlines()
-        return otherwise, f"the probe ended with exit code {done.returncode}: {said[-1] if said else 'no output'}"
+        error_lines = done.stderr.strip().splitlines()
+        return (
+            otherwise,
+            f"the probe ended with exit code {done.returncode}: {error_lines[-1] if error_lines else 'no output'}",
+        )
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]

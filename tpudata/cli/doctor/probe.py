@@ -39,9 +39,11 @@ def devices() -> str:
     tf = _tensorflow()
     words = []
     for kind in ("CPU", "GPU"):
-        found = tf.config.list_logical_devices(kind)
-        if found:
-            words.append(f"{counted(len(found), kind)}: {_speed(tf, kind, _on_device(tf, found[0].name))}")
+        logical_devices = tf.config.list_logical_devices(kind)
+        if logical_devices:
+            words.append(
+                f"{counted(len(logical_devices), kind)}: {_speed(tf, kind, _on_device(tf, logical_devices[0].name))}"
+            )
     return ", ".join(words)
 
 
@@ -71,8 +73,8 @@ def credentials() -> str:
     # It notices a file that can be read and holds no key.
     if (fault := file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
-    found, project = default_credentials()
-    account = getattr(found, "service_account_email", None) or type(found).__module__.rpartition(".")[2]
+    default, project = default_credentials()
+    account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
     if other := os.environ.get(IMPERSONATED, "").strip():
         account = f"{other.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"

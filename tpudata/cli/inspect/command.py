@@ -121,9 +121,9 @@ def _check_sizes(dataset: Dataset) -> None:
         for shard in split.shards:
             size = sizes.get(shard.name)
             if size != shard.bytes:
-                found = "is missing" if size is None else f"has {size} bytes"
+                problem = "is missing" if size is None else f"has {size} bytes"
                 raise DatasetError(
-                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes. Copy the shard again"
+                    f"{dataset.shard_path(shard)} {problem}; the manifest says {shard.bytes} bytes. Copy the shard again"
                     " from an intact copy, or convert again."
                 )
 
@@ -132,8 +132,10 @@ def _check_indexes(dataset: Dataset) -> None:
     """Check that every shard has its index: one listing, no index is read."""
     storage = storage_for(dataset.path)
     folder = storage.join(dataset.path, INDEX_FOLDER)
-    found = storage.stat(folder)
-    paths = {entry.path for entry in storage.list(folder)} if found is not None and found.is_folder else set()
+    index_folder = storage.stat(folder)
+    paths = (
+        {entry.path for entry in storage.list(folder)} if index_folder is not None and index_folder.is_folder else set()
+    )
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             path = storage.join(dataset.path, index_name(shard.name))

@@ -72,7 +72,7 @@ def _features_text(features: list[dict[str, Any]]) -> str:
 
 
 def _annotations_text(kinds: dict[str, list[str]], splits: dict[str, Any]) -> str:
-    rows = [[f"  {name}", ", ".join(of_feature)] for name, of_feature in kinds.items()]
+    rows = [[f"  {name}", ", ".join(kinds_of_feature)] for name, kinds_of_feature in kinds.items()]
     lines = ["annotations:", table(rows)]
     for name, split in splits.items():
         if "annotations" in split:
@@ -112,8 +112,8 @@ def _rejects_text(it: dict[str, Any]) -> str:
     return "\n".join([_reasons_text("rejected", it["rejected"]), *(f"listed in {path}" for path in it["rejects"])])
 
 
-def _reasons_text(what: str, counts: dict[str, int]) -> str:
-    rows = [[what, "reason"], *([count_text(count), reason] for reason, count in sorted(counts.items()))]
+def _reasons_text(heading: str, counts: dict[str, int]) -> str:
+    rows = [[heading, "reason"], *([count_text(count), reason] for reason, count in sorted(counts.items()))]
     return table(rows, right=[0])
 
 

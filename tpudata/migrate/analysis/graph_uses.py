@@ -81,12 +81,12 @@ class GraphUses:
         """Return the uses in a file: those of loops, and those that code outside of the functions of any file reaches."""
         reached = self._reached
         reader = self._modules[path]
-        found = list(reader.module.uses)
+        uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
             for scope in scopes:
                 is_loop = (use for use in scope.uses if use.name in _LOOPS)
-                found += scope.uses if name in reached else is_loop
-        return sorted(set(found), key=lambda use: use.line)
+                uses += scope.uses if name in reached else is_loop
+        return sorted(set(uses), key=lambda use: use.line)
 
     def reaches_any(self, path: str) -> bool:
         """Return whether the code of a file outside of its functions reaches a use in any file."""
@@ -166,10 +166,10 @@ class _Reader:
         if name in _LOOPS | _GRAPHS and not _names_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
         if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
-            given = [
+            functions = [
                 item.id for item in (*node.args, *(word.value for word in node.keywords)) if isinstance(item, ast.Name)
             ]
-            scope.calls.update(given or ["main"])
+            scope.calls.update(functions or ["main"])
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
             # A thread calls what it is given.

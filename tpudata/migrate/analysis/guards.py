@@ -17,13 +17,13 @@ _RAISED = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
     """Return the nodes below each `if` that asks for TensorFlow's version or for a name of it, and each `try` of such a name."""
     asks = _NamesOfVersions(tree, bindings)
-    found: set[ast.AST] = set()
+    nodes: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and asks.tests(node.test):
-            found.update(*map(ast.walk, ast.iter_child_nodes(node)))
+            nodes.update(*map(ast.walk, ast.iter_child_nodes(node)))
         elif isinstance(node, ast.Try) and _expects_no_name(node.handlers):
-            found.update(*map(ast.walk, (*node.body, *node.handlers)))
-    return found
+            nodes.update(*map(ast.walk, (*node.body, *node.handlers)))
+    return nodes
 
 
 class _NamesOfVersions:

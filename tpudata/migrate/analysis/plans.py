@@ -56,7 +56,7 @@ class _Planner:
         self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
         by_name = {PurePath(path).stem: path for path in trees}
         self._imports = {
-            path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
+            path: {by_name[name] for name in _list_imports(tree) & by_name.keys()} for path, tree in trees.items()
         }
         self._closures = {path: self._close(path) for path in trees}
         guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
@@ -97,12 +97,12 @@ class _Planner:
         return [closure for closure in self._closures.values() if path in closure]
 
     def _close(self, path: str) -> set[str]:
-        found: set[str] = set()
+        reachable: set[str] = set()
         waiting = {path}
         while waiting:
-            found |= waiting
-            waiting = set().union(*(self._imports[item] for item in waiting)) - found
-        return found
+            reachable |= waiting
+            waiting = set().union(*(self._imports[item] for item in waiting)) - reachable
+        return reachable
 
     def _disables_v2(self, path: str) -> bool:
         programs = self._programs_of(path)
@@ -182,13 +182,13 @@ def _calls(tree: ast.Module, names: Collection[str]) -> bool:
     return any(chain is not None and chain[-1] in names for chain in chains)
 
 
-def _imported_names(tree: ast.Module) -> set[str]:
+def _list_imports(tree: ast.Module) -> set[str]:
     """Return the last parts of the names of all modules that a file may import."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.rpartition(".")[2] for alias in node.names}
+            names |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
-            found.add((node.module or "").rpartition(".")[2])
-    return found
+            names |= {alias.name for alias in node.names}
+            names.add((node.module or "").rpartition(".")[2])
+    return names

@@ -51,8 +51,8 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
 
         return (outputs, cells), gradient
 
-    found: tuple[tf.Tensor, tf.Tensor] = run(inputs, tf.convert_to_tensor(recurrent_kernel))
-    return found
+    outputs_and_cells: tuple[tf.Tensor, tf.Tensor] = run(inputs, tf.convert_to_tensor(recurrent_kernel))
+    return outputs_and_cells
 
 
 def _forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -81,11 +81,11 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
         tf.TensorArray(tf.float32, steps).unstack(value) for value in (output_gradients, cells, gates)
     )
     previous_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
-    found = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
+    gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
     # Transposed once: in each step it would take longer than the product.
     transposed = tf.transpose(kernel)
 
-    def step(done: Any, d_output: Any, d_cell: Any, found: Any) -> Any:
+    def step(done: Any, d_output: Any, d_cell: Any, gradients: Any) -> Any:
         t = steps - 1 - done
         i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
         squashed = tf.tanh(cells_in.read(t))
@@ -100,12 +100,12 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
             ],
             axis=1,
         )
-        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, found.write(t, d_gates)
+        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, gradients.write(t, d_gates)
 
-    *_, found = tf.while_loop(
-        lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, found), maximum_iterations=steps
+    *_, gradients = tf.while_loop(
+        lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, gradients), maximum_iterations=steps
     )
-    return found.stack()
+    return gradients.stack()
 
 
 def _sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[Any]]:
