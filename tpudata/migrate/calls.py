@@ -69,7 +69,7 @@ class CallRewriter(Rewriter):
     def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:
         inner = node.args[0]
         if isinstance(inner, ast.Call) and self.path(inner.func) == ("contrib", "data", "batch_and_drop_remainder"):
-            size = ", ".join(map(self.rewritten, [*inner.args, *(item.value for item in inner.keywords)]))
+            size = ", ".join(map(self.rewrite_part, [*inner.args, *(item.value for item in inner.keywords)]))
             begin, end = self.text.end(function.value), self.text.end(node)
             self.text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
             self.done |= {id(item) for item in ast.walk(inner)}
