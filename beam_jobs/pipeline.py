@@ -95,7 +95,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
 
 
 @dataclasses.dataclass(frozen=True)
-class _Listing:
+class _ListedUnits:
     """Units to list.
 
     Attributes:
@@ -110,7 +110,7 @@ class _Listing:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Read:
+class _ReadResults:
     """Results of the steps that read documents before any shard is written.
 
     Attributes:
@@ -124,20 +124,20 @@ class _Read:
     omitted: list[PCollection[InputCounts]]
 
 
-def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _Listing:
+def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
         listed = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
-        return _Listing(listed.units, listed[SKIPPED])
+        return _ListedUnits(listed.units, listed[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
     firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_first_parts)),)
     list_units = with_limits(options.request_limits, list_scanned_units)
     units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
-    return _Listing(units, scanned.checked, source)
+    return _ListedUnits(units, scanned.checked, source)
 
 
-def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _Read:
+def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
     if not (conversion.options.shuffle or conversion.unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
@@ -151,7 +151,7 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _Read:
             kept = ready | "LeaveOut" >> conversion.leave_out(limits)
             packs = kept[KEPT]
             omitted.append(kept[LEFT_OUT])
-    return _Read(packs, characters, omitted)
+    return _ReadResults(packs, characters, omitted)
 
 
 def _labels(conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]) -> PCollection[Labels]:

@@ -43,7 +43,7 @@ from beam_jobs.stored_records.foreign.first_records import FirstRecords
 from beam_jobs.stored_records.foreign.tfds_files import add_tfds_facts
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
 from beam_jobs.stored_records.options import RECORD, ReshardOptions
-from beam_jobs.stored_records.source import StoredRecords
+from beam_jobs.stored_records.source import StoredRecordSource
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.option import stored_options
@@ -181,7 +181,7 @@ def _merge_datasets(
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
     return _conversion(
         options,
-        StoredRecords(
+        StoredRecordSource(
             tuple(inputs), stored.take, tuple(map(StoredDataset.of, input_parts.datasets)), splitter, merged.class_names
         ),
         converter,
@@ -222,7 +222,7 @@ def _convert_files(
         label_offset=options.label_offset,
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
-    source = StoredRecords(
+    source = StoredRecordSource(
         tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
     )
     deciding = {**options.deciding(), "reshard": stored_options(stored)}
@@ -231,7 +231,7 @@ def _convert_files(
 
 def _conversion(
     options: ConvertOptions,
-    source: StoredRecords,
+    source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
     layout: str,
     deciding: dict[str, object],

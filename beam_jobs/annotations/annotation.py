@@ -23,7 +23,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 _KEYPOINT_NUMBERS = 3
 
 
-class Place(NamedTuple):
+class AnnotationPlace(NamedTuple):
     """Where an annotation stands, for messages.
 
     Attributes:
@@ -109,7 +109,7 @@ class ImageAnnotation(NamedTuple):
     """
 
     picture: str
-    place: Place
+    place: AnnotationPlace
     width: int = 0
     height: int = 0
     is_normalised: bool = False

@@ -30,7 +30,7 @@ _OF_THE_RUN = ("pipeline", "runner", "beam_options", "progress")
 _log = logging.getLogger("tpudata")
 
 
-class Job(Protocol):
+class CommandModule(Protocol):
     """The module of a command."""
 
     def new_parser(self, prog: str) -> OptionParser:
@@ -41,7 +41,7 @@ class Job(Protocol):
 
 
 def call_job(
-    name: str, job: Job, paths: Sequence[str], option_names: Sequence[str], options: Mapping[str, Any]
+    name: str, job: CommandModule, paths: Sequence[str], option_names: Sequence[str], options: Mapping[str, Any]
 ) -> Manifest | ConversionPlan | None:
     """Run or plan a conversion.
 

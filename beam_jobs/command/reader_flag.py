@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_jobs.command.option_parser import read_options
 from beam_jobs.image_records.options import IMAGENET
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.sources import Source
 from tpudata.console.option import check_options, option
 from tpudata.errors import UsageError
@@ -28,7 +28,7 @@ class ReaderOption:
 
     reader: str | None = option(
         None,
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
         flag="--for",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Columns, InputConverter, check_extra, extra_overhead
+from beam_jobs.converter import InputConverter, RecordColumns, check_extra, extra_overhead
 from beam_jobs.image_records.annotated.frame import Frame, frame_of, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
@@ -64,7 +64,7 @@ class ImageConverter(InputConverter):
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + extra_overhead(self.extra)
 
-    def with_columns(self, columns: Columns) -> ImageConverter:
+    def with_columns(self, columns: RecordColumns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 

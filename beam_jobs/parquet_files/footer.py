@@ -21,7 +21,7 @@ _TAIL = struct.Struct("<I4s")
 _DECRYPT = "Decrypt it, and write it again without encryption"
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """One column of a row group.
 
     Attributes:
@@ -52,7 +52,7 @@ class RowGroup(NamedTuple):
     """
 
     rows: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[ColumnChunk, ...]
 
     @property
     def bytes(self) -> int:
@@ -137,7 +137,7 @@ def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
     return RowGroup(rows, tuple(_chunk(one, leaf, size) for one, leaf in zip(columns, leaves, strict=True)))
 
 
-def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
+def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
     kind, width = leaf.get(1, -1), leaf.get(2) or 0
     metadata = values.get(3) if isinstance(values, dict) else None
     crypto = values.get(8) if isinstance(values, dict) else None
@@ -146,14 +146,14 @@ def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
         path = crypto[2].get(1) if isinstance(crypto.get(2), dict) else None
         # With the key of a footer that is in plain text, they are not.
         path = path or (metadata.get(3) if isinstance(metadata, dict) else None) or [leaf.get(4, b"")]
-        return Chunk(_name(path), 0, 0, 0, kind, width, True)
+        return ColumnChunk(_name(path), 0, 0, 0, kind, width, True)
     path, start, length = _of(metadata, 3, list), _of(metadata, 9, int), _of(metadata, 7, int)
     first = metadata.get(11) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary, and Arrow's for the first page of a column without rows.
     start = min(start or first, first) if isinstance(first, int) and first > 0 else start
     if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return Chunk(_name(path), start, length, _of(metadata, 5, int), kind, width, False)
+    return ColumnChunk(_name(path), start, length, _of(metadata, 5, int), kind, width, False)
 
 
 def _name(path: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.parquet_files.footer import Chunk, damage_error
+from beam_jobs.parquet_files.footer import ColumnChunk, damage_error
 from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from tpudata.errors import SourceError
@@ -27,7 +27,7 @@ _NUMBER_BYTES = 16
 _LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
 
 
-def value_bytes(path: str, chunk: Chunk) -> int:
+def value_bytes(path: str, chunk: ColumnChunk) -> int:
     """Return the bytes that a value of a column takes in memory: on average in its largest page, or at most.
 
     Args:
@@ -82,7 +82,7 @@ def _values(head: Struct, kind: int) -> tuple[int, Any]:
 class _Heads:
     """Reader of the headers of a column's pages."""
 
-    def __init__(self, path: str, chunk: Chunk) -> None:
+    def __init__(self, path: str, chunk: ColumnChunk) -> None:
         self._path = path
         self._chunk = chunk
         self._step = _REMOTE_HEAD_BYTES if is_remote(path) else _HEAD_BYTES

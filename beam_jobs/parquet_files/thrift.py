@@ -40,14 +40,14 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
         CutError: the bytes end inside it.
         ThriftError: they are not a struct.
     """
-    reader = _Reader(data, position)
+    reader = _ThriftReader(data, position)
     try:
         return reader.struct(0), reader.position
     except IndexError:
         raise CutError("it ends too soon") from None
 
 
-class _Reader:
+class _ThriftReader:
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
         self.position = position

@@ -171,9 +171,11 @@ class NamedSplits:
         )
         if are_splits and others:
             first, *more = (name for name, split in splits.items() if split)
-            looks = f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
+            examples = (
+                f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
+            )
             raise SourceError(
-                f"{options.input} has {looks} next to {others[0]}, which does not. Move it out of the input, or name the files by a"
+                f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files by a"
                 " pattern."
             )
         if are_splits and (len(split_names) > 1 or split_names != {"train"}):
@@ -217,12 +219,12 @@ class NamedSplits:
             return ""
         split = self.split_of(name)
         if not self.are_all and (not split if self.are_splits else bool(split) and split not in self.splits):
-            statement = (
+            difference = (
                 "does not look like a split, as the names"
                 if self.are_splits
                 else "looks like a split, unlike the names"
             )
             raise SourceError(
-                f"{self.input} has {name}, which {statement} before it do. Rename it, or name the files by a pattern."
+                f"{self.input} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
             )
         return split if self.are_splits else ""

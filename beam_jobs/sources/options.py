@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
@@ -51,13 +51,13 @@ def _parse_types(text: str) -> dict[str, str]:
 
 
 def _source_option(help: str) -> str | None:
-    return option(None, Group.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
+    return option(None, FlagGroup.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
 
 
 def _source_args_option() -> Mapping[str, str]:
     return option(
         {},
-        Group.INPUT,
+        FlagGroup.INPUT,
         "an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
         Value("NAME=VALUE", _parse_argument),
         flag="--source-arg",
@@ -101,21 +101,21 @@ class SourceOptions:
     source_args: Mapping[str, str] = _source_args_option()
     path_column: str | None = option(
         None,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "column of a list with the paths (default: path, file, filename or image), or of a Parquet file with the images",
         Value("NAME"),
         stored=Stored(TEXT),
     )
     split_column: str | None = option(
         None,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "column of a list with the splits (default: split, if there is one)",
         Value("NAME"),
         stored=Stored(TEXT),
     )
     column_types: Mapping[str, str] = option(
         {},
-        Group.INPUT,
+        FlagGroup.INPUT,
         "int, float, float32 or str for further columns of a list, of a WebDataset's JSON or of --label-from, in place of what"
         " their values look like;"
         " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, and of JSON"
@@ -125,7 +125,7 @@ class SourceOptions:
     )
     annotations: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "annotations of the pictures in SRC: a file or a folder of COCO, Pascal VOC, YOLO, Open Images, CelebA, captions, label"
         " maps and other forms, recognised by content",
         Value("FILE|DIR"),
@@ -133,21 +133,21 @@ class SourceOptions:
     )
     masks: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "label maps of the pictures in SRC: a folder of PNGs with their names",
         Value("DIR"),
         stored=Stored(TEXT, is_optional=True),
     )
     targets: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "second pictures of those in SRC, which make pairs: a folder of pictures with their names",
         Value("DIR"),
         stored=Stored(TEXT, is_optional=True),
     )
     unannotated: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "pictures without annotation: fail makes them bad records, empty stores them without objects, skip ignores them"
         " (default: as with fail)",
         choices=(FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED),
@@ -155,37 +155,37 @@ class SourceOptions:
     )
     raw_tsv: bool = option(
         False,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "quotes are ordinary characters in lists separated by tabs",
         stored=Stored(FLAG, is_optional=True),
     )
     labels_file: str | None = labels_file_option()
     label_from: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "regular expression that is searched for in the path of each picture of a folder, a pattern, a zip or a tar: its first"
         " group without a name, or the group called label, is the class, and each other named group a column",
         Value("REGEX"),
         stored=Stored(TEXT, is_optional=True),
     )
-    unlabelled: bool = option(False, Group.LABELS, "the images have no classes", stored=Stored(FLAG))
+    unlabelled: bool = option(False, FlagGroup.LABELS, "the images have no classes", stored=Stored(FLAG))
     label_column: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "column of a list with the classes (default: label, class or their plurals)",
         Value("NAME"),
         stored=Stored(TEXT),
     )
     label_separator: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "text between several classes in one cell of a CSV list, such as '|' (default: a cell is one class)",
         Value("TEXT"),
         stored=Stored(TEXT),
     )
     label_type: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "labels of lists, WebDataset tars and --label-from, and names of class folders: int if whole numbers are labels"
         " themselves, str if all are names (default: by the labels, a mixture of which is an error; folders have names)",
         choices=LABEL_TYPES,

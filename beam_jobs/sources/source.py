@@ -6,7 +6,7 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from beam_jobs.converter import Columns
+from beam_jobs.converter import RecordColumns
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -59,9 +59,9 @@ class Source(abc.ABC):
         return None
 
     @property
-    def record_columns(self) -> Columns:
+    def record_columns(self) -> RecordColumns:
         """What its references have."""
-        return Columns(self.several_labels, self.features, self.annotations)
+        return RecordColumns(self.several_labels, self.features, self.annotations)
 
     @property
     def named_splits(self) -> frozenset[str]:

@@ -138,9 +138,9 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
         raise DatasetError(
             f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
         )
-    for name, plural in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
+    for name, kinds in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
         if one.options.get(name) != two.options.get(name):
-            raise DatasetError(f"{other.path} and {first.path} have different {plural}. {_ACTION}")
+            raise DatasetError(f"{other.path} and {first.path} have different {kinds}. {_ACTION}")
 
 
 def _merge_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from tpudata.console.option import Stored, Value, option
 from tpudata.errors import FeatureError, SourceError, UsageError
@@ -136,7 +136,7 @@ class ReshardOptions:
 
     take: tuple[str, ...] | None = option(
         None,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "read only these splits of the inputs (default: all)",
         Value("NAME,...", _split_names),
         flag="--take-splits",
@@ -144,7 +144,7 @@ class ReshardOptions:
     )
     raw: tuple[RawFeature, ...] = option(
         (),
-        Group.INPUT,
+        FlagGroup.INPUT,
         "feature that holds the bytes of an array, such as image_raw=uint8:28x28x1; once for each feature",
         Value("NAME=DTYPE:SHAPE", RawFeature.parse),
         collect=tuple,
@@ -152,7 +152,7 @@ class ReshardOptions:
     )
     features: tuple[DeclaredFeature, ...] = option(
         (),
-        Group.INPUT,
+        FlagGroup.INPUT,
         "kind of a feature of other programs' TFRecords: int, float, str or bytes, with a shape whose first size may be N for"
         " any, such as boxes=float:Nx4; or ints, floats or strings for a list; once for each feature (default: what the"
         " values of all records show)",
@@ -163,7 +163,7 @@ class ReshardOptions:
     )
     label_maps: tuple[str, ...] = option(
         (),
-        Group.INPUT,
+        FlagGroup.INPUT,
         "feature that holds the class of each pixel as a grey PNG, such as image/segmentation/class/encoded: readers change"
         " no value of it; once for each feature",
         Value("NAME"),
@@ -173,27 +173,27 @@ class ReshardOptions:
     )
     labels_file: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "for other programs' TFRecords: class names, one a line, in the order of labels",
         Value("FILE"),
         flag="--labels",
     )
     label: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "feature that holds the class (default: image/class/label, else label)",
         Value("FEATURE"),
         stored=Stored(is_optional=True),
     )
     merge_labels: bool = option(
         False,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "merge datasets whose class names differ: number their labels anew by name",
         stored=Stored(is_optional=True),
     )
     key: str | None = option(
         None,
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "what --split and --split-keys know a record by: its file and number, a hash of its bytes, or a feature's value"
         " (default: image/filename in datasets of images, else record)",
         Value("record|content|FEATURE"),
@@ -201,7 +201,7 @@ class ReshardOptions:
     )
     split_keys: Mapping[str, frozenset[str]] = option(
         {},
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "put the records whose keys FILE lists, one a line, into split NAME; once for each split",
         Value("NAME=FILE", _parse_keys),
         collect=_collect_keys,

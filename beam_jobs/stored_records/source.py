@@ -47,7 +47,7 @@ Runs = Sequence[tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredRecords(PackSource):
+class StoredRecordSource(PackSource):
     """The records of datasets or of files, in order: a PackSource whose parts and units are files.
 
     Attributes:
@@ -94,7 +94,7 @@ class StoredRecords(PackSource):
         del ignored
         return (part,)
 
-    def noting(self, note: Note) -> StoredRecords:
+    def noting(self, note: Note) -> StoredRecordSource:
         """Return this source, which notes nothing."""
         del note
         return self

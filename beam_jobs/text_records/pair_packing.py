@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.text_records.sequences import Documents, Rows, fill_rows
+from beam_jobs.text_records.sequences import Documents, TokenRows, fill_rows
 from beam_jobs.text_records.weights import split_weights
 from tpudata.tokenizers import Ids
 
@@ -27,8 +27,8 @@ class PairRows(NamedTuple):
         targets: the targets, likewise, of as many rows.
     """
 
-    inputs: Rows
-    targets: Rows
+    inputs: TokenRows
+    targets: TokenRows
 
 
 def pack_pairs(

@@ -41,7 +41,7 @@ from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
-from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.values.column_kinds import INT, LIST_KINDS
@@ -342,7 +342,7 @@ class TextRecords:
                 features |= dict(zip(side_names(side), columns, strict=True))
             yield from self._encode_rows(features, (some.inputs, some.targets), summary)
 
-    def _row_records(self, rows: Iterable[Rows], summary: TextSummary) -> Iterator[bytes]:
+    def _row_records(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
         for some in rows:
             features = {INPUT_IDS: some.input_ids}
             if self.options.has_weights:
@@ -351,7 +351,9 @@ class TextRecords:
                 features |= {SEGMENT_IDS: some.segment_ids, POSITIONS: some.positions}
             yield from self._encode_rows(features, (some,), summary)
 
-    def _encode_rows(self, features: dict[str, Ids], parts: Sequence[Rows], summary: TextSummary) -> Iterator[bytes]:
+    def _encode_rows(
+        self, features: dict[str, Ids], parts: Sequence[TokenRows], summary: TextSummary
+    ) -> Iterator[bytes]:
         """Yield the records of rows, and count the tokens of their parts."""
         for part in parts:
             summary.tokens += part.real

@@ -59,7 +59,7 @@ class Documents(NamedTuple):
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
 
 
-class Rows(NamedTuple):
+class TokenRows(NamedTuple):
     """A batch of rows.
 
     Attributes:
@@ -77,7 +77,7 @@ class Rows(NamedTuple):
     dropped: int
 
 
-def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[Rows]:
+def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[TokenRows]:
     """Cut a stream of documents into rows.
 
     Args:
@@ -91,14 +91,16 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
         whole = len(tokens) // length * length
         rest = tokens[whole:].copy()
         if whole:
-            yield Rows(tokens[:whole].reshape(-1, length), None, None, whole, 0)
+            yield TokenRows(tokens[:whole].reshape(-1, length), None, None, whole, 0)
     if len(rest):
         row = np.full((1, length), pad_id, np.int32)
         row[0, : len(rest)] = rest
-        yield Rows(row, None, None, len(rest), 0)
+        yield TokenRows(row, None, None, len(rest), 0)
 
 
-def pack_rows(windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT) -> Iterator[Rows]:
+def pack_rows(
+    windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT
+) -> Iterator[TokenRows]:
     """Pack documents into rows, those of each window together.
 
     Args:
@@ -178,7 +180,7 @@ def fill_rows(
     rows: npt.NDArray[np.int64],
     length: int,
     pad_id: int,
-) -> Rows:
+) -> TokenRows:
     """Copy the pieces of `tokens` into their rows, in order within a row."""
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
@@ -210,4 +212,4 @@ def fill_rows(
     padded = np.flatnonzero(numbers == 0)
     ids[padded], positions[padded] = pad_id, 0
     shape, taken = (count, length), int(real.sum())
-    return Rows(ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), taken, len(tokens) - taken)
+    return TokenRows(ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), taken, len(tokens) - taken)

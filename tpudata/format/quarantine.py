@@ -25,7 +25,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, Items, Keys, Row, parse_json, shown
+from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, parse_json, shown
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
 from tpudata.format.layout import INDEX_FOLDER
@@ -40,7 +40,7 @@ _SCHEMA = Keys(
     {
         "version": WHOLE,
         "checksum": CRC32C,
-        "shards": Entries(Keys({"crc32c": CRC32C, "bytes": WHOLE, "records": Items(Row((WHOLE, WHOLE, TEXT)))})),
+        "shards": Entries(Keys({"crc32c": CRC32C, "bytes": WHOLE, "records": Items(FixedList((WHOLE, WHOLE, TEXT)))})),
     }
 )
 _FIX = "Delete it, and run `tpudata verify --quarantine` again."

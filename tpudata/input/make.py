@@ -13,14 +13,14 @@ from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
 from tpudata.input.input_fn import InputFn
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.pad import Pad
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.request import Request, resolve
+from tpudata.input.request import InputRequest, resolve
 
 _log = logging.getLogger("tpudata")
 
@@ -148,7 +148,7 @@ def make_input_fn(
         training=training,
         images=_check_options("images", images, Images),
         tokens=_check_options("tokens", tokens, Tokens),
-        columns=Columns(
+        columns=FeatureOptions(
             features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
         ),
         parse=parse,
@@ -170,7 +170,7 @@ def make_input_fn(
     return input_fn
 
 
-def build(request: Request) -> InputFn:
+def build(request: InputRequest) -> InputFn:
     """Return the input_fn of a request.
 
     Raises:
@@ -191,7 +191,7 @@ def build(request: Request) -> InputFn:
     )
 
 
-def _row_axes(request: Request) -> dict[str, int]:
+def _row_axes(request: InputRequest) -> dict[str, int]:
     """Return the axis of the rows of each transposed tensor."""
     images, fields = request.options.images, request.fields
     if images.permutation is None:

@@ -16,7 +16,7 @@ from tpudata.input.decode.parse import decode_columns, stored_columns
 from tpudata.input.elements import features_of
 from tpudata.input.graph.steps.step import fold
 from tpudata.input.graph.steps.step_plan import StepPlan
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
@@ -55,10 +55,10 @@ class ServingFeatures:
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: Columns | None = None) -> None:
+    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: FeatureOptions | None = None) -> None:
         fields = select_fields(
             dataset.manifest,
-            columns or Columns(),
+            columns or FeatureOptions(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
             sequence_length=tokens.length,

@@ -19,12 +19,12 @@ from tpudata.input.files.open_data import fields_of
 from tpudata.input.files.shards import shards_of
 from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
 _WARM_UP = 0.2
@@ -101,7 +101,7 @@ class Stages:
         split: str,
         *,
         training: bool,
-        columns: Columns,
+        columns: FeatureOptions,
         sequences: Tokens,
         batch_size: int,
         reading: Reading | None = None,
@@ -118,7 +118,7 @@ class Stages:
             sequences=sequences,
         )
         options = Options(training, reading=reading or Reading())
-        self._records = Records.open(Request(files, fields, options))
+        self._records = Records.open(InputRequest(files, fields, options))
         self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.window.has_all

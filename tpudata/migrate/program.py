@@ -16,7 +16,7 @@ _OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 @dataclasses.dataclass(frozen=True)
-class Note:
+class MigrationNote:
     """Place that a person has to change.
 
     Attributes:
@@ -42,7 +42,7 @@ class Migration:
 
     text: str
     changes: int
-    notes: tuple[Note, ...]
+    notes: tuple[MigrationNote, ...]
 
 
 def migrate(text: str, where: str) -> Migration:
@@ -108,5 +108,5 @@ def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
             )
         )
     edits = program.text
-    notes = [Note(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
+    notes = [MigrationNote(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
     return Migration(edits.render(), len(edits), tuple(notes))

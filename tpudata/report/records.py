@@ -16,7 +16,7 @@ from tpudata.format.manifest.annotation_features import caption_feature, object_
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, outline
 from tpudata.report.pictures import colour_map, is_picture, open_picture, png_of, thumbnail
-from tpudata.report.split_sample import ClassedText, Picture, SplitSample, Text, TextPart
+from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import join_sides, text_columns
 
 _PICTURES_A_CLASS, _PICTURES, _TEXTS_A_CLASS, _TEXTS = 6, 120, 3, 12
@@ -130,12 +130,12 @@ class SampleReader:
 
     def _picture(
         self, values: Mapping[str, Any], small: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
-    ) -> Picture:
+    ) -> SamplePicture:
         boxes, names = [], list[str]()
         if self._table is not None:
             boxes, names = self._table.boxes(values), self._table.class_names(values, self._names)
         captions = [] if self._captions is None else values.get(self._captions.name, [])
-        return Picture(
+        return SamplePicture(
             png_of(small),
             *small.size,
             maps=tuple(map(png_of, maps)),
@@ -163,7 +163,7 @@ class SampleReader:
         texts = {column.feature.name: column.text(values) for column in self._texts}
         for name, text in texts.items():
             sample.lengths.setdefault(name, []).append(len(text))
-        _add_text(join_sides({name: [[TextPart(text)]] for name, text in texts.items()}), classes, sample)
+        _add_text(join_sides({name: [[SamplePart(text)]] for name, text in texts.items()}), classes, sample)
         content = "\0".join(texts.values())
         folded = _digest(" ".join(content.casefold().split()).encode())
         is_near = folded in self._folded

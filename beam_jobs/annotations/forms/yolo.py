@@ -19,7 +19,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, pack_keypoints
+from beam_jobs.annotations.annotation import (
+    Annotated,
+    AnnotationPlace,
+    ImageAnnotation,
+    ObjectAnnotation,
+    pack_keypoints,
+)
 from beam_jobs.annotations.files.folders import (
     first_entries,
     first_file,
@@ -109,7 +115,7 @@ class YoloForm(AnnotationForm):
             except ValueError as error:
                 yield place.error(str(error), picture)
                 return
-        yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
+        yield ImageAnnotation(picture, AnnotationPlace(part), is_normalised=True, objects=tuple(objects))
 
 
 def _picture_of(below: str) -> str:

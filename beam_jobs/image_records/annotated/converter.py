@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import ImageAnnotation
-from beam_jobs.converter import Columns, Input, Record, ShardContext
+from beam_jobs.converter import Input, Record, RecordColumns, ShardContext
 from beam_jobs.image_records.annotated.frame import frame_of
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.image_records.annotated.values import values_of
@@ -81,7 +81,7 @@ class AnnotatedConverter(ImageConverter):
                     f"the annotations have a column {used!r}, and records a feature of that name. Rename it."
                 )
 
-    def with_columns(self, columns: Columns) -> AnnotatedConverter:
+    def with_columns(self, columns: RecordColumns) -> AnnotatedConverter:
         """Return the converter for records of these columns."""
         return dataclasses.replace(self, several_labels=columns.several_labels, schema=columns.annotations)
 

@@ -21,14 +21,14 @@ import numpy.typing as npt
 from beam_jobs.references.packs.columns import narrow, shortest, spread
 from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, feature_columns, join_fields
 from beam_jobs.references.packs.packed_keys import PackedKeys
-from beam_jobs.references.record_order import Order, Positions
+from beam_jobs.references.record_order import Positions, RecordOrder
 from beam_jobs.references.reference import Digests, Reference
 
 PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
-def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[tuple[Pack, Digests]]:
+def packs(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
     """Yield the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
 
     Args:

@@ -16,7 +16,7 @@ from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import with_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.annotated.picture_index import Picture, below_folder
+from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
@@ -27,11 +27,11 @@ _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 class AnnotatedPicture(NamedTuple):
     """A picture with what is said of it."""
 
-    picture: Picture
+    picture: PictureFile
     annotation: ImageAnnotation
 
 
-class Block(NamedTuple):
+class PictureBlock(NamedTuple):
     """Some pictures of an annotation file, and the rejections among them.
 
     Attributes:
@@ -41,7 +41,7 @@ class Block(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
+    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> PictureBlock:
         """Return the block of some pictures."""
         return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
 
@@ -106,7 +106,7 @@ class AnnotationScan:
     """
 
     def __init__(
-        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]], folder: str
+        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[PictureFile]], folder: str
     ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
@@ -130,7 +130,7 @@ class AnnotationScan:
         self._keys.clear()
         return rows
 
-    def parts(self) -> Iterator[Block]:
+    def parts(self) -> Iterator[PictureBlock]:
         """Read the file, and yield its blocks.
 
         Raises:
@@ -144,10 +144,10 @@ class AnnotationScan:
             if not isinstance(one, BadRecordError):
                 objects += len(one.annotation.objects)
             if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
-                yield Block.of(held)
+                yield PictureBlock.of(held)
                 held, objects, blocks = [], 0, blocks + 1
         if held:
-            yield Block.of(held)
+            yield PictureBlock.of(held)
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
@@ -172,7 +172,7 @@ class AnnotationScan:
         self._read += 1
         return AnnotatedPicture(pictures[0], annotation)
 
-    def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
+    def _reject(self, error: BadRecordError, pictures: Sequence[PictureFile]) -> BadRecordError:
         """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
         self.facts.add_annotated([picture.key for picture in pictures])
         return with_key(error, pictures[0].key) if len(pictures) == 1 else error

@@ -20,7 +20,7 @@ from beam_jobs.image_records.pixels import CHANNELS_FIRST, Pixels
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
-from beam_jobs.sources.image_arrays.pickles import PickledArray, Place, read_pickle
+from beam_jobs.sources.image_arrays.pickles import BytesPlace, PickledArray, read_pickle
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.format import Feature
@@ -122,7 +122,7 @@ class CifarFile(ImageSet):
                 f" [{count}, {_IMAGE_BYTES}]). Download it again."
             )
         pixels = array.data
-        if not isinstance(pixels, Place) or pixels.size != count * _IMAGE_BYTES:
+        if not isinstance(pixels, BytesPlace) or pixels.size != count * _IMAGE_BYTES:
             raise CorruptionError(
                 self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {counted(count, 'image')}"
             )

@@ -28,7 +28,7 @@ _KNOWN = {
 }
 
 
-class Place(NamedTuple):
+class BytesPlace(NamedTuple):
     """Long bytes that stay in the file.
 
     Attributes:
@@ -54,7 +54,7 @@ class PickledArray:
         self.shape: tuple[int, ...] = ()
         self.dtype = ""
         self.is_fortran = False
-        self.data: bytes | Place = b""
+        self.data: bytes | BytesPlace = b""
 
 
 class _Known(NamedTuple):
@@ -71,7 +71,7 @@ _MARK = object()
 
 
 def read_pickle(path: str) -> Any:
-    """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `Place`.
+    """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
 
     Raises:
         CorruptionError: the file is cut or damaged.
@@ -79,14 +79,14 @@ def read_pickle(path: str) -> Any:
     """
     size = file_size(path)
     with open_ranged(path, size, _BUFFER_BYTES) as file:
-        reader = _Reader(file, path, size)
+        reader = _PickleReader(file, path, size)
         try:
             return reader.run()
         except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
             raise CorruptionError(path, reader.offset, f"the pickle is cut or damaged: {error!r}") from None
 
 
-class _Reader:
+class _PickleReader:
     """A pickle that is read, operation by operation."""
 
     def __init__(self, file: BinaryIO, path: str, size: int) -> None:
@@ -136,7 +136,7 @@ class _Reader:
             raise ValueError("the file ends inside a text")
         if size > _MOST_READ:
             self._file.seek(start + size)
-            self._push(Place(start, size))
+            self._push(BytesPlace(start, size))
             return
         data = self._take(size)
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
@@ -198,13 +198,13 @@ def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _integer(reader: _Reader) -> None:
+def _integer(reader: _PickleReader) -> None:
     # Of at most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._number("<B")), "little", signed=True))
 
 
 # By code; the names are those of pickletools.
-_OPERATIONS: Mapping[bytes, Callable[[_Reader], Any]] = {
+_OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME
     b"(": lambda reader: reader._push(_MARK),
@@ -246,5 +246,5 @@ _OPERATIONS: Mapping[bytes, Callable[[_Reader], Any]] = {
 }
 
 
-def _extend(reader: _Reader, items: list[Any]) -> None:
+def _extend(reader: _PickleReader, items: list[Any]) -> None:
     reader._stack[-1].extend(items)

@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_jobs.references.labels import is_utf8
 from beam_jobs.references.payload import Payload
-from beam_jobs.sources.lists.place import Place, earliest
+from beam_jobs.sources.lists.place import RowPlace, earliest
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import (
     FLOAT,
@@ -66,10 +66,10 @@ class Column:
     """
 
     widest: int | None = None
-    missing: Place | None = None
-    inexact: tuple[Place, str] | None = None
-    scalar: Place | None = None
-    listed: Place | None = None
+    missing: RowPlace | None = None
+    inexact: tuple[RowPlace, str] | None = None
+    scalar: RowPlace | None = None
+    listed: RowPlace | None = None
 
     def merge(self, other: Column) -> Column:
         """Return the column of these rows and others."""
@@ -79,7 +79,7 @@ class Column:
         )
         return Column(max(widest, default=None), *firsts)
 
-    def add(self, value: Any, typed: bool, place: Place, name: str) -> None:
+    def add(self, value: Any, typed: bool, place: RowPlace, name: str) -> None:
         """Learn from one value; SourceError if it is neither a scalar nor a list of scalars."""
         if isinstance(value, list):
             self.listed = self.listed or place
@@ -112,7 +112,7 @@ class ColumnFacts:
     """
 
     columns: dict[str, Column] = dataclasses.field(default_factory=dict)
-    first: Place | None = None
+    first: RowPlace | None = None
 
     def merge(self, other: ColumnFacts) -> None:
         """Add the values of other rows."""
@@ -159,7 +159,7 @@ class ColumnReader:
         self._typed = typed
         self._roles = (roles.path, roles.label, roles.split)
 
-    def add(self, values: Mapping[str, Any], place: Place) -> None:
+    def add(self, values: Mapping[str, Any], place: RowPlace) -> None:
         """Learn from one row; SourceError if a value is no scalar, or does not fit what is declared."""
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
@@ -235,7 +235,7 @@ def _value(value: Any, kind: ColumnKind) -> Any:
     return int(value) if kind.kind == INT else float(value)
 
 
-def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
+def _kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
     """Return the narrowest kind that a value fits, as its place in `_KINDS`; None if it is missing.
 
     A string is taken by what it looks like, unless the list is `typed`: then a string is one.
@@ -258,7 +258,7 @@ def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
     )
 
 
-def _inexact(value: Any, place: Place, name: str) -> tuple[Place, str] | None:
+def _inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
     """Return where float32 would change a number, and how; None if it would not."""
     number = _as_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)
@@ -271,7 +271,7 @@ def _as_number(value: Any) -> int | float | None:
     return int(value) if kind_of_text(value) == INT else parse_float(value)
 
 
-def _check_declared(value: Any, declared: ColumnKind, name: str, place: Place) -> None:
+def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace) -> None:
     """Raise SourceError if a value does not fit a declared kind."""
     if declared.kind == STR or isinstance(value, bool):
         return

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.file_kinds import UTF16_BOMS
-from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, Row
+from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, ListRow
 from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
 from beam_jobs.text_files.spans.csv_rows import placed_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
@@ -41,16 +41,16 @@ class CsvForm(NamedTuple):
 _Cells = tuple[list[str], int, int]
 
 
-def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], Row]:
+def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
     """Return the columns of a CSV list, and where its first row ends; see `csv_rows`."""
     for cells, line, end in _csv_cells(pieces, form, 0, 0):
-        return tuple(cell.strip() for cell in cells), Row(line, end, {})
-    return (), Row(0, 0, {})
+        return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
+    return (), ListRow(0, 0, {})
 
 
 def csv_rows(
     pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, line: int
-) -> Iterator[Row]:
+) -> Iterator[ListRow]:
     """Yield the rows of a CSV list, without blank lines.
 
     Args:
@@ -70,7 +70,7 @@ def csv_rows(
                 f"{form.path} line {number}: {counted(len(cells), 'cell')} (expected {counted(count, 'column')} as in the first"
                 f" row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
             )
-        yield Row(number, end, dict(zip(columns, cells, strict=True)))
+        yield ListRow(number, end, dict(zip(columns, cells, strict=True)))
 
 
 def _csv_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:

@@ -26,9 +26,9 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import LISTED_IMAGE, ColumnReader, column_values, features
 from beam_jobs.sources.lists.facts import ListFacts
-from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
+from beam_jobs.sources.lists.list_file import ListBlock, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.sources.lists.rows import Row
+from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
@@ -84,7 +84,7 @@ class Lists(ScannedSource):
     roles: Roles
     classes: Classes
     schema: ListSchema
-    blocks: tuple[Block, ...] | None = None
+    blocks: tuple[ListBlock, ...] | None = None
     note: Note = ignore_note
     block_bytes: int = BLOCK_BYTES
 
@@ -186,7 +186,7 @@ class Lists(ScannedSource):
         separator = self.source_options.label_separator
         return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
 
-    def scanned(self, facts: ListFacts, blocks: Iterable[Block] | None = None) -> Lists:
+    def scanned(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
         """Return the source with what the scans of all lists found.
 
         Args:
@@ -229,7 +229,7 @@ class Lists(ScannedSource):
             " its own."
         )
 
-    def parts(self) -> Iterator[str | Block]:
+    def parts(self) -> Iterator[str | ListBlock]:
         """Yield the paths of the lists; once these are scanned in this process, their blocks."""
         if self.blocks is not None:
             yield from self.blocks
@@ -237,12 +237,12 @@ class Lists(ScannedSource):
             for path, _ in self.files:
                 yield path
 
-    def units(self, part: Block, ignored: list[str]) -> tuple[Block]:
+    def units(self, part: ListBlock, ignored: list[str]) -> tuple[ListBlock]:
         """Return a block of rows; nothing is ignored here."""
         del ignored
         return (part,)
 
-    def references(self, unit: Block, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: ListBlock, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to the file of each row of a block, if it is there."""
         del ignored
         path = unit.file.path
@@ -279,7 +279,7 @@ class Lists(ScannedSource):
         return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
 
     def _list_row(
-        self, row: Row, where: str, folder: str, kinds: Mapping[str, ColumnKind]
+        self, row: ListRow, where: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
         """Return what a row lists, or its rejection."""
         key = None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """One row of the lists of an input.
 
     Attributes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.annotations import contents as kinds
-from beam_jobs.annotations.annotation import ImageAnnotation, Place
+from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
 from beam_jobs.annotations.objects_column import read_objects
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
@@ -32,7 +32,7 @@ from beam_jobs.sources.lists.columns import column_values as further_values
 from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet.columns import OBJECTS, Columns, find_columns
+from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
@@ -96,7 +96,7 @@ class ParquetImages(Source):
     source_options: SourceOptions
     files: InputFiles
     splits: NamedSplits
-    columns: Columns
+    columns: ParquetColumns
     classes: Classes
     note: Note = ignore_note
 
@@ -282,7 +282,7 @@ class ParquetImages(Source):
         self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
     ) -> CarriedAnnotation:
         assert self.columns.objects is not None
-        place = Place(where)
+        place = AnnotationPlace(where)
         try:
             names = self.columns.objects.names
             if names is None and (listed := self._listed_labels(is_of_pictures=False)):
@@ -315,7 +315,7 @@ class ParquetImages(Source):
         return self.classes.name(self.columns.names[value], where)
 
 
-def _check_objects(columns: Columns, classes: Classes, path: str) -> None:
+def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:
     """Raise SourceError if a file has objects whose classes, or those of its pictures, are not known before they are read."""
     if columns.objects is None:
         return

@@ -19,7 +19,7 @@ from beam_jobs.sources.tars.samples import (
     JSON,
     LABEL_FIELDS,
     TEXT,
-    Content,
+    MemberContent,
     field_labels,
     label_field,
     map_field,
@@ -111,14 +111,14 @@ def tar_form(
     return form
 
 
-def _samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, Content]]]:
+def _samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, MemberContent]]]:
     members = tar_members(file, unit.path, 0, size)
     # One that is too large is rejected when it is listed.
     files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
     return samples(file, unit.path, files, read_images=False)
 
 
-def _map_dtype(file: BinaryIO, fields: Mapping[str, Content]) -> str:
+def _map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
     """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are no classes."""
     name = map_field(fields)
     kind = None if name is None else png_kind(_head(file, fields[name].member))
@@ -127,7 +127,7 @@ def _map_dtype(file: BinaryIO, fields: Mapping[str, Content]) -> str:
     return "uint16" if kind[0] == MAP_BITS["uint16"] else "uint8"
 
 
-def _columns(unit: TarUnit, first: Mapping[str, Content], declared: Mapping[str, ColumnKind]) -> JsonColumns:
+def _columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
     """Return the columns of the JSON of the first samples; of a compressed tar, of the first one."""
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)

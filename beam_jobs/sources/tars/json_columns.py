@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from beam_jobs.sources.lists.columns import ColumnReader, features
-from beam_jobs.sources.lists.place import Place
+from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.sources.tars.samples import LABEL, Content, json_object
+from beam_jobs.sources.tars.samples import LABEL, MemberContent, json_object
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
@@ -26,7 +26,7 @@ class JsonColumns(NamedTuple):
     kinds: tuple[tuple[str, ColumnKind], ...] = ()
 
     @classmethod
-    def find(cls, contents: Iterable[Content], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
+    def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
         """Return the columns that the JSON of some samples has, except the label and keys with nested values.
 
         Args:
@@ -73,7 +73,7 @@ class JsonColumns(NamedTuple):
         return {name: _value(name, kind, values.get(name), where) for name, kind in self.kinds}
 
 
-class _SamplePlace(Place):
+class _SamplePlace(RowPlace):
     """Place of a sample, for messages."""
 
     def __str__(self) -> str:

@@ -51,7 +51,7 @@ from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.pairs import CAPTION, LABEL_MAP, Pairs, TarRecord
 from beam_jobs.sources.tars.samples import (
-    Content,
+    MemberContent,
     read_content,
 )
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
@@ -256,7 +256,7 @@ class Tars(ClassifiedSource):
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
             split = self.splits.split_of_member(unit.split, split, f"{unit.path}: member {member.name}")
-            content = Content(member, read_content(file, unit.path, member) if compressed else b"")
+            content = MemberContent(member, read_content(file, unit.path, member) if compressed else b"")
             yield TarRecord(content, split, labels)
 
 

@@ -131,7 +131,7 @@ class ListReferences(LimitedStep):
                 yield reference._replace(spool=listing.spool.path, offset=begin, size=size, data=b"")
 
     @contextlib.contextmanager
-    def _unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_Listing]:
+    def _unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
         """Yield what a unit's listing writes to; once it has ended, keep its rejects, and add what it counted to `counts`."""
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
@@ -144,13 +144,13 @@ class ListReferences(LimitedStep):
         storage, ignored, notes = storage_for(self._options.output), list[str](), Notes()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with SpoolFile(path) as spool:
-            yield _Listing(ignored, reject, spool, notes)
+            yield _ListingSink(ignored, reject, spool, notes)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts(), notes=notes))
 
 
-class _Listing(NamedTuple):
+class _ListingSink(NamedTuple):
     """Sink for the outputs of a unit's listing that are not references.
 
     Attributes:

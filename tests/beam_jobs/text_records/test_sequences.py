@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
 from tpudata.tokenizers import Ids
 
 PAD = 999
@@ -32,7 +32,7 @@ def batches_of(documents: list[Ids], places: list[int]) -> list[Documents]:
     return [Documents.of(documents[start:stop]) for start, stop in itertools.pairwise(cuts)]
 
 
-def segments(rows: list[Rows]) -> list[list[int]]:
+def segments(rows: list[TokenRows]) -> list[list[int]]:
     """The documents in rows, read with a plain loop from segment ids and positions."""
     found: list[list[int]] = []
     for some in rows:

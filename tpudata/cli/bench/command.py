@@ -78,7 +78,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     set_billing_header()
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata bench")
-        from tpudata.input.options.columns import Columns
+        from tpudata.input.options.columns import FeatureOptions
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, usable_cores
 
@@ -91,7 +91,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         dataset,
         flags.split,
         training=flags.training,
-        columns=Columns(pad=dict(flags.pad)),
+        columns=FeatureOptions(pad=dict(flags.pad)),
         sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
         reading=_reading(flags),

@@ -26,7 +26,7 @@ _PROBE = b"tpudata doctor"
 _LABELS = 2000
 
 
-class Finding(NamedTuple):
+class DoctorLine(NamedTuple):
     """One line of the report.
 
     Attributes:
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
     text: str
 
 
-def check_model_dir(folder: str) -> Finding:
+def check_model_dir(folder: str) -> DoctorLine:
     """Write, read and delete a small file in the folder of a model, and remove the folders that this created."""
     new_folders = _missing_folders(folder)
     try:
@@ -60,7 +60,7 @@ def _missing_folders(folder: str) -> list[Path]:
     return list(itertools.takewhile(lambda one: not one.exists(), [path, *path.parents]))
 
 
-def _write_and_read(folder: str) -> Finding:
+def _write_and_read(folder: str) -> DoctorLine:
     storage = storage_for(folder)
     path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
     done = "written"
@@ -71,23 +71,25 @@ def _write_and_read(folder: str) -> Finding:
         done = "read"
         answer = storage.read(path)
         if answer != _PROBE:
-            return Finding("model dir", PROBLEM, f"{folder}: a file came back as {answer[:20]!r}. Use another store.")
+            return DoctorLine(
+                "model dir", PROBLEM, f"{folder}: a file came back as {answer[:20]!r}. Use another store."
+            )
         done = "deleted"
         storage.delete(path)
         if storage.stat(path) is not None:
-            return Finding(
+            return DoctorLine(
                 "model dir", PROBLEM, f"{path} still exists after its deletion. Grant the permission to delete."
             )
     except (StorageError, OSError) as error:
-        return Finding(
+        return DoctorLine(
             "model dir",
             PROBLEM,
             f"no file can be {done} in {folder}: {error} Grant the permission, or pass another folder.",
         )
-    return Finding("model dir", OK, f"{folder}: a file was written, read and deleted")
+    return DoctorLine("model dir", OK, f"{folder}: a file was written, read and deleted")
 
 
-def check_files(dataset: Dataset) -> Finding:
+def check_files(dataset: Dataset) -> DoctorLine:
     """Compare names and sizes of all shards and indexes with the manifest, and read the first bytes of one."""
     storage = storage_for(dataset.path)
     try:
@@ -99,21 +101,23 @@ def check_files(dataset: Dataset) -> Finding:
             dataset.index(first)
             storage.read_range(dataset.shard_path(first), 0, 1)
     except (StorageError, TpudataError) as error:
-        return Finding("files", PROBLEM, str(error))
+        return DoctorLine("files", PROBLEM, str(error))
     total = sum(len(split.shards) for split in dataset.manifest.splits.values())
     if problems:
         more = f" and {count_text(len(problems) - 1)} more" if len(problems) > 1 else ""
-        return Finding(
+        return DoctorLine(
             "files", PROBLEM, f"{problems[0]}{more}. Copy the dataset again, or convert it again with --resume."
         )
     omitted = sum(shard.count for shard in dataset.quarantine.shards.values())
     if omitted:
-        return Finding(
+        return DoctorLine(
             "files",
             WARNING,
             f"{counted(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
         )
-    return Finding("files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says")
+    return DoctorLine(
+        "files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says"
+    )
 
 
 def _file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
@@ -131,7 +135,7 @@ def _file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str
                 yield f"{dataset.path}/{index_name(shard.name)} is missing"
 
 
-def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> Finding:
+def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> DoctorLine:
     """Check that every feature that a model is fed has one shape in all records.
 
     Args:
@@ -141,11 +145,11 @@ def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> Fin
     label = label_feature(dataset.manifest)
     fed = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
     if not fed:
-        return Finding("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
+        return DoctorLine("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
     problems = [problem for feature in fed if (problem := _shape_problem(feature, flag_values))]
     if problems:
-        return Finding("shapes", PROBLEM, " ".join(problems))
-    return Finding("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
+        return DoctorLine("shapes", PROBLEM, " ".join(problems))
+    return DoctorLine("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
 
 
 def _shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> str:
@@ -164,7 +168,7 @@ def _shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> s
     return f"{feature.name}: shape {feature.shape} varies between records. Convert the data to one shape."
 
 
-def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> Finding | None:
+def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> DoctorLine | None:
     """Compare the labels of some records with the classes of the dataset and of the model.
 
     Returns None without labels, and for a model of label maps.
@@ -180,15 +184,15 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     try:
         labels = [value for split in dataset.manifest.splits for value in _some_labels(dataset, split, label.name)]
     except TpudataError as error:
-        return Finding("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
+        return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
     if not labels:
-        return Finding("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
+        return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
     seen = f"labels {low} to {high} in {counted(len(labels), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
         last = label.label_offset + classes - 1
-        return Finding(
+        return DoctorLine(
             "labels",
             PROBLEM,
             f"{seen} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
@@ -199,14 +203,14 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             f"{counted(classes, 'class', 'classes')}" if classes is not None else "no number of classes in the manifest"
         )
         state = OK if classes is not None or model is None else WARNING
-        return Finding("labels", state, f"{seen}; {class_count}")
+        return DoctorLine("labels", state, f"{seen}; {class_count}")
     if not first <= low <= high < first + outputs:
-        return Finding(
+        return DoctorLine(
             "labels",
             PROBLEM,
             f"{seen}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
         )
-    return Finding("labels", OK, f"{seen}; {model} has {counted(outputs, 'output')} from {first}")
+    return DoctorLine("labels", OK, f"{seen}; {model} has {counted(outputs, 'output')} from {first}")
 
 
 def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:

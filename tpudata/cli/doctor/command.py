@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     """
     flags = parse_flags(argv)
     limit = flags.time_limit
-    lines = _Lines(is_json=flags.json)
+    lines = _ReportPrinter(is_json=flags.json)
     lines.add("versions", *_versions())
     lines.add("devices", *_answer(limit, PROBLEM, "devices"))
     state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
@@ -94,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     return TpudataError.exit_code if lines.has_problem else 0
 
 
-class _Lines:
+class _ReportPrinter:
     """Findings, each printed as it is found.
 
     Args:
@@ -123,7 +123,7 @@ class _Lines:
             print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
 
 
-def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
+def _check_dataset(flags: argparse.Namespace, lines: _ReportPrinter) -> None:
     """Add the lines of a dataset that can be opened."""
     from tpudata.train.options.config_file import PARAMS, parse_param
 

@@ -99,7 +99,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     from tpudata.input.graph.reading.free_memory import free_memory
     from tpudata.input.graph.records import Records
     from tpudata.input.options.options import Options
-    from tpudata.input.request import Request
+    from tpudata.input.request import InputRequest
 
     dataset = open_dataset(folder)
     size = height_width(image_size) if image_size else None
@@ -108,7 +108,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     fields = select_fields(
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
-    request = Request(shards_of(dataset, split), fields, Options(training=True))
+    request = InputRequest(shards_of(dataset, split), fields, Options(training=True))
     records = Records.open(request)
     free = free_memory()
     kept = dataset.kept(split)

@@ -19,7 +19,7 @@ _VARINT, _BYTES, _FOUR_BYTES = 0, 2, 5
 _KINDS = {1: "bytes", 2: "float", 3: "int64"}
 
 
-class Place(NamedTuple):
+class ValuePosition(NamedTuple):
     """Position of a feature's value or packed values.
 
     Attributes:
@@ -33,9 +33,9 @@ class Place(NamedTuple):
     end: int
 
 
-def value_places(example: bytes) -> dict[str, Place] | None:
+def value_places(example: bytes) -> dict[str, ValuePosition] | None:
     """Return the places of all features by name, or None if one is in several pieces: several values, or a repeated key."""
-    places: dict[str, Place] = {}
+    places: dict[str, ValuePosition] = {}
     try:
         for number, kind, begin, end in _fields(example, 0, len(example)):
             if (number, kind) != (1, _BYTES):
@@ -50,7 +50,7 @@ def value_places(example: bytes) -> dict[str, Place] | None:
     return places
 
 
-def _entry(example: bytes, entry: tuple[int, int, int, int]) -> tuple[str, Place] | None:
+def _entry(example: bytes, entry: tuple[int, int, int, int]) -> tuple[str, ValuePosition] | None:
     """Return the key and the place of a feature, from its entry in the map."""
     if entry[:2] != (1, _BYTES):
         return None
@@ -69,7 +69,7 @@ def _entry(example: bytes, entry: tuple[int, int, int, int]) -> tuple[str, Place
     kind = _KINDS.get(lists[0][0], "")
     if wire not in {"bytes": (_BYTES,), "float": (_BYTES, _FOUR_BYTES), "int64": (_BYTES, _VARINT)}.get(kind, ()):
         return None
-    return example[slice(*parts[1])].decode(), Place(kind, begin, end)
+    return example[slice(*parts[1])].decode(), ValuePosition(kind, begin, end)
 
 
 def _fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -15,19 +15,19 @@ from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, 
 from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
 # dtypes of labels and weights as they are fed.
 _LABEL_DTYPES = ("int32", "float32")
 # What is read if nothing is asked for.
-_ALL = Columns()
+_ALL = FeatureOptions()
 
 
 def select_fields(
     manifest: Manifest,
-    columns: Columns = _ALL,
+    columns: FeatureOptions = _ALL,
     *,
     image_size: tuple[int, int] | None = None,
     keep_encoded: bool = False,
@@ -110,7 +110,9 @@ def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | 
     return named
 
 
-def _choose(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
+def _choose(
+    manifest: Manifest, columns: FeatureOptions, label: Feature | None, weight: Feature | None
+) -> list[Feature]:
     """Return the features that a model is fed because of the layout, and those that are asked for by their names."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]

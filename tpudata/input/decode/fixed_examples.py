@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpudata.format.example.value_positions import Place, value_places
+from tpudata.format.example.value_positions import ValuePosition, value_places
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import to_int32
 from tpudata.input.decode.parse import parse_batch
@@ -30,7 +30,7 @@ class FixedExamples:
 
     template: bytes
     fields: tuple[Field, ...]
-    places: dict[str, Place]
+    places: dict[str, ValuePosition]
 
     @classmethod
     def of(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
@@ -116,7 +116,7 @@ class FixedExamples:
         return to_int32(name, tf.reshape(data, (-1, *field.shape)))
 
 
-def _fits(field: Field, places: dict[str, Place]) -> bool:
+def _fits(field: Field, places: dict[str, ValuePosition]) -> bool:
     """Return whether a field is one value that has its size."""
     feature, place = field.feature, places.get(field.feature.name)
     if place is None or place.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:

@@ -19,7 +19,7 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.files.paths import Paths, check_label, check_paths
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.storage import Entry
 
 # Dtypes of a Feature of raw bytes.
@@ -106,7 +106,7 @@ class FixedLengthRecords(SplitFiles):
         record_bytes = description.dtype.itemsize
         return fixed_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
 
-    def fields(self, columns: Columns, **options: Any) -> Fields:
+    def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, of the parts that the description has."""
         if columns.defaults:
             raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")

@@ -14,7 +14,7 @@ from tpudata.input.files.plain_dataset import open_files
 from tpudata.input.files.record_files import RecordFiles
 from tpudata.input.files.shards import check_shards, shards_of
 from tpudata.input.files.split_files import SplitFiles
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for
 
@@ -84,7 +84,7 @@ def check_scheme(path: str) -> None:
 
 def fields_of(
     files: SplitFiles,
-    columns: Columns,
+    columns: FeatureOptions,
     *,
     is_parsed_by_user: bool,
     image_size: tuple[int, int] | None,

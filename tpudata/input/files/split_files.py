@@ -17,7 +17,7 @@ from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import Entry, is_remote
 
@@ -134,7 +134,7 @@ class SplitFiles(abc.ABC):
 
     def fields(
         self,
-        columns: Columns,
+        columns: FeatureOptions,
         *,
         image_size: tuple[int, int] | None = None,
         keep_encoded: bool = False,

@@ -12,7 +12,7 @@ from tpudata.input.options.pad import Pad, parse_pads
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
+class FeatureOptions:
     """Arguments of `make_input_fn` that choose what is read of each record; it documents them.
 
     Raises:

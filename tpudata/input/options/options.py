@@ -14,7 +14,7 @@ import numpy as np
 
 from tpudata.checks import check_flag, check_integer, check_one_of, check_passed, is_integer
 from tpudata.errors import UsageError
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
@@ -32,7 +32,7 @@ class Options:
     training: bool
     images: Images = dataclasses.field(default_factory=Images)
     tokens: Tokens = dataclasses.field(default_factory=Tokens)
-    columns: Columns = dataclasses.field(default_factory=Columns)
+    columns: FeatureOptions = dataclasses.field(default_factory=FeatureOptions)
     parse: Callable[..., Any] | None = None
     filter: Callable[..., Any] | None = None
     transform: Callable[..., Any] | None = None

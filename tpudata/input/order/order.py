@@ -18,7 +18,7 @@ Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class HostPart:
     """The part of an order that a host feeds.
 
     Attributes:
@@ -99,14 +99,14 @@ class Order(Protocol):
     def starts(self, rows: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of a host's rows.
 
         Extras are `seed`, int32 [n, 2], if anything is drawn, and in evaluation `weights`, float32 [n], 0 for padding.
         """
 
 
-def batch_positions(batch_size: int, part: Part, number: tf.Tensor) -> tf.Tensor:
+def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Tensor:
     """Return the positions of a host's rows, int64 [n], in an order that has record p % N at position p.
 
     Args:
@@ -120,7 +120,7 @@ def batch_positions(batch_size: int, part: Part, number: tf.Tensor) -> tf.Tensor
     return positions + place * rows.batch_size
 
 
-def take_rows(read: Callable[[Part], tf.data.Dataset], ranges: Ranges, part: Part) -> tf.data.Dataset:
+def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part: HostPart) -> tf.data.Dataset:
     """Return what `read` returns for a part, or its rows of whole batches if these are read."""
     rows = part.rows
     if not ranges.reads_all(rows):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.input.dataset_ops import as_written, count_up_to
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.order import Part, Ranges, batch_positions, take_rows
+from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,11 +68,11 @@ class SequentialOrder:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.starts
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
         return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
 
-    def _batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         rows, order = part.rows, self
         if rows.count < rows.total:
             # A host of several begins at another record every epoch.

@@ -26,7 +26,7 @@ from tpudata.input.dataset_ops import as_written, count_up_to, range_numbers
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
-from tpudata.input.order.order import Part, Ranges
+from tpudata.input.order.order import HostPart, Ranges
 
 # 32 lanes mix well and divide evenly among hosts.
 MOST_LANES = 32
@@ -91,7 +91,7 @@ class TrainingOrder:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.starts
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
         rows, slots = part.rows, self.slots(part.rows.first, part.rows.last)
         first_block, begin = divmod(part.start_step, self.steps_per_block)
@@ -115,7 +115,7 @@ class TrainingOrder:
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.held))
         return blocks.prefetch(1).flat_map(as_written(make_batches))
 
-    def _block_seeds(self, part: Part, block: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the seeds of a block's records as an extra of its batches, int32 [batches, rows, 2]."""
         steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
         seeds = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.last))

@@ -74,7 +74,7 @@ class GraphUses:
     """
 
     def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
-        self._modules = {path: _Reader(bindings[path], tree) for path, tree in trees.items()}
+        self._modules = {path: _GraphUseReader(bindings[path], tree) for path, tree in trees.items()}
         self._reached = self._reach(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
@@ -116,7 +116,7 @@ class GraphUses:
         return reached
 
 
-class _Reader:
+class _GraphUseReader:
     """The scopes of one file."""
 
     def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:

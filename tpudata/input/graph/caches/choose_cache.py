@@ -12,13 +12,13 @@ from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_record
 from tpudata.input.graph.caches.piece_cache import PieceCache
 from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 # Share of free memory that "auto" may use.
 _AUTO_SHARE = 0.25
 
 
-def choose_cache(cache: bool | str | os.PathLike[str], request: Request, plan: ReadPlan) -> Cache:
+def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, plan: ReadPlan) -> Cache:
     """Decide whether and where to keep the records of a split.
 
     Args:

@@ -14,7 +14,7 @@ from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 
 class BucketPipeline:
@@ -25,7 +25,7 @@ class BucketPipeline:
         request: what is fed.
     """
 
-    def __init__(self, pipeline: SplitPipeline, request: Request) -> None:
+    def __init__(self, pipeline: SplitPipeline, request: InputRequest) -> None:
         self._pipeline = pipeline
         self._request = request
         self._options = request.options

@@ -20,7 +20,7 @@ from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
 # it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
@@ -38,7 +38,7 @@ class SplitPipeline(Protocol):
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
 
-    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records."""
 
 
@@ -50,13 +50,13 @@ class Pipeline:
         records: the records.
     """
 
-    def __init__(self, request: Request, records: Records) -> None:
+    def __init__(self, request: InputRequest, records: Records) -> None:
         self._records = records
         self._options = request.options
         self._steps = StepPlan(request.fields, request.options, request.sequences)
 
     @classmethod
-    def open(cls, request: Request) -> Pipeline:
+    def open(cls, request: InputRequest) -> Pipeline:
         """Return the pipeline of a whole split; the errors are those of `Records.open`."""
         return cls(request, Records.open(request))
 
@@ -73,7 +73,7 @@ class Pipeline:
         """Number of records."""
         return self._records.count
 
-    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
         return Pipeline(request, self._records.part(request, ids, is_cached=is_cached))
 
