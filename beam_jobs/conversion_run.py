@@ -232,5 +232,5 @@ def _run(
             # Spooled files may be as large as the input, and another run writes them again. A detached job needs them.
             if not job.goes_on:
                 give_up(output, claim)
-            again = "--append" if conversion.options.append else "--resume"
-            raise (not_written(error, output, again) or error) from error.__cause__
+            flag = "--append" if conversion.options.append else "--resume"
+            raise (not_written(error, output, flag) or error) from error.__cause__

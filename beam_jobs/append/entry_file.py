@@ -254,8 +254,8 @@ def _deal_out(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[
 def _entries(dataset: Dataset) -> Iterator[Entries]:
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
     with ThreadPoolExecutor(_READERS) as pool:
-        while some := list(itertools.islice(shards, 4 * _READERS)):
-            yield from pool.map(functools.partial(_shard_entries, dataset), some)
+        while batch := list(itertools.islice(shards, 4 * _READERS)):
+            yield from pool.map(functools.partial(_shard_entries, dataset), batch)
     rejected = _read_rejected(dataset)
     while lines := list(itertools.islice(rejected, _LINES)):
         yield np.array(lines, ENTRY)

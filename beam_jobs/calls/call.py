@@ -67,8 +67,8 @@ def call_job(
     parser = job.new_parser(name)
     keywords = ["input", "output", *option_names]
     with translate_errors(name, keywords, parser.options):
-        passed = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
-        flags, _ = parse_own_flags(parser, [*paths, *command_words(passed, parser.options)])
+        conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
+        flags, _ = parse_own_flags(parser, [*paths, *command_words(conversion_options, parser.options)])
         run = read_options(RunOptions, flags)
         beam_options = _beam_options(options, run.workers)
         if run.detach:

@@ -34,8 +34,8 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
         text = _read(path)
         if text is None:
             raise SourceError(f"--chat-template {path}: no such file. Check the path.")
-        passed = _config_of(path, text) if text.lstrip().startswith('{"') or path.endswith(".json") else None
-        source, config = (text, config) if passed is None else (_source(passed), passed)
+        config_passed = _config_of(path, text) if text.lstrip().startswith('{"') or path.endswith(".json") else None
+        source, config = (text, config) if config_passed is None else (_source(config_passed), config_passed)
     else:
         source = _read(_beside(tokenizer.path, _TEMPLATE)) or _source(config)
     if not source:
@@ -83,8 +83,8 @@ def _source(config: dict[str, Any]) -> str:
     """Return the template of a tokenizer_config.json, of several the default one; empty without any."""
     template = config.get("chat_template")
     if isinstance(template, list):
-        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
-        template = named.get(_DEFAULT)
+        templates_by_name = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = templates_by_name.get(_DEFAULT)
     return template if isinstance(template, str) else ""
 
 

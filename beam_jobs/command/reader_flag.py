@@ -48,12 +48,12 @@ def apply_reader(flags: argparse.Namespace) -> None:
     reader = read_options(ReaderOption, flags).reader
     if reader is None:
         return
-    for name, needed in _NEEDS[reader].items():
+    for name, needed_value in _NEEDS[reader].items():
         value = getattr(flags, name)
-        if value not in (None, needed):
+        if value not in (None, needed_value):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--for={reader} needs {flag}={_text(needed)} (got {_text(value)}). Omit {flag}.")
-        setattr(flags, name, needed)
+            raise UsageError(f"--for={reader} needs {flag}={_text(needed_value)} (got {_text(value)}). Omit {flag}.")
+        setattr(flags, name, needed_value)
     if flags.unlabelled:
         raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
     others = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})

@@ -194,8 +194,8 @@ def run_conversion(
             lambda: append_summary(added, output, seconds),
         )
         return 0
-    manifest, why = open_dataset(output).manifest, conversion.why_ignored
-    ignored = why() if why is not None and manifest.source.ignored_files else ""
+    manifest, describe_ignored = open_dataset(output).manifest, conversion.why_ignored
+    ignored = describe_ignored() if describe_ignored is not None and manifest.source.ignored_files else ""
     _print(
         printing,
         manifest.warnings,

@@ -66,13 +66,13 @@ def append_table(added: Added, output: str, seconds: float) -> str:
         for name, split in after.splits.items()
     }
     records = after.records - before.records
-    there = f"{count_text(before.records)} were there"
+    stock = f"{count_text(before.records)} were there"
     if added.still_there is not None and added.still_there < before.records:
-        there += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
+        stock += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
     if after == before:
-        return f"{output}: nothing new; {there}; nothing was changed"
+        return f"{output}: nothing new; {stock}; nothing was changed"
     rate = f"{counted(round(records / seconds), 'record')}/s"
-    head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {there}{_classes(after.labels)}"
+    head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {stock}{_classes(after.labels)}"
     splits = [_splits({name: shards for name, shards in new.items() if shards})] if records else []
     rejected, converted = (
         Counter(now) - Counter(then)
@@ -104,8 +104,8 @@ def _counts(
     if rejected:
         lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
     if ignored:
-        why = why_ignored or ("by its name" if ignored == 1 else "by their names")
-        lines.append(f"ignored     {count_text(ignored)} {why}")
+        reason = why_ignored or ("by its name" if ignored == 1 else "by their names")
+        lines.append(f"ignored     {count_text(ignored)} {reason}")
     if converted:
         lines.append(f"re-encoded  {_by_reason(converted)}")
     return lines

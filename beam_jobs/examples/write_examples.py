@@ -165,7 +165,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
         limits = options.request_limits
-        taken = AsSingleton(
+        claimed = AsSingleton(
             pipeline
             | "Run" >> beam.Create([options.output])
             | "Claim" >> beam.Map(with_limits(limits, _take_claim), claim)
@@ -174,7 +174,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
             | "Spool"
-            >> beam.ParDo(SpoolExamples(options, self._rules), taken).with_outputs(TALLY, SCHEMA, main="packs")
+            >> beam.ParDo(SpoolExamples(options, self._rules), claimed).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())
@@ -293,11 +293,11 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     if not schema:
         raise UsageError("features is empty. Omit it to infer the features")
     if classes is not None:
-        due = Feature(label, "int64", "int64", num_classes=len(classes))
-        if schema.get(label) not in (due, Feature(label, "int64", "int64")):
+        label_feature = Feature(label, "int64", "int64", num_classes=len(classes))
+        if schema.get(label) not in (label_feature, Feature(label, "int64", "int64")):
             raise UsageError(
                 f"features: {label!r} is not an int64 label of {counted(len(classes), 'class', 'classes')}, as labels= has."
                 " Omit it"
             )
-        schema[label] = due
+        schema[label] = label_feature
     return tuple(schema.values())

@@ -128,11 +128,11 @@ def check_has_dali_index(options: ConvertOptions) -> None:
         )
 
 
-def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+def reject_other_options(output: str, before: Mapping[str, Any], after: Mapping[str, Any], flag: str) -> None:
     """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of now."""
-    others = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    others = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     if others:
-        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {now.get(name)!r}" for name in others)
+        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {after.get(name)!r}" for name in others)
         raise OutputError(
             f"{flag}: {output} holds a complete dataset that was made with {differences}. Pass --overwrite to replace it, or name"
             " another folder."
@@ -174,18 +174,18 @@ def reject_foreign_metadata(
             )
 
 
-def not_written(error: TpudataError, output: str, again: str) -> OutputError | None:
+def not_written(error: TpudataError, output: str, flag: str) -> OutputError | None:
     """Return the error of a run that ended because a file of the output could not be written; None if it ended of something else.
 
     Args:
         error: what it ended with.
         output: its folder.
-        again: the flag that carries the run on.
+        flag: the flag that carries the run on.
     """
     # An object store's own message has the fix.
     if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
         return None
-    return OutputError(f"{error} Then run again with {again}.")
+    return OutputError(f"{error} Then run again with {flag}.")
 
 
 def reject_another_run(output: str, manifest: Manifest) -> None:

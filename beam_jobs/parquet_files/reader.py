@@ -51,14 +51,14 @@ class ParquetReader:
             SourceError: a column is encrypted, or a page is too large.
         """
         rows = self._batch_rows(group, names, most_rows)
-        came, expected = 0, self.footer.groups[group].rows
+        read, expected = 0, self.footer.groups[group].rows
         for batch in self._read(group, names, rows):
-            came += batch.num_rows
-            if came > expected:
+            read += batch.num_rows
+            if read > expected:
                 break
             yield batch
-        if came != expected:
-            got = "more rows" if came > expected else counted(came, "row")
+        if read != expected:
+            got = "more rows" if read > expected else counted(read, "row")
             raise damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:

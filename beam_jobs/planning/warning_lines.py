@@ -98,38 +98,38 @@ def warning_lines(
     return lines
 
 
-def _describe_notes(taken: notes.Notes) -> dict[str, str]:
+def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
     lines = {}
-    if columns := taken.examples(notes.COLUMNS):
+    if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
             f"columns that are not stored: {_list(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
         )
-    lines_of, rows = taken.examples(notes.FOUND_LINES), taken.examples(notes.FOUND_ROWS)
+    lines_of, rows = source_notes.examples(notes.FOUND_LINES), source_notes.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (
             f"files that were read as lines, next to files of rows such as {rows[0]}: {_list(lines_of)}; name the files of rows"
             f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
         )
-    if columns := taken.examples(notes.IMAGE_COLUMNS):
+    if columns := source_notes.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
             f"columns that are not stored: {_list(columns)}; pass --column-types NAME=TYPE to store one"
         )
-    if fields := taken.examples(notes.SAMPLE_FIELDS):
+    if fields := source_notes.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
             f"fields of samples that are not stored: {_list(fields)}; keys of json are stored if the first samples have them, and"
             " numbers, texts or lists of these in them"
         )
-    if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
+    if len(folders := source_notes.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
             f"names of folders that are not stored: {_list(folders)}; if they are classes, pass --label-from folder"
         )
-    if labels := taken.examples(notes.LABEL_BLANKS):
+    if labels := source_notes.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
-            f"blanks around {counted(taken.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
+            f"blanks around {counted(source_notes.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
             " labels without them"
         )
     sets = defaultdict(list)
-    for split, _, name in (example.partition("/") for example in taken.examples(notes.IDX_SETS)):
+    for split, _, name in (example.partition("/") for example in source_notes.examples(notes.IDX_SETS)):
         sets[split].append(name)
     if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
         split, names = several
@@ -237,5 +237,5 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
 
 def _list(names: Iterable[str]) -> str:
     """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
-    every = [name.encode(errors="backslashreplace").decode() for name in names]
-    return ", ".join(every[:_SHOWN]) + (", ..." if len(every) > _SHOWN else "")
+    all_names = [name.encode(errors="backslashreplace").decode() for name in names]
+    return ", ".join(all_names[:_SHOWN]) + (", ..." if len(all_names) > _SHOWN else "")

@@ -82,8 +82,8 @@ def _reason(text: str) -> str:
     """Return the last error of a traceback and its step, or a text without a traceback, in one line."""
     ended = _ENDED.fullmatch(text)
     if ended is not None:
-        why = _reason(ended[3]) if ended[3] != "None" else ""
-        return f"ended as {ended[1] or ended[2]}{f': {why}' if why else ''}"
+        cause = _reason(ended[3]) if ended[3] != "None" else ""
+        return f"ended as {ended[1] or ended[2]}{f': {cause}' if cause else ''}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)] if "Traceback" in text else []
     reason = raised[-1] if raised else " ".join(lines)

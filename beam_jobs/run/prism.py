@@ -75,8 +75,8 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = int(taken.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as reserved:
+            port = int(reserved.getsockname()[1])
         reader, writer = os.pipe()
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(

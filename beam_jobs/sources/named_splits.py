@@ -175,8 +175,8 @@ class NamedSplits:
                 f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
             )
             raise SourceError(
-                f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files by a"
-                " pattern."
+                f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
+                " by a pattern."
             )
         if are_splits and (len(split_names) > 1 or split_names != {"train"}):
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")

@@ -206,9 +206,9 @@ class SourceOptions:
             for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
                 if getattr(self, name):
                     raise UsageError(f"--label-from and {_flag(name)}: choose one")
-        passed = [_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
-        if len(passed) > 1:
-            raise UsageError(f"{' and '.join(passed)}: choose one")
+        flags = [_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
+        if len(flags) > 1:
+            raise UsageError(f"{' and '.join(flags)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
             raise UsageError("--unannotated requires --annotations, --masks or --targets. Pass one, or omit the flag")
         for name in ("source", "unlabelled", "label_column", "label_type"):

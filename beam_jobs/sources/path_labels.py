@@ -130,10 +130,10 @@ class PathLabels:
 
 def _class_group(pattern: re.Pattern[str]) -> int:
     """Return the number of the group of the class; 0 if all groups have other names."""
-    named = pattern.groupindex
-    if _LABEL in named:
-        return named[_LABEL]
-    return next((group for group in range(1, pattern.groups + 1) if group not in named.values()), 0)
+    group_names = pattern.groupindex
+    if _LABEL in group_names:
+        return group_names[_LABEL]
+    return next((group for group in range(1, pattern.groups + 1) if group not in group_names.values()), 0)
 
 
 def _classes(options: SourceOptions, labels: set[str]) -> Classes:

@@ -99,8 +99,8 @@ def _parquet(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 def _idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     paths = [path for path, _ in InputFiles(options.input)]
-    named = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
-    return IdxPairs.find(options, source_options, named or paths)
+    idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
+    return IdxPairs.find(options, source_options, idx_paths or paths)
 
 
 def _arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -175,14 +175,14 @@ class WriteMetadata(LimitedStep):
         options, count = self._options, rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
-        again = "--append" if options.append else "--resume"
+        flag = "--append" if options.append else "--resume"
         if not options.max_bad_records.allows(count, records):
             raise SourceError(
                 f"{count} of {counted(records, 'input')} rejected ({kinds}), more than"
-                f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {again}."
+                f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {flag}."
             )
         if count == records and self._base is None:
             raise SourceError(
                 f"{options.input}: {count} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
-                f" {where} Fix them, and run again with {again}."
+                f" {where} Fix them, and run again with {flag}."
             )

@@ -86,17 +86,17 @@ class MergedDatasets:
             for name, split in dataset.manifest.splits.items()
         }
 
-    def counts(self, taken: Sequence[str] | None) -> dict[str, int]:
+    def counts(self, take: Sequence[str] | None) -> dict[str, int]:
         """Return what a manifest counts besides records, if every record is carried over.
 
         Args:
-            taken: the splits that are read, or None for all.
+            take: the splits that are read, or None for all.
         """
         omitted = sum(
             dataset.quarantine.of(shard).count
             for dataset in self.datasets
             for name, split in dataset.manifest.splits.items()
-            if taken is None or name in taken
+            if take is None or name in take
             for shard in split.shards
         )
         rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
@@ -173,14 +173,14 @@ def _merge_labels(
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
     """Return the class names, and by dataset the new labels of those whose labels change."""
     labels = [dataset.labels() for dataset in datasets]
-    named = [names for names in labels if names is not None]
-    if not named:
+    names_of_datasets = [names for names in labels if names is not None]
+    if not names_of_datasets:
         return None, {}
-    if len(named) < len(labels):
+    if len(names_of_datasets) < len(labels):
         without = datasets[labels.index(None)].path
         raise DatasetError(f"{without} has no classes, and other inputs have. {_ACTION}")
-    names = list(named[0])
-    for mine, dataset in zip(named[1:], datasets[1:], strict=True):
+    names = list(names_of_datasets[0])
+    for mine, dataset in zip(names_of_datasets[1:], datasets[1:], strict=True):
         shorter, longer = sorted((names, list(mine)), key=len)
         if longer[: len(shorter)] == shorter:
             names = longer
@@ -194,9 +194,9 @@ def _merge_labels(
         seen = set(names)
         names += [name for name in mine if name not in seen]
     places = {name: number for number, name in enumerate(names)}
-    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(named)}
+    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
     changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
-    if changed and _are_numbers(named):
+    if changed and _are_numbers(names_of_datasets):
         first = datasets[int(next(iter(changed)))].path
         raise DatasetError(
             f"{first}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
@@ -205,9 +205,9 @@ def _merge_labels(
     return tuple(names), changed
 
 
-def _are_numbers(named: Sequence[Sequence[str]]) -> bool:
+def _are_numbers(names_of_datasets: Sequence[Sequence[str]]) -> bool:
     """Return whether some datasets, but not all, have class names that are integers equal to the labels."""
-    plain = [list(names) == [str(number) for number in range(len(names))] for names in named]
+    plain = [list(names) == [str(number) for number in range(len(names))] for names in names_of_datasets]
     return any(plain) and not all(plain)
 
 

@@ -137,7 +137,7 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
     name = unpacked_name(path.lower())
-    named = next(
+    kind_by_name = next(
         (
             kind
             for kind, text_format in TEXT_FORMATS.items()
@@ -145,7 +145,7 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
         ),
         LINES,
     )
-    kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
+    kind = options.form if options.form != AUTO else PARQUET if found_parquet else kind_by_name
     if options.targets_file is not None:
         if found_parquet:
             raise UsageError(

@@ -259,8 +259,8 @@ class TextOptions:
     def _check_sides(self) -> None:
         """Check the fields of pairs and of chats."""
         if (self.inputs is None) != (self.targets is None):
-            passed, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
-            raise UsageError(f"{passed} requires {missing}: a pair has two sides. Pass both")
+            present, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
+            raise UsageError(f"{present} requires {missing}: a pair has two sides. Pass both")
         if self.has_pairs and self.chat:
             raise UsageError("--inputs and --chat exclude each other: a document is a pair or a chat. Omit one")
         if len(set(self.sides)) < len(self.sides) or not all(self.sides):

@@ -255,8 +255,8 @@ def missing_field(name: str, values: Iterable[str]) -> DocumentError:
 
 def _list_names(names: Iterable[str]) -> str:
     """Return the first ten names: a row may have thousands, and each rejection lists them."""
-    every = list(names)
-    return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
+    all_names = list(names)
+    return ", ".join(map(repr, all_names[:10])) + (f" and {len(all_names) - 10} more" if len(all_names) > 10 else "")
 
 
 def _number(field: TextField, value: Any) -> int | float:

@@ -38,7 +38,7 @@ class ChatEncoder:
         messages = map(parse_json, chats)
         if self.train_on_inputs:
             return encode_each(self.tokenizer, list(map(self.template.render_text, messages)))
-        return [self._encode(self.template.render(some)) for some in messages]
+        return [self._encode(self.template.render(chat_messages)) for chat_messages in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
         if not isinstance(self.tokenizer, PlacingTokenizer):

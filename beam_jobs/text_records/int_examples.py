@@ -79,14 +79,14 @@ def encode_row_examples(
     rows = np.empty((min(block, count), len(record)), np.uint8)
     rows[:] = record
     for start in range(0, count, block):
-        some = rows[: count - start]
+        examples = rows[: count - start]
         # From the last feature to the first: each entry ends with its values.
         end = len(record)
         for name in sorted(features, reverse=True):
             ids = np.ascontiguousarray(features[name][start : start + block], "<i4")
-            some[:, end - len(empty[name]) : end] = ids.view(np.uint8)
+            examples[:, end - len(empty[name]) : end] = ids.view(np.uint8)
             end -= len(encode_entry(name, empty[name]))
-        data = some.tobytes()
+        data = examples.tobytes()
         for at in range(0, len(data), len(record)):
             yield data[at : at + len(record)]
 

@@ -48,8 +48,8 @@ def pack_pairs(
         pieces = [np.minimum(side.sizes, length) for side, length in zip(sides, lengths, strict=True)]
         rows = place_pairs(pieces[0], pieces[1], inputs_length, targets_length)
         inputs, targets = (
-            fill_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, some, rows, length, pad_id)
-            for side, some, length in zip(sides, pieces, lengths, strict=True)
+            fill_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, side_pieces, rows, length, pad_id)
+            for side, side_pieces, length in zip(sides, pieces, lengths, strict=True)
         )
         yield PairRows(inputs, targets)
 
@@ -72,8 +72,8 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         size = (inputs[pair], targets[pair])
         fits = np.flatnonzero((room[:count, 0] >= size[0]) & (room[:count, 1] >= size[1]))
         if len(fits):
-            some = room[fits]
-            row = int(fits[np.argmin(some[:, 0] / inputs_length + some[:, 1] / targets_length)])
+            room_of_fits = room[fits]
+            row = int(fits[np.argmin(room_of_fits[:, 0] / inputs_length + room_of_fits[:, 1] / targets_length)])
         else:
             row, count = count, count + 1
             room[row] = inputs_length, targets_length

@@ -284,12 +284,12 @@ class TextRecords:
         # Both sides of a pair are in one sequence, unless each has a row.
         sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
         kept = np.ones(batch.documents, np.bool_)
-        for flag, length, some in zip(flags, lengths, sizes, strict=True):
-            some = some + self._ends_documents
-            for row in np.flatnonzero(kept & (some > length)).tolist():
-                reason = f"longer than {flag} (got {some[row]:,} tokens, expected at most {length:,})"
+        for flag, length, size_column in zip(flags, lengths, sizes, strict=True):
+            size_column = size_column + self._ends_documents
+            for row in np.flatnonzero(kept & (size_column > length)).tolist():
+                reason = f"longer than {flag} (got {size_column[row]:,} tokens, expected at most {length:,})"
                 reject(references[row], _rejection(references[row], reason))
-            kept &= some <= length
+            kept &= size_column <= length
         return batch.take(kept) if kept.any() else None
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
@@ -333,23 +333,23 @@ class TextRecords:
             yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
     def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
-        for some in rows:
+        for batch in rows:
             features: dict[str, Ids] = {}
-            for side, part in ((INPUTS, some.inputs), (TARGETS, some.targets)):
+            for side, part in ((INPUTS, batch.inputs), (TARGETS, batch.targets)):
                 assert part.segment_ids is not None
                 assert part.positions is not None
                 columns = (part.input_ids, part.segment_ids, part.positions)
                 features |= dict(zip(side_names(side), columns, strict=True))
-            yield from self._encode_rows(features, (some.inputs, some.targets), summary)
+            yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
     def _row_records(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
-        for some in rows:
-            features = {INPUT_IDS: some.input_ids}
+        for batch in rows:
+            features = {INPUT_IDS: batch.input_ids}
             if self.options.has_weights:
-                features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(some.input_ids)
-            if some.segment_ids is not None and some.positions is not None:
-                features |= {SEGMENT_IDS: some.segment_ids, POSITIONS: some.positions}
-            yield from self._encode_rows(features, (some,), summary)
+                features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(batch.input_ids)
+            if batch.segment_ids is not None and batch.positions is not None:
+                features |= {SEGMENT_IDS: batch.segment_ids, POSITIONS: batch.positions}
+            yield from self._encode_rows(features, (batch,), summary)
 
     def _encode_rows(
         self, features: dict[str, Ids], parts: Sequence[TokenRows], summary: TextSummary

@@ -200,16 +200,18 @@ def fill_rows(
     block = max(1, _BLOCK_TOKENS // length)
     for row in range(0, count, block):
         stop = min(row + block, count)
-        some = slice(ends[row - 1] if row else 0, ends[stop - 1])
+        run = slice(ends[row - 1] if row else 0, ends[stop - 1])
         out = slice(row * length, stop * length)
-        sizes = pieces[some]
+        sizes = pieces[run]
         places = np.cumsum(sizes) - sizes
         flat = np.arange((stop - row) * length)
         np.subtract(flat, np.repeat(places, sizes), out=positions[out], casting="same_kind")
         # The values for padding are overwritten.
-        np.take(tokens, flat + np.repeat(starts[some] - places, sizes), out=ids[out], mode="clip")
-        numbers[out] = np.repeat(segments[some].astype(np.int32), sizes)
+        np.take(tokens, flat + np.repeat(starts[run] - places, sizes), out=ids[out], mode="clip")
+        numbers[out] = np.repeat(segments[run].astype(np.int32), sizes)
     padded = np.flatnonzero(numbers == 0)
     ids[padded], positions[padded] = pad_id, 0
-    shape, taken = (count, length), int(real.sum())
-    return TokenRows(ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), taken, len(tokens) - taken)
+    shape, real_tokens = (count, length), int(real.sum())
+    return TokenRows(
+        ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
+    )

@@ -68,27 +68,27 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
         print(_intact_text(folder, open_dataset(folder).manifest))
     if check is None:
         return _DEFECTS if defect_list else 0
-    quarantine, left = quarantine_damage(folder, defect_list, check)
+    quarantine, remaining = quarantine_damage(folder, defect_list, check)
     records = sum(shard.count for shard in quarantine.shards.values())
     print(f"{folder}: readers skip {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
-    if left:
-        print(f"{folder}: {counted(len(left), 'defect')} cannot be put into quarantine, first {left[0]}")
-    return _DEFECTS if left else 0
+    if remaining:
+        print(f"{folder}: {counted(len(remaining), 'defect')} cannot be put into quarantine, first {remaining[0]}")
+    return _DEFECTS if remaining else 0
 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Do the same, and print one JSON object."""
     defect_list = list(defects)
     report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
-    left = defect_list
+    remaining = defect_list
     if check is not None:
-        quarantine, left = quarantine_damage(folder, defect_list, check)
+        quarantine, remaining = quarantine_damage(folder, defect_list, check)
         report["left_out"] = {
             name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
         }
     json.dump(report, sys.stdout, indent=1)
     print()
-    return _DEFECTS if left else 0
+    return _DEFECTS if remaining else 0
 
 
 def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:

@@ -160,10 +160,10 @@ def _trait(values: Value | None, odd: Odd) -> object:
 
 def _parts(text: str) -> list[str] | None:
     """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
-    named = _NAMED.search(text)
-    if named is None:
+    marked = _NAMED.search(text)
+    if marked is None:
         return None
-    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), named[1]))
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), marked[1]))
     return parts
 
 

@@ -130,8 +130,8 @@ class InputFn:
             batches = self._pipeline.batches(rows, start_step)
             if self._names is None:
                 return batches
-            named = functools.partial(rename, names=self._names)
-            return batches.map(as_written(named), **PARALLEL).prefetch(BATCHES_AHEAD)
+            rename_batch = functools.partial(rename, names=self._names)
+            return batches.map(as_written(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _without_traceback(error) from None
 

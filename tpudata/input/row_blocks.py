@@ -56,8 +56,8 @@ class RowBlocks:
 
         def part(first: int, last: int) -> Any:
             block, begin = divmod(first, rows)
-            chosen = slice(begin, begin + last - first)
-            return blocks[self.indices.index(block)][(slice(None),) * axis + (chosen,)]
+            row_range = slice(begin, begin + last - first)
+            return blocks[self.indices.index(block)][(slice(None),) * axis + (row_range,)]
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
         dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
@@ -137,13 +137,13 @@ def _axis_of(mesh: Any, axis: str | None) -> str:
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
-    wanted = "data" if axis is None else axis
-    if wanted not in names:
+    name = "data" if axis is None else axis
+    if name not in names:
         raise UsageError(
-            f"as_jax: the mesh has no axis {wanted!r} (got the axes {', '.join(map(repr, names))}). Pass axis=, the one that "
+            f"as_jax: the mesh has no axis {name!r} (got the axes {', '.join(map(repr, names))}). Pass axis=, the one that "
             "divides the rows."
         )
-    return wanted
+    return name
 
 
 def _axes_of(sharding: Any, axis: str | None) -> tuple[str, ...]:

@@ -164,12 +164,12 @@ class Stages:
             rows: rows of each element; None if the elements are these numbers.
         """
         while True:
-            left = None if rows is None else self._per_pass
+            remaining = None if rows is None else self._per_pass
             try:
                 for element in dataset:
-                    taken = int(element) if rows is None else rows
-                    yield taken if left is None else min(taken, left)
-                    left = None if left is None else max(0, left - taken)
+                    count = int(element) if rows is None else rows
+                    yield count if remaining is None else min(count, remaining)
+                    remaining = None if remaining is None else max(0, remaining - count)
             except (tf.errors.OpError, UnicodeDecodeError) as error:
                 translated = reader_error(error)
                 if translated is not None:

@@ -22,14 +22,14 @@ class CallRewriter(Rewriter):
         path = self.path(node.func)
         name = "" if path is None else ".".join(path)
         if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
-            every = self.operand(node.args[0])
+            interval = self.operand(node.args[0])
             step_argument = node.args[1] if len(node.args) > 1 else _keyword(node, "global_step")
             step = (
                 self.spell("{v1}.train.get_or_create_global_step()")
                 if step_argument is None
                 else self.operand(step_argument)
             )
-            self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {every}, 0))"))
+            self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
         elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
             self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({'always' in name})"))
         elif name in _SUMMARIES_OF_STEPS:

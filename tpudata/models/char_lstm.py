@@ -144,8 +144,8 @@ def generate(
     """
     weights = _Weights.of(params)
     uniform = uniform_draws(params.seed, seeds, params.max_new_tokens)
-    every = _run(weights, prompts, 0.0, (0, 0))
-    outputs, cells = (tuple(_at(value, lengths - 1) for value in values) for values in every)
+    states = _run(weights, prompts, 0.0, (0, 0))
+    outputs, cells = (tuple(_at(value, lengths - 1) for value in values) for values in states)
     tokens = tf.TensorArray(tf.int32, params.max_new_tokens, element_shape=prompts.shape[:1])
     scores = tf.TensorArray(tf.float32, params.max_new_tokens, element_shape=prompts.shape[:1])
 

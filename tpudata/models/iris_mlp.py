@@ -113,10 +113,10 @@ def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
         names = tuple(sorted(name for name, x in features.items() if name not in _WEIGHTS and x.dtype.is_floating))
     missing = [name for name in names if name not in features]
     if missing or not names:
-        wanted = f"contain {', '.join(missing)}" if missing else "contain floats"
+        needed = f"contain {', '.join(missing)}" if missing else "contain floats"
         raise UsageError(
-            f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}. Use a dataset of numbers, or another "
-            "model."
+            f"iris_mlp: features must {needed}, got {', '.join(sorted(features)) or 'none'}. Use a dataset of numbers, or"
+            " another model."
         )
     columns = []
     for name in names:

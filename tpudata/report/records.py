@@ -109,7 +109,7 @@ class SampleReader:
         is_annotated = bool(maps) or self._table is not None or self._captions is not None
         name = classes[0] if classes else ""
         most = _ANNOTATED_PICTURES if is_annotated else _PICTURES
-        wanted = min(_PICTURES_A_CLASS, most // self._num_classes or 1) if classes else _PICTURES // 4
+        most_of_class = min(_PICTURES_A_CLASS, most // self._num_classes or 1) if classes else _PICTURES // 4
         side = _ANNOTATED_SIDE if is_annotated else _SIDE
         try:
             picture = open_picture(content, feature)
@@ -117,7 +117,7 @@ class SampleReader:
             # JPEGs are decoded at a fraction of their size.
             picture.draft("RGB", (2 * side, 2 * side))
             plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
-            if len(sample.pictures.get(name, [])) < wanted and sum(map(len, sample.pictures.values())) < most:
+            if len(sample.pictures.get(name, [])) < most_of_class and sum(map(len, sample.pictures.values())) < most:
                 small = thumbnail(plain, side)
                 coloured = [colour_map(one, values[one.name][0]) for one in maps]
                 overlays = [one.resize(small.size, Image.Resampling.NEAREST) for one in coloured]

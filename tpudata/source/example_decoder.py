@@ -66,10 +66,10 @@ class ExampleDecoder:
 
 def _look_up(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
     """Look up names: the short ones first, then those of the manifest."""
-    named, features = dict(fed), []
+    by_short_name, features = dict(fed), []
     for name in names:
         try:
-            features.append((name, named[name] if name in named else manifest.feature(name)))
+            features.append((name, by_short_name[name] if name in by_short_name else manifest.feature(name)))
         except DatasetError as error:
             raise FeatureError(f"features: {error}") from None
     return features

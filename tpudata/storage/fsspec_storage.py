@@ -93,14 +93,14 @@ class _FsspecObjects:
             # Stores without folders list a missing one as empty.
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
-        named = []
+        named_entries = []
         for item in listing:
             name = item["name"].rstrip("/").rpartition("/")[2]
             entry = _entry(f"{folder.rstrip('/')}/{name}", item)
             # Some stores list an empty object that marks the folder itself.
             if item["name"].strip("/") != own.strip("/"):
-                named.append((f"{name}/" if entry.is_folder else name, entry))
-        inside = (entry for name, entry in sorted(named) if start <= name and (stop is None or name < stop))
+                named_entries.append((f"{name}/" if entry.is_folder else name, entry))
+        inside = (entry for name, entry in sorted(named_entries) if start <= name and (stop is None or name < stop))
         yield from itertools.islice(inside, limit)
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:

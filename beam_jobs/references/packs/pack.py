@@ -65,8 +65,8 @@ def full_packs(listed: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, D
 def _parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
     """Return the references of packs in packs of 4,096, and a last one of 4,096 or fewer."""
     packs, digests = zip(*held, strict=True)
-    every = digests[0] if len(digests) == 1 else np.concatenate(digests)
-    parts = np.split(every, range(PACK_REFERENCES, len(every), PACK_REFERENCES))
+    all_digests = digests[0] if len(digests) == 1 else np.concatenate(digests)
+    parts = np.split(all_digests, range(PACK_REFERENCES, len(all_digests), PACK_REFERENCES))
     return list(zip(Pack.join(packs).in_parts(), parts, strict=True))
 
 
@@ -143,7 +143,7 @@ class Pack(PackColumns):
             packs = [dataclasses.replace(pack, root="", paths=pack.all_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
-        one_offset = all(len(some) == 1 and some[0] == offsets[0][0] for some in offsets)
+        one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
         return cls(
             positions=np.concatenate([pack.positions for pack in packs]),
             sizes=np.concatenate([pack.sizes for pack in packs]),

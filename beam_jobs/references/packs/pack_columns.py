@@ -76,13 +76,13 @@ class PackColumns:
         """Return the features of each of `count` references."""
         if self.feature_names == [()]:
             return itertools.repeat(NO_FEATURES, count)
-        every = tuple(self.features)
+        all_names = tuple(self.features)
         rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
-        features = (dict(zip(every, values, strict=True)) for values in rows)
-        if self.feature_names == [every]:
+        features = (dict(zip(all_names, values, strict=True)) for values in rows)
+        if self.feature_names == [all_names]:
             return features
         names = spread(self.feature_names, count)
-        return ({name: row[name] for name in some} for some, row in zip(names, features, strict=True))
+        return ({name: row[name] for name in present} for present, row in zip(names, features, strict=True))
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
@@ -109,8 +109,8 @@ def feature_columns(features: list[Mapping[str, Any]]) -> tuple[list[tuple[str, 
     if not any(features):
         return [()], {}
     names = shortest(list(map(tuple, features)))
-    every = dict.fromkeys(itertools.chain.from_iterable(names))
+    all_names = dict.fromkeys(itertools.chain.from_iterable(names))
     if len(names) == 1:
         columns = map(list, zip(*(values.values() for values in features), strict=True))
-        return names, dict(zip(every, map(shortest_values, columns), strict=True))
-    return names, {name: shortest_values([values.get(name) for values in features]) for name in every}
+        return names, dict(zip(all_names, map(shortest_values, columns), strict=True))
+    return names, {name: shortest_values([values.get(name) for values in features]) for name in all_names}

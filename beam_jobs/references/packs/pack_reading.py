@@ -83,12 +83,12 @@ def read_packs(
         is_checked: as for `Storage.read_range`: whether the caller compares the bytes with a checksum.
         piece_sizes: sizes of what is read with one read.
     """
-    for some, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
+    for block, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
         if isinstance(data, BadRecordError):
-            yield from ((reference, data) for reference in some.references())
+            yield from ((reference, data) for reference in block.references())
             continue
-        ends = itertools.accumulate(some.sizes.tolist(), initial=0)
-        yield from zip(some.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
+        ends = itertools.accumulate(block.sizes.tolist(), initial=0)
+        yield from zip(block.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
 
 
 def read_blocks(
@@ -104,11 +104,11 @@ def read_blocks(
     Yields:
         References with their concatenated bytes, and the sizes of these; or a single one with the error of reading.
     """
-    for are_fetched, some in itertools.groupby(packs, key=_are_fetched):
+    for are_fetched, group in itertools.groupby(packs, key=_are_fetched):
         if are_fetched:
-            yield from itertools.chain.from_iterable(map(_fetch_blocks, some))
+            yield from itertools.chain.from_iterable(map(_fetch_blocks, group))
         else:
-            yield from _ranges(list(some), piece_sizes, is_checked=is_checked)
+            yield from _ranges(list(group), piece_sizes, is_checked=is_checked)
 
 
 def _are_fetched(pack: Pack) -> bool:
@@ -133,8 +133,8 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
 
 def _block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
     """Return the references before row `stop` whose bytes are held, with these."""
-    some = pack.take(np.arange(stop - len(held), stop))
-    return dataclasses.replace(some, sizes=narrow(list(map(len, held)))), b"".join(held)
+    read_part = pack.take(np.arange(stop - len(held), stop))
+    return dataclasses.replace(read_part, sizes=narrow(list(map(len, held)))), b"".join(held)
 
 
 def _ranges(
@@ -149,16 +149,16 @@ def _ranges(
     done = 0
     for pack in packs:
         for rows in _blocks(pack.sizes):
-            some = pack if len(rows) == len(pack.keys) else pack.take(rows)
+            readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
             numbers = piece_of[done : done + len(rows)]
             done += len(rows)
-            needed, counts = np.unique(numbers, return_counts=True)
-            for number in needed.tolist():
+            needed_pieces, counts = np.unique(numbers, return_counts=True)
+            for number in needed_pieces.tolist():
                 if number not in held:
                     # Pieces are numbered in the order in which they are needed.
                     held[number] = next(read)
-            yield from _cut(some, numbers, some.offsets - begins[numbers], held)
-            for number, count in zip(needed.tolist(), counts.tolist(), strict=True):
+            yield from _cut(readable, numbers, readable.offsets - begins[numbers], held)
+            for number, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 rest[number] -= count
                 if not rest[number]:
                     del held[number]

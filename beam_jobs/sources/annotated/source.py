@@ -205,10 +205,10 @@ class AnnotatedImages(ScannedSource):
 
     def _without_annotation(self, files: Range) -> Iterator[PictureFile]:
         pictures = pictures_in(files, self._omitted)
-        while some := list(itertools.islice(pictures, _LOOKED_UP)):
-            digests = key_digests([picture.key for picture in some])[:, 0]
+        while batch := list(itertools.islice(pictures, _LOOKED_UP)):
+            digests = key_digests([picture.key for picture in batch])[:, 0]
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
-            yield from (some[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
+            yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
     def _reference(self, picture: PictureFile, annotation: ImageAnnotation) -> Reference:
         split = self.form.split_lists.split_of(picture.key) or ""

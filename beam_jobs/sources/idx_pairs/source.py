@@ -109,8 +109,8 @@ class IdxPairs(ClassifiedSource):
         for images, labels, name, split in sorted(set(pairs)):
             runs.extend(_runs(images, labels, name, "" if options.split else split))
         classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
-        named = frozenset() if options.split else frozenset(splits)
-        return cls(options, tuple(runs), classes, labelled, named_splits=named)
+        named_splits = frozenset() if options.split else frozenset(splits)
+        return cls(options, tuple(runs), classes, labelled, named_splits=named_splits)
 
     def parts(self) -> Sequence[IdxUnit]:
         """Return the runs of images."""

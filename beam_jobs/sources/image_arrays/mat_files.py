@@ -170,20 +170,20 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     # A cell or a struct has no numbers here, and what is read as their type is not looked at.
     numbers, _ = reader.tag()
     kind = flag & 0xFF
-    return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.taken, offset, size, is_compressed, order)
+    return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.position, offset, size, is_compressed, order)
 
 
 class _ElementReader:
     """The elements of a variable.
 
     Attributes:
-        taken: bytes that were read.
+        position: bytes that were read.
     """
 
     def __init__(self, reader: PieceReader, order: str) -> None:
         self._reader = reader
         self._order = order
-        self.taken = 0
+        self.position = 0
 
     def tag(self) -> tuple[int, int]:
         """Return type and size of the next element; a small one has its content in the tag."""
@@ -196,14 +196,14 @@ class _ElementReader:
 
     def element(self) -> bytes:
         """Return the content of the next element."""
-        begin = self.taken
+        begin = self.position
         _, size = self.tag()
         if size > _MOST_HEADER_BYTES:
             raise self._reader.error("a variable of a MATLAB file with a large header")
-        is_small = self.taken - begin == 4
+        is_small = self.position - begin == 4
         data = self._take(4 if is_small else size + -size % 8)
         return data[:size]
 
     def _take(self, size: int) -> bytes:
-        self.taken += size
+        self.position += size
         return self._reader.take(size)

@@ -107,8 +107,8 @@ class Lists(ScannedSource):
             UsageError: the options do not fit the list, or deal out splits although the names of the lists are splits.
         """
         source_options.reject_list_types("values of other lists show that they are lists")
-        some = list(itertools.islice(files, LOOKED_AT + 1))
-        first, _ = some[0]
+        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first, _ = first_files[0]
         file = list_file(first, source_options)
         roles = Roles.find(first_columns(file), source_options, first)
         if roles.split is not None:
@@ -119,7 +119,7 @@ class Lists(ScannedSource):
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
         # A column of splits decides, whatever the lists are called.
-        names = [name for _, name in some] if roles.split is None else []
+        names = [name for _, name in first_files] if roles.split is None else []
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
         classes = Classes.open(source_options)
         schema = ListSchema(several=source_options.label_separator is not None)

@@ -51,8 +51,8 @@ def with_sizes(
                 if not is_far and not pending:
                     yield _with_size(row, None)
                     continue
-                far = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
-                pending.append((row, far))
+                future = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
+                pending.append((row, future))
                 if len(pending) >= at_once:
                     yield _with_size(*pending.popleft())
             while pending:
@@ -62,11 +62,11 @@ def with_sizes(
 
 
 def _with_size(
-    row: ListedFile | BadRecordError, far: Future[int | BadRecordError] | None
+    row: ListedFile | BadRecordError, future: Future[int | BadRecordError] | None
 ) -> tuple[ListedFile, int] | BadRecordError:
     if isinstance(row, BadRecordError):
         return row
-    size = _size(row) if far is None else far.result()
+    size = _size(row) if future is None else future.result()
     return size if isinstance(size, BadRecordError) else (row, size)
 
 

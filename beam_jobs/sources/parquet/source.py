@@ -119,14 +119,16 @@ class ParquetImages(Source):
             CorruptionError: the first file is cut or damaged.
             UsageError: the options deal out splits, but the names of the files are splits.
         """
-        some = list(itertools.islice(files, LOOKED_AT + 1))
-        first = some[0][0]
+        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first = first_files[0][0]
         for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
         with open_parquet(first, file_size(first)) as file:
             columns = find_columns(file.schema, source_options, first)
-        splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name, accidental=False)
+        splits = NamedSplits.find(
+            options, [name for _, name in first_files], file_split, split_in_file_name, accidental=False
+        )
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         _check_objects(columns, classes, first)
         return cls(options, source_options, files, splits, columns, classes)

@@ -114,13 +114,13 @@ class Tars(ClassifiedSource):
             CorruptionError: a header is damaged or a tar is cut.
             UsageError: the options deal out splits, but the names of the tars are splits; or as of `PathLabels.find`.
         """
-        some = list(itertools.islice(files, LOOKED_AT + 1))
-        splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, first_paths(_tar_unit(*one) for one in some))
+        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
+        path_labels = PathLabels.find(source_options, first_paths(_tar_unit(*one) for one in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        first, labelled = _tar_unit(*some[0]), not source_options.unlabelled
+        first, labelled = _tar_unit(*first_files[0]), not source_options.unlabelled
         first_form = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:

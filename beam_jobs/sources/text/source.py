@@ -102,7 +102,7 @@ class TextSource(PackSource):
             )
         splits = NamedSplits.find(options, names)
         ranges = text_ranges(options.input)
-        files = itertools.chain.from_iterable(text_files(some, []) for some in ranges)
+        files = itertools.chain.from_iterable(text_files(range_of_files, []) for range_of_files in ranges)
         return cls(options, text, splits, DocumentColumns.find(text, splits, files))
 
     @property
@@ -199,7 +199,7 @@ class TextSource(PackSource):
             is_addressed &= (sizes >= self.small_bytes) | (offsets == WHOLE_FILE)
         starts[is_addressed] = NOT_HELD
         keys = [block.keys for block in blocks]
-        digests = np.concatenate([some.digests() for some in keys])
+        digests = np.concatenate([pack_keys.digests() for pack_keys in keys])
         if own_splits[0]:
             splits = join_columns([[split] for split in own_splits], counts)
         else:

@@ -53,15 +53,15 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""
-        named = packs | "Name" >> beam.Map(_name_pack)
+        named_packs = packs | "Name" >> beam.Map(_name_pack)
         doubles = (
-            named
+            named_packs
             | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
             | "ByDigest" >> beam.GroupByKey()
             | "Compare" >> beam.FlatMap(_doubles)
         )
         return (
-            {"packs": named, "doubles": doubles}
+            {"packs": named_packs, "doubles": doubles}
             | "ByPack" >> beam.CoGroupByKey()
             | "LeaveOut" >> beam.FlatMap(_without).with_outputs(LEFT_OUT, main=KEPT)
         )

@@ -53,9 +53,9 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
     if merged is None:
         return stored
     label, labels = (stored.label, stored.labels) if stored.labels is not None else (merged.label, merged.labels)
-    named = {raw.name for raw in stored.raw} | {one.name for one in stored.features} | {*stored.label_maps}
-    raw = (*stored.raw, *(one for one in merged.raw if one.name not in named))
-    label_maps = (*stored.label_maps, *(name for name in merged.label_maps if name not in named))
+    own_names = {raw.name for raw in stored.raw} | {one.name for one in stored.features} | {*stored.label_maps}
+    raw = (*stored.raw, *(one for one in merged.raw if one.name not in own_names))
+    label_maps = (*stored.label_maps, *(name for name in merged.label_maps if name not in own_names))
     return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=label, labels=labels)
 
 

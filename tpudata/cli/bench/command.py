@@ -197,14 +197,14 @@ def _step(
 ) -> dict[str, Any] | None:
     if flags.step_time is None:
         return None
-    needed = flags.batch_size / (flags.step_time / 1000)
+    needed_rate = flags.batch_size / (flags.step_time / 1000)
     return {
         "milliseconds": flags.step_time,
-        "records_per_second": needed,
-        "is_input_bound": whole.rate < needed,
-        "waiting": max(0.0, 1 - whole.rate / needed),
-        "cores": math.ceil(whole.cpu_per_record * needed) if is_busy else None,
-        "storage": None if storage is None else storage.predict_load(needed),
+        "records_per_second": needed_rate,
+        "is_input_bound": whole.rate < needed_rate,
+        "waiting": max(0.0, 1 - whole.rate / needed_rate),
+        "cores": math.ceil(whole.cpu_per_record * needed_rate) if is_busy else None,
+        "storage": None if storage is None else storage.predict_load(needed_rate),
     }
 
 
@@ -212,12 +212,12 @@ def _tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None)
     from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
     compared = FeedingRate(whole.rate, whole.cpu_per_record, cores).compare(cost)
-    needed = compared["needed"]
+    needed_rate = compared["needed"]
     return {
         "name": cost.tpu.name,
         "hosts": cost.tpu.hosts,
         "compiler": cost.compiled.compiler,
         "least_seconds": cost.least_seconds,
         **compared,
-        "storage": None if storage is None or needed is None else storage.predict_load(needed),
+        "storage": None if storage is None or needed_rate is None else storage.predict_load(needed_rate),
     }

@@ -96,11 +96,11 @@ def measure_storage(dataset: Dataset, split_name: str, stages: Stages, read: Sta
 
 
 def _measure_latency(path: str) -> float:
-    storage, taken = storage_for(path), []
+    storage, seconds = storage_for(path), []
     # The first request may make a connection and get a token.
     for _ in range(1 + _REQUESTS):
         begin = time.perf_counter()
         # One request: bytes that are not checked are asked for twice.
         storage.read_range(path, 0, 1, is_checked=True)
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken[1:])
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[1:])

@@ -25,7 +25,7 @@ def report_text(report: dict[str, Any]) -> str:
         for stage in report["stages"]
     ]
     whole = report["stages"][-1]
-    how = "training order" if report["training"] else "in order, repeated"
+    order = "training order" if report["training"] else "in order, repeated"
     limiting = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
     of = "CPU time" if report["waits_for"] == "cores" else "time"
     text = (
@@ -37,7 +37,7 @@ def report_text(report: dict[str, Any]) -> str:
     if report["is_held"]:
         text = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + text
     parts = [
-        f"{report['path']}: split {report['split']}, {how}, batches of {count_text(report['batch_size'])}",
+        f"{report['path']}: split {report['split']}, {order}, batches of {count_text(report['batch_size'])}",
         table(rows, right=range(1, 6)),
         text,
     ]
@@ -51,10 +51,10 @@ def report_text(report: dict[str, Any]) -> str:
 
 
 def _step_text(step: dict[str, Any], fed: float) -> str:
-    needed = step["records_per_second"]
-    takes = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed))} records/s"
+    needed_rate = step["records_per_second"]
+    takes = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
     if not step["is_input_bound"]:
-        text = f"{takes}: training is not input-bound, {fed / needed:.3g} times as many are fed."
+        text = f"{takes}: training is not input-bound, {fed / needed_rate:.3g} times as many are fed."
         return text + _needed_text(step["storage"])
     text = f"{takes}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
@@ -85,14 +85,14 @@ def _tpu_text(tpu: dict[str, Any]) -> str:
     )
 
 
-def _needed_text(needed: dict[str, Any] | None) -> str:
+def _needed_text(load: dict[str, Any] | None) -> str:
     """Return what a rate takes of an object store."""
-    if needed is None:
+    if load is None:
         return ""
     return (
-        f"\nThat is {_rate_text(needed['bytes_per_second'])} from the store: about"
-        f" {counted(needed['streams'], 'stream')} (reading=tpudata.Reading(streams={needed['streams']})), which take"
-        f" {bytes_text(needed['memory_bytes'])} of memory, and {counted(needed['cores'], 'core')} for reading alone."
+        f"\nThat is {_rate_text(load['bytes_per_second'])} from the store: about"
+        f" {counted(load['streams'], 'stream')} (reading=tpudata.Reading(streams={load['streams']})), which take"
+        f" {bytes_text(load['memory_bytes'])} of memory, and {counted(load['cores'], 'core')} for reading alone."
     )
 
 

@@ -188,14 +188,14 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    seen = f"labels {low} to {high} in {counted(len(labels), 'record')}"
+    stored = f"labels {low} to {high} in {counted(len(labels), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
         last = label.label_offset + classes - 1
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{seen} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
+            f"{stored} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
         )
     outputs, first = _outputs(model, params, label)
     if outputs is None:
@@ -203,14 +203,14 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             f"{counted(classes, 'class', 'classes')}" if classes is not None else "no number of classes in the manifest"
         )
         state = OK if classes is not None or model is None else WARNING
-        return DoctorLine("labels", state, f"{seen}; {class_count}")
+        return DoctorLine("labels", state, f"{stored}; {class_count}")
     if not first <= low <= high < first + outputs:
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{seen}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
+            f"{stored}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
         )
-    return DoctorLine("labels", OK, f"{seen}; {model} has {counted(outputs, 'output')} from {first}")
+    return DoctorLine("labels", OK, f"{stored}; {model} has {counted(outputs, 'output')} from {first}")
 
 
 def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:

@@ -175,7 +175,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
         )
     except subprocess.TimeoutExpired:
@@ -183,12 +183,12 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     finally:
         os.close(writer)
         os.close(reader)
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or not lines:
-        error_lines = done.stderr.strip().splitlines()
+    lines = process.stdout.splitlines()
+    if process.returncode != 0 or not lines:
+        error_lines = process.stderr.strip().splitlines()
         return (
             otherwise,
-            f"the probe ended with exit code {done.returncode}: {error_lines[-1] if error_lines else 'no output'}",
+            f"the probe ended with exit code {process.returncode}: {error_lines[-1] if error_lines else 'no output'}",
         )
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:

@@ -46,7 +46,7 @@ def quarantine_damage(
     manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
     dataset, check = Dataset(folder, manifest), ShardCheck(folder, manifest, example_check)
     shards = {dataset.shard_path(shard): shard for split in manifest.splits.values() for shard in split.shards}
-    damaged, left, unknown = {}, [], set()
+    damaged, remaining, unknown = {}, [], set()
     for defect in defects:
         shard = shards.get(defect.path)
         if shard is not None and shard.name not in damaged and shard.name not in unknown:
@@ -59,14 +59,14 @@ def quarantine_damage(
             except StorageError:
                 unknown.add(shard.name)
         if defect.path != path and (shard is None or shard.name in unknown):
-            left.append(defect)
+            remaining.append(defect)
     quarantine = Quarantine(damaged)
     if damaged:
         with storage.create(path) as file:
             file.write(quarantine.to_bytes())
     elif storage.stat(path) is not None:
         storage.delete(path)
-    return quarantine, left
+    return quarantine, remaining
 
 
 def find_damage_in(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:

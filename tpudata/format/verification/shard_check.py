@@ -175,5 +175,5 @@ class ShardCheck:
 
 
 def _describe(records: int, size: int, crc32c: int, compression: str | None) -> str:
-    how = "" if compression is None else f", {compression}"
-    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{how}"
+    packing = "" if compression is None else f", {compression}"
+    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{packing}"

@@ -113,16 +113,16 @@ def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
     # Damaged labels.txt is a defect by itself, and no reference for TFDS's copy.
     expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(expected):
-        path, due = storage.join(folder, name), metadata.get(name)
+        path, wanted_bytes = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
-            if due is not None:
+            if wanted_bytes is not None:
                 yield Defect(path, None, "is missing")
-        elif due is None:
+        elif wanted_bytes is None:
             yield Defect(
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
-        elif (stored := storage.read(path)) != due:
-            yield Defect(path, _first_difference(stored, due), "differs from the manifest")
+        elif (stored := storage.read(path)) != wanted_bytes:
+            yield Defect(path, _first_difference(stored, wanted_bytes), "differs from the manifest")
     path = storage.join(folder, LABELS_NAME)
     present = storage.stat(path) is not None
     if manifest.labels is None:
@@ -223,13 +223,13 @@ def _list(folder: str, name: str) -> list[Entry]:
 def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the files that list rejected inputs."""
     storage = storage_for(folder)
-    listed = 0
+    lines = 0
     for entry in _list(folder, REJECTS_FOLDER):
         for line in reject_lines(entry.path):
-            listed += 1
+            lines += 1
             if line.value is None:
                 yield Defect(entry.path, line.offset, line.problem)
-    due = sum(manifest.rejected.values())
-    if listed != due:
+    expected = sum(manifest.rejected.values())
+    if lines != expected:
         path = storage.join(folder, REJECTS_FOLDER)
-        yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
+        yield Defect(path, None, f"lists {lines} rejected inputs, the manifest counts {expected}")

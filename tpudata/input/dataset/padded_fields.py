@@ -98,9 +98,9 @@ def _longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -
 
 def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
     """Return the features that a name or a pattern stands for."""
-    named = [feature for feature in features if feature.name == key]
-    if named:
-        (feature,) = named
+    exact = [feature for feature in features if feature.name == key]
+    if exact:
+        (feature,) = exact
         if feature.is_image_file or feature.is_image:
             raise UsageError(
                 f"pad: {key!r} is an image (expected a list). Pass images=tpudata.Images(size=...) instead."
@@ -113,7 +113,7 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
             raise UsageError(
                 f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
             )
-        return named
+        return exact
     lists = [feature for feature in features if feature.is_list]
     matches = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
     if not matches:

@@ -62,12 +62,14 @@ def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...])
 def _check_kind(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Return stored maps once all are PNGs of the kind whose values TensorFlow does not change."""
     bits = MAP_BITS[feature.dtype]
-    wanted = dict(enumerate(PNG_SIGNATURE))
-    wanted |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
+    expected_bytes = dict(enumerate(PNG_SIGNATURE))
+    expected_bytes |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEADER_END)
-    header_bytes = tf.gather(header, list(wanted), axis=-1)
+    header_bytes = tf.gather(header, list(expected_bytes), axis=-1)
     message = (
         f"Feature {feature.name}: a label map is not a PNG of {bits} bits, grey: TensorFlow would change its values. Store the"
         " classes so, or declare the feature as an image."
     )
-    return ensure(encoded, tf.reduce_all(tf.equal(header_bytes, tf.constant(list(wanted.values()), tf.uint8))), message)
+    return ensure(
+        encoded, tf.reduce_all(tf.equal(header_bytes, tf.constant(list(expected_bytes.values()), tf.uint8))), message
+    )

@@ -94,10 +94,10 @@ class CompressedShards(Shards):
     def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
         paths, sizes = self._indexes
-        listed, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
-        after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - listed
+        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
+        after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - offset_bytes
         index = tf.gather(tf.constant(paths), run.file)
-        stored = tf.data.FixedLengthRecordDataset(index, listed, before, after).get_single_element()
+        stored = tf.data.FixedLengthRecordDataset(index, offset_bytes, before, after).get_single_element()
         offsets = tf.io.decode_raw(stored, tf.int64)
         return offsets - offsets[0]
 

@@ -74,9 +74,9 @@ def check_placed(fields: Fields, option: str) -> None:
         is_whole = len(columns) == len(parts) and len(shapes) == 1 and (parts != BOX or {*map(len, shapes)} == {1})
         if not is_whole or len(tables) > 1 or None in tables or fields.label in columns.values():
             got = ", ".join(field.name for field in columns.values())
-            needed = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
+            extra = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
             raise UsageError(
-                f"{option}: the {kind} {parent!r} move with the image if they are lists in one table of pad{needed} (got {got})."
+                f"{option}: the {kind} {parent!r} move with the image if they are lists in one table of pad{extra} (got {got})."
                 f" Pass pad={{{_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
             )
         for field in columns.values():

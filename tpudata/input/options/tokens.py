@@ -50,8 +50,8 @@ class Tokens:
     def __post_init__(self) -> None:
         lengths = self.sequence_length
         if lengths is not None:
-            named = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
-            are_lengths = all(map(_is_length, lengths.values() if named else (lengths,)))  # type: ignore[union-attr]
+            are_by_name = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
+            are_lengths = all(map(_is_length, lengths.values() if are_by_name else (lengths,)))  # type: ignore[union-attr]
             expected = "None, an integer of 1 or more, or a mapping of the names of features to such"
             check("sequence_length", lengths, are_lengths, expected)
         if self.buckets is not None:
@@ -110,8 +110,8 @@ class Tokens:
         return sequences
 
     def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        named = manifest.options.get("tokenizer")
-        tokenizer: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
+        entry = manifest.options.get("tokenizer")
+        tokenizer: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}
         targets = self.targets

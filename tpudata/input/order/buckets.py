@@ -91,8 +91,8 @@ class BucketSteps:
         epoch = 0 if self._seed is None else self._epoch(step)
         with tf.init_scope():
             order = np.asarray(tf.get_static_value(self._order(tf.constant(epoch, tf.int64))))
-        here = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
-        return [before + int(count) for before, count in zip(self._batches(epoch), here, strict=True)]
+        counts = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
+        return [before + int(count) for before, count in zip(self._batches(epoch), counts, strict=True)]
 
     def _batches(self, epoch: int) -> list[int]:
         """Return the number of batches that each bucket has given when an epoch begins."""

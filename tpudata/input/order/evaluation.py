@@ -60,7 +60,7 @@ class EvaluationOrder:
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of a host's rows, with `weights` that are 0 for padding."""
-        return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
+        return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
 
     def one_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of the records alone; the last batch is padded with the last record."""

@@ -70,7 +70,7 @@ class SequentialOrder:
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
-        return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
+        return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         rows, order = part.rows, self

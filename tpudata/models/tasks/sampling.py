@@ -63,5 +63,5 @@ def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
     ends = tf.cumsum(tf.nn.softmax(logits / temperature), axis=-1)
     # The last end may not be exactly 1.
-    passed = ends <= uniform[:, None] * ends[:, -1:]
-    return tf.minimum(tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1), logits.shape[-1] - 1)
+    is_passed = ends <= uniform[:, None] * ends[:, -1:]
+    return tf.minimum(tf.reduce_sum(tf.cast(is_passed, tf.int32), axis=-1), logits.shape[-1] - 1)

@@ -132,14 +132,14 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     return tuple(starts[1:])
 
 
-def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterator[str]:
+def _branches(first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
     """Yield the names at which a range of more than one name is cut: where its names first differ.
 
     Args:
         first: returns the first name at or after one name and before another.
         start: start of the range.
         stop: end of the range.
-        every: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
+        doubling: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
     """
     low, depth = first(start, stop), 0
     for _ in range(_ROUNDS):
@@ -155,7 +155,7 @@ def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterat
         return
     common, character = low[:depth], low[depth]
     for number in itertools.count():
-        step = 1 << max(0, (number - _ALPHABET) // every + 1)
+        step = 1 << max(0, (number - _ALPHABET) // doubling + 1)
         after = _after(character, step)
         name = first(common + after, stop) if after else None
         # Names may appear and disappear meanwhile.

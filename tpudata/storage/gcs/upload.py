@@ -187,12 +187,12 @@ class ObjectWriter(io.RawIOBase):
             offset = begin
             if unsure:
                 # A request failed: ask how much was received.
-                came = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
-                if came is None:
+                received = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
+                if received is None:
                     return
-                if not begin <= came <= begin + size:
-                    raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {came} next")
-                offset = came
+                if not begin <= received <= begin + size:
+                    raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {received} next")
+                offset = received
             unsure = True
             while is_last or offset < begin + size:
                 first = offset - begin
@@ -200,12 +200,12 @@ class ObjectWriter(io.RawIOBase):
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
                     headers["X-Goog-Hash"] = f"crc32c={self.crc32c}"
-                came = self._put(headers, part[first:], is_last=is_last)
-                if came is None:
+                received = self._put(headers, part[first:], is_last=is_last)
+                if received is None:
                     return
-                if not offset < came <= begin + size:
+                if not offset < received <= begin + size:
                     raise UnprovenError("the store received nothing of a part")
-                offset = came
+                offset = received
 
         self._transport.retries(send)
         del self._buffer[:size]
@@ -242,8 +242,8 @@ class ObjectWriter(io.RawIOBase):
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:
-            came = _CAME.fullmatch(answer.headers.get("Range", ""))
-            return int(came[1]) + 1 if came else 0
+            match = _CAME.fullmatch(answer.headers.get("Range", ""))
+            return int(match[1]) + 1 if match else 0
         if not is_last:
             raise UnprovenError(f"an answer {answer.status} to a part that is not the last")
         self._check_answer(answer)

@@ -155,13 +155,13 @@ class CheckedStorage:
             if offset == 0 or is_checked:
                 # From 0, it may be the whole object, which has a checksum.
                 data, is_proven = read_once()
-                again = data if is_proven or is_checked else read_once()[0]
+                second = data if is_proven or is_checked else read_once()[0]
             else:
                 with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
                     other = pool.submit(read_once)
                     data, _ = read_once()
-                    again, _ = other.result()
-            if data != again:
+                    second, _ = other.result()
+            if data != second:
                 raise UnprovenError("two reads of one part of an object differ")
             return data
 

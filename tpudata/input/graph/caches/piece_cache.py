@@ -118,8 +118,8 @@ class PieceFiles:
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
                         path.unlink()
-            there = {path.stem for path in folder.glob("*.index")}
-        missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in there]
+            stored_numbers = {path.stem for path in folder.glob("*.index")}
+        missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in stored_numbers]
         before = self.sizes.before
         size = int((before(self.pieces.stops[missing]) - before(self.pieces.starts[missing])).sum())
         free = shutil.disk_usage(folder).free

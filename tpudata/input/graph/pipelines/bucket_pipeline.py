@@ -45,8 +45,8 @@ class BucketPipeline:
                 f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
             )
         datasets = [
-            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), done)
-            for (_, pipeline), factor, done in zip(parts, factors, steps.count_done(start_step), strict=True)
+            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), start)
+            for (_, pipeline), factor, start in zip(parts, factors, steps.count_done(start_step), strict=True)
         ]
         end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
         per_step = rows.count // rows.batch_size

@@ -34,7 +34,7 @@ class MixedPipeline:
         # Whole rows of pieces, which may be more than the host's rows.
         first, last = rows.first // pieces, -(-rows.last // pieces)
         part = Rows(last - first, rows.total // pieces, first, last)
-        parts = [make(part, done) for make, done in zip(self._inputs, order.count_given(start_step), strict=True)]
+        parts = [make(part, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)]
         _check_alike([dataset.element_spec for dataset in parts], last - first)
         begin, end = rows.first - first * pieces, rows.last - first * pieces
 

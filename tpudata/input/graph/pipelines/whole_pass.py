@@ -61,10 +61,10 @@ def choose_records(records: Records, choose: Callable[..., Any], parse: Callable
 
     def choose_each(stored: tf.data.Dataset) -> tf.data.Dataset:
         if parse is None:
-            taken = stored.map(as_written(records.stored.features), **PARALLEL)
+            parsed = stored.map(as_written(records.stored.features), **PARALLEL)
         else:
-            taken = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
-        single = taken.unbatch().map(
+            parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
+        single = parsed.unbatch().map(
             lambda *record: check_and_choose(record if len(record) > 1 else record[0]), **PARALLEL
         )
         return single.batch(_BATCH)
@@ -79,10 +79,10 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
     return kept_numbers
 
 
-def _check_choice(chosen: Any) -> tf.Tensor:
-    if chosen is None:
+def _check_choice(choice: Any) -> tf.Tensor:
+    if choice is None:
         raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
-    tensor = tf.convert_to_tensor(chosen)
+    tensor = tf.convert_to_tensor(choice)
     if tensor.dtype != tf.bool or tensor.shape.rank != 0:
         raise UsageError(
             f"filter returned {tensor.dtype.name} of shape {tensor.shape} (expected one bool). Return a comparison of the"

@@ -57,8 +57,8 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
 
     def cut_shard(number: int) -> tuple[Integers, ...]:
         begin, end = kept.begins[number], kept.ends[number]
-        here = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
-        return _cut(dataset.index(kept.shards[number]), kept.runs[number], here)
+        cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
+        return _cut(dataset.index(kept.shards[number]), kept.runs[number], cuts_of_shard)
 
     parts = kept.map(cut_shard)
     firsts, offsets, sizes, skips, places = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -77,8 +77,8 @@ def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
 def _replace_images(fields: Fields, element: Any, images: list[tf.Tensor]) -> Any:
     """Return a batch with other values of what `_find_images` returns."""
     features = features_of(element)
-    named = dict(zip(_names(fields), images, strict=True))
-    return with_features(element, {**features, **named} if isinstance(features, dict) else images[0])
+    images_by_name = dict(zip(_names(fields), images, strict=True))
+    return with_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])
 
 
 def _names(fields: Fields) -> list[str]:

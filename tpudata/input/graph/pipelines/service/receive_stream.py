@@ -105,8 +105,8 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     def one_of_both(which: tf.Tensor) -> tf.data.Dataset:
         none, everything = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
         is_first = tf.equal(which, 0)
-        taken = elements.take(tf.where(is_first, everything, none))
-        return taken.concatenate(clock.take(tf.where(is_first, none, everything)))
+        first_element = elements.take(tf.where(is_first, everything, none))
+        return first_element.concatenate(clock.take(tf.where(is_first, none, everything)))
 
     merged = tf.data.Dataset.range(2).interleave(
         as_written(one_of_both), cycle_length=2, num_parallel_calls=2, deterministic=False

@@ -55,16 +55,16 @@ def _lack(service: DataService) -> str | None:
     if not registered:
         return "no worker has registered"
     names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
-    seen = _ask_for_places(service, _CALL_SECONDS)
-    if seen is None:
+    places_of_workers = _ask_for_places(service, _CALL_SECONDS)
+    if places_of_workers is None:
         return f"a worker does not answer ({names})"
-    if len(seen) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
+    if len(places_of_workers) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
         return None
     # Each worker has as many of the places as any other.
-    listed = round(MOST_WORKERS * len(registered) / len(seen))
-    missing = sorted({*range(listed)} - {place % listed for place in seen})
+    listed_workers = round(MOST_WORKERS * len(registered) / len(places_of_workers))
+    missing = sorted({*range(listed_workers)} - {place % listed_workers for place in places_of_workers})
     numbers = ", ".join(map(str, missing[:8])) or "one"
-    return f"worker {numbers} of {listed} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
+    return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
 def _ask_for_places(service: DataService, seconds: float) -> Sequence[int] | None:
