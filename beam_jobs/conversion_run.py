@@ -110,7 +110,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), with_package(beam_options) as used:
-        parts = _most_parts(conversion) if is_local(used) else None
+        parts = _count_most_parts(conversion) if is_local(used) else None
         with temporary_pipeline(used, parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, used, launch)
 
@@ -152,7 +152,7 @@ def _convert_with_claim(
     return None
 
 
-def _most_parts(conversion: Conversion) -> int | None:
+def _count_most_parts(conversion: Conversion) -> int | None:
     """Return how many parts are listed or written at the same time, at most; None if only the job finds out."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):

@@ -52,7 +52,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     # Steps that run once begin here and take sums as side inputs, with defaults: a combine that makes its own default adds four
     # transforms, each 10 ms of CPU time.
     begin = pipeline | "Begin" >> beam.Impulse()
-    units = _units(conversion, pipeline)
+    units = _list_units(conversion, pipeline)
     listed = (
         units.units
         | "SpreadUnits" >> Spread()
@@ -89,7 +89,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     if units.source is not None:
         context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
-        labels = _labels(conversion, begin, listed[NAMES])
+        labels = _collect_labels(conversion, begin, listed[NAMES])
         context = labels | "Context" >> beam.Map(ShardContext, *_as_argument(read.characters))
     return read.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
@@ -124,14 +124,14 @@ class _ReadResults:
     omitted: list[PCollection[InputCounts]]
 
 
-def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
+def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
         listed = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
         return _ListedUnits(listed.units, listed[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
-    firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_first_parts)),)
+    firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_find_first_parts)),)
     list_units = with_limits(options.request_limits, list_scanned_units)
     units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
     return _ListedUnits(units, scanned.checked, source)
@@ -154,7 +154,9 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
     return _ReadResults(packs, characters, omitted)
 
 
-def _labels(conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]) -> PCollection[Labels]:
+def _collect_labels(
+    conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
+) -> PCollection[Labels]:
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)
@@ -177,7 +179,7 @@ def _apply_facts(facts: Any, conversion: Conversion) -> Source:
     return conversion.with_source(conversion.source.scanned(facts)).source
 
 
-def _first_parts(facts: Any) -> dict[int, int]:
+def _find_first_parts(facts: Any) -> dict[int, int]:
     blocks: dict[int, int] = facts.first_blocks()
     return blocks
 

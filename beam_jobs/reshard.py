@@ -179,7 +179,7 @@ def _merge_datasets(
     if options.split is None:
         # The earlier assignment to splits remains.
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
-    return _conversion(
+    return _make_conversion(
         options,
         StoredRecordSource(
             tuple(inputs), stored.take, tuple(map(StoredDataset.of, input_parts.datasets)), splitter, merged.class_names
@@ -226,10 +226,10 @@ def _convert_files(
         tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
     )
     deciding = {**options.deciding(), "reshard": stored_options(stored)}
-    return _conversion(options, source, converter, first.layout(raw), deciding, ())
+    return _make_conversion(options, source, converter, first.layout(raw), deciding, ())
 
 
-def _conversion(
+def _make_conversion(
     options: ConvertOptions,
     source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
@@ -242,7 +242,7 @@ def _conversion(
         source=source,
         converter=converter,
         layout=layout,
-        text_bytes=_no_text_bytes,
+        text_bytes=_count_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding=deciding,
         files=files,
@@ -250,11 +250,11 @@ def _conversion(
         unique_keys=True,
         keys=False,
         why_ignored=source.why_ignored,
-        remarks=functools.partial(_missing_keys, source.splitter.lists),
+        remarks=functools.partial(_count_missing_keys, source.splitter.lists),
     )
 
 
-def _no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
+def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
     """Return that no record takes more than its frame: int64 [n]."""
     return np.zeros(len(pack.keys), np.int64)
 
@@ -265,7 +265,7 @@ def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOp
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 
 
-def _missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
+def _count_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
     """Yield the least number of keys without a record, for each list of keys that is longer than its split."""
     for name, keys in lists.items():
         # More have none if the split also has other records, or several of one key.

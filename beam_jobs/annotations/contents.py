@@ -66,7 +66,7 @@ class Contents:
         for name, value in annotation.values:
             # An empty list is one of any kind.
             if value != []:
-                self._add_value(name, _value_kind(value))
+                self._add_value(name, _find_value_kind(value))
 
     def merge(self, other: Contents) -> None:
         """Add those of another part; SourceError if the parts list different classes, or have different keypoints."""
@@ -79,7 +79,7 @@ class Contents:
                 )
             setattr(self.names, field.name, one or two)
         if self.keypoints and other.keypoints and self.keypoints != other.keypoints:
-            raise SourceError(_odd_keypoints(self.keypoints, other.keypoints))
+            raise SourceError(_describe_keypoint_counts(self.keypoints, other.keypoints))
         self.keypoints = self.keypoints or other.keypoints
         self.kinds |= other.kinds
         self.object_classes |= other.object_classes
@@ -134,7 +134,7 @@ class Contents:
         if item.keypoints:
             count = len(item.keypoint_array)
             if self.keypoints not in (0, count):
-                raise SourceError(f"{annotation.place.path}: {_odd_keypoints(self.keypoints, count)}")
+                raise SourceError(f"{annotation.place.path}: {_describe_keypoint_counts(self.keypoints, count)}")
             self.keypoints = count
 
     def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
@@ -159,21 +159,21 @@ def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(unordered))
 
 
-def _odd_keypoints(one: int, other: int) -> str:
+def _describe_keypoint_counts(one: int, other: int) -> str:
     return (
         f"objects have different numbers of keypoints ({one} and {other}). Keep the annotations of one kind of object."
     )
 
 
-def _value_kind(value: Any) -> tuple[str, bool]:
+def _find_value_kind(value: Any) -> tuple[str, bool]:
     is_list = isinstance(value, list | tuple)
-    kinds = {_scalar_kind(item) for item in (value if is_list else [value])}
+    kinds = {_find_scalar_kind(item) for item in (value if is_list else [value])}
     if kinds == {_INT, _FLOAT}:
         return _FLOAT, is_list
     return kinds.pop() if len(kinds) == 1 else _OTHER, is_list
 
 
-def _scalar_kind(value: Any) -> str:
+def _find_scalar_kind(value: Any) -> str:
     if isinstance(value, str):
         return _TEXT
     if isinstance(value, bool | int):

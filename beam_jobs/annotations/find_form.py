@@ -48,32 +48,32 @@ def find_form(path: str) -> AnnotationForm:
     if entry is None:
         raise SourceError(f"{path} is not there. Pass a file or a folder of annotations.")
     if not entry.is_folder:
-        form = _file_form(path)
+        form = _find_form_of_file(path)
         if form is None:
             raise _unknown_form_error(path)
         return form
     entries = first_entries(path)
     inside = pick_folder(entries, *_FOLDERS)
     # Before the dataset's folder: names of label maps are paths below theirs.
-    form = _folder_form(inside, first_entries(inside)) if inside else None
-    form = form or _folder_form(path, entries)
+    form = _find_form_of_folder(inside, first_entries(inside)) if inside else None
+    form = form or _find_form_of_folder(path, entries)
     if form is None:
         raise _unknown_form_error(path)
     return form.within(entries)
 
 
-def _file_form(path: str) -> AnnotationForm | None:
+def _find_form_of_file(path: str) -> AnnotationForm | None:
     head = read_head(path, HEAD_BYTES)
     return next(filter(None, (form.find_file(path, head) for form in FORMS)), None)
 
 
-def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
+def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
     form = next(filter(None, (form.find_folder(path, entries) for form in FORMS)), None)
     if form is not None:
         return form
     # A folder with one annotation file and pictures stands for the file.
     files = [entry for entry in entries if not entry.is_folder and entry.name.endswith((".json", ".csv", ".txt"))]
-    forms = {entry.path: file_form for entry in files if (file_form := _file_form(entry.path)) is not None}
+    forms = {entry.path: file_form for entry in files if (file_form := _find_form_of_file(entry.path)) is not None}
     if len(forms) > 1:
         raise SourceError(f"{path} has several annotation files: {', '.join(forms)}. Pass one of them.")
     return next(iter(forms.values()), None)

@@ -36,7 +36,7 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
     boxes = value.get("bbox")
     if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
         raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {shown_json(boxes)}")
-    classes, areas, crowds = (_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
+    classes, areas, crowds = (_read_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
     objects = []
     for number, sides in enumerate(boxes):
         x, y, width, height = (json_number(side, "bbox") for side in sides)
@@ -62,7 +62,7 @@ def class_name(value: Any, names: Sequence[str] | None = None) -> str:
     return names[value]
 
 
-def _column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
+def _read_column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
     key = next((key for key in keys if value.get(key) is not None), None)
     column = None if key is None else value[key]
     if column is not None and (not isinstance(column, list) or len(column) != count):

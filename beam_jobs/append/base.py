@@ -134,12 +134,12 @@ class Base:
         old_names = set(old)
         names = (*old, *(name for name in labels.names if name not in old_names))
         name = next((name for name in labels.names if not is_integer_label(name)), None)
-        if name is not None and old and old == _whole_numbers(len(old)):
+        if name is not None and old and old == _list_numbers(len(old)):
             raise OutputError(
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
                 f" class {name!r}. Write its number, or name another folder."
             )
-        if integer_labels and names != _whole_numbers(len(names)):
+        if integer_labels and names != _list_numbers(len(names)):
             raise OutputError(
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
                 f" have names, such as {old[0]!r}. Write names, or name another folder."
@@ -210,7 +210,7 @@ def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptio
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
 
 
-def _whole_numbers(count: int) -> tuple[str, ...]:
+def _list_numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 

@@ -37,7 +37,7 @@ class Standing(enum.IntEnum):
 def entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
     described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
-    state: int = _state(described, reference.size)
+    state: int = _hash_state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
@@ -56,7 +56,7 @@ def entries_of(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) 
         described = np.array([_hash_description(*columns) for columns in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
         rows[:, 0] = pack_digests[:, 0]
-        rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
+        rows[:, 1] = _hash_state(described, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
     entries[:, -1] = RECORD[0]
@@ -84,7 +84,7 @@ def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np
     described = [_hash_description(one.split, one.labels, *one.entry_texts()) for one in references]
     sizes = np.array([one.size for one in references], np.uint64)
     words[rows, 0] = key_digests([one.key for one in references])[:, 0]
-    words[rows, 1] = _state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
+    words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
     for row, one in enumerate(inputs):
         if isinstance(one, BadRecordError):
             words[row] = np.frombuffer(line_entry(reject_line(one)), ">u8")
@@ -126,7 +126,7 @@ def standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
     return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in stored) else Standing.NEW
 
 
-def _state(described: Any, size: Any) -> Any:
+def _hash_state(described: Any, size: Any) -> Any:
     """Return a hash of 64 bits of what is known of an input, as integers, or of each of many, as uint64 [n]."""
     state = (described + size) * _GOLDEN & _WORD
     return (state ^ state >> 32) * _GOLDEN & _WORD

@@ -72,7 +72,7 @@ def write_entry_file(dataset: Dataset, path: str) -> None:
         StorageError: a file could not be read or written.
     """
     # Not by the manifest's counts, which nothing has compared with the files yet.
-    write_entries(_entries(dataset), _estimate_entries(dataset), path)
+    write_entries(_read_entries(dataset), _estimate_entries(dataset), path)
 
 
 def write_entries(
@@ -104,8 +104,8 @@ def write_entries(
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
         for entries in parts:
             keys = entry_words(entries)[:, 0]
-            np.add.at(counts, _first_bits(keys, bits), 1)
-            _deal_out(entries, _first_bits(keys, file_bits), files)
+            np.add.at(counts, _take_first_bits(keys, bits), 1)
+            _deal_out(entries, _take_first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
             output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
@@ -144,7 +144,7 @@ class EntryFile:
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
-            self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
+            self._file = _open_nameless(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
             size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
@@ -175,7 +175,7 @@ class EntryFile:
         """
         standings = np.full(len(words), Standing.NEW, np.uint8)
         order = np.argsort(words[:, 0], kind="stable")
-        buckets, starts = np.unique(_first_bits(words[order, 0], self._bits), return_index=True)
+        buckets, starts = np.unique(_take_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
             self._fetch(np.unique(buckets // self._fetched_buckets).tolist())
         for place in range(0, len(buckets), self._searched_buckets):
@@ -229,7 +229,7 @@ def open_entry_file(path: str) -> EntryFile:
     return EntryFile(path)
 
 
-def _nameless_file(owner: EntryFile) -> int:
+def _open_nameless(owner: EntryFile) -> int:
     """Return the descriptor of a temporary file that goes with its owner: one is kept for as long as the process runs."""
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
     Path(path).unlink()
@@ -237,7 +237,7 @@ def _nameless_file(owner: EntryFile) -> int:
     return descriptor
 
 
-def _first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
+def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
     # numpy shifts by fewer bits than there are.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
@@ -251,7 +251,7 @@ def _deal_out(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[
             file.write(entries[order[begin:end]].tobytes())
 
 
-def _entries(dataset: Dataset) -> Iterator[Entries]:
+def _read_entries(dataset: Dataset) -> Iterator[Entries]:
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):

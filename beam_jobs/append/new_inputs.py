@@ -119,12 +119,12 @@ class NewInputs(Source):
             held.append(reference)
             size += len(reference.data)
             if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._new(held, reject)
+                yield from self._select_references(held, reject)
                 held.clear()
                 size = 0
-        yield from self._new(held, reject)
+        yield from self._select_references(held, reject)
 
-    def _new(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
+    def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
         count = 0
         for one, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(one, BadRecordError):
@@ -132,11 +132,11 @@ class NewInputs(Source):
             elif standing is Standing.NEW and isinstance(one, Reference):
                 yield one
             elif standing is Standing.CHANGED and isinstance(one, Reference):
-                raise self._change_error(one)
+                raise self._describe_change(one)
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
-    def _change_error(self, one: Reference) -> SourceError:
+    def _describe_change(self, one: Reference) -> SourceError:
         return SourceError(
             f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
             " split or columns are not what they were then. --append changes no record: put back what was there, give the"
@@ -162,15 +162,15 @@ class NewPacks(NewInputs, PackSource):
             count += len(listed.digests)
             size += listed.held_bytes
             if count >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._new_rows(held, reject)
+                yield from self._select_rows(held, reject)
                 held, count, size = [], 0, 0
-        yield from self._new_rows(held, reject)
+        yield from self._select_rows(held, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the same references one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
-    def _new_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
+    def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
         file, count = open_entry_file(self.path), 0
         words = [
             sought_words([one])
@@ -191,7 +191,7 @@ class NewPacks(NewInputs, PackSource):
                 continue
             changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
             if len(changed):
-                raise self._change_error(one.pack.reference(int(changed[0])))
+                raise self._describe_change(one.pack.reference(int(changed[0])))
             count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
                 yield one if len(rows) == len(standing_of_rows) else one.take(rows)

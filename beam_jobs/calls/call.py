@@ -70,7 +70,7 @@ def call_job(
         conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
         flags, _ = parse_own_flags(parser, [*paths, *command_words(conversion_options, parser.options)])
         run = read_options(RunOptions, flags)
-        beam_options = _beam_options(options, run.workers)
+        beam_options = _read_beam_options(options, run.workers)
         if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
@@ -90,7 +90,7 @@ def call_job(
     return manifest
 
 
-def _beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
+def _read_beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
     """Return the options of Beam of a call: those of a pipeline, or of keywords; UsageError if there are both."""
     pipeline = options.get("pipeline")
     if pipeline is None:

@@ -164,7 +164,7 @@ def reshard(
         TypeError: there is no option of that name.
     """
     paths = [input] if isinstance(input, (str, os.PathLike)) else list(input)
-    words = [*map(_path_word, paths), f"--output={os.fspath(output)}"]
+    words = [*map(_word_path, paths), f"--output={os.fspath(output)}"]
     return _call("reshard", "reshard", words, ReshardKeywords, options, dry_run, detach)
 
 
@@ -190,7 +190,7 @@ def _in_and_out(input: AnyPath, output: AnyPath) -> list[str]:
     return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
 
 
-def _path_word(path: AnyPath) -> str:
+def _word_path(path: AnyPath) -> str:
     """Return a path as a word that is not taken for a flag."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text

@@ -34,7 +34,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     Raises:
         ValueError: there are no messages, or one is not such; says which.
     """
-    messages = _messages(row, columns[0]) if len(columns) == 1 else _question_and_answer(row, columns)
+    messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)
     if has_marks(text):
         raise ValueError("a message has U+FDD0 or U+FDD1, which are no characters")
@@ -43,7 +43,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     return text
 
 
-def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
+def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
     messages = row.get(column)
     if isinstance(messages, str):
         # A cell of CSV.
@@ -55,10 +55,10 @@ def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
         raise ValueError(f"the chat is empty: field {column!r} has no messages")
     if not isinstance(messages, list):
         raise ValueError(f"field {column!r} is not a list of messages: {shown_json(messages)}")
-    return [_message(number, message) for number, message in enumerate(messages)]
+    return [_parse_message(number, message) for number, message in enumerate(messages)]
 
 
-def _message(number: int, message: Any) -> dict[str, Any]:
+def _parse_message(number: int, message: Any) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError(f"message {number} is not an object: {shown_json(message)}")
     # A struct of Parquet has every key.
@@ -74,7 +74,7 @@ def _message(number: int, message: Any) -> dict[str, Any]:
     return {"role": _ROLES[role], "content": content or "", **message}
 
 
-def _question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):

@@ -52,7 +52,9 @@ def apply_reader(flags: argparse.Namespace) -> None:
         value = getattr(flags, name)
         if value not in (None, needed_value):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--for={reader} needs {flag}={_text(needed_value)} (got {_text(value)}). Omit {flag}.")
+            raise UsageError(
+                f"--for={reader} needs {flag}={_format(needed_value)} (got {_format(value)}). Omit {flag}."
+            )
         setattr(flags, name, needed_value)
     if flags.unlabelled:
         raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
@@ -70,5 +72,5 @@ def check_reader(reader: str | None, source: Source, where: str) -> None:
         raise UsageError(f"{where}: --for={reader} reads one label of each image (got {stored}). Omit --for.")
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

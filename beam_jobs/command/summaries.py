@@ -21,7 +21,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "inputs": plan.files,
         "bytes": plan.bytes,
         "splits": splits,
-        "warnings": _lines(plan.warnings),
+        "warnings": _sort_warnings(plan.warnings),
     }
 
 
@@ -32,12 +32,12 @@ def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str,
         "seconds": seconds,
         "records": manifest.records,
         "classes": manifest.labels,
-        "splits": _splits({name: split.shards for name, split in manifest.splits.items()}),
+        "splits": _summarize_splits({name: split.shards for name, split in manifest.splits.items()}),
         "rejected": dict(manifest.rejected),
         "ignored": manifest.source.ignored_files,
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
-        "warnings": _lines(manifest.warnings),
+        "warnings": _sort_warnings(manifest.warnings),
     }
 
 
@@ -53,16 +53,16 @@ def append_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
     return result_summary(after, output, seconds) | {
         "records": after.records - before.records,
         "records_before": before.records,
-        "splits": _splits({name: shards for name, shards in new.items() if shards}),
+        "splits": _summarize_splits({name: shards for name, shards in new.items() if shards}),
         **counts,
     }
 
 
-def _lines(warnings: Mapping[str, str]) -> list[str]:
+def _sort_warnings(warnings: Mapping[str, str]) -> list[str]:
     return [line for _, line in sorted(warnings.items())]
 
 
-def _splits(splits: Mapping[str, Sequence[Shard]]) -> dict[str, dict[str, int]]:
+def _summarize_splits(splits: Mapping[str, Sequence[Shard]]) -> dict[str, dict[str, int]]:
     return {
         name: {
             "records": sum(shard.records for shard in shards),

@@ -118,7 +118,7 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         data = chunk
         # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
         while data := data.lstrip(b"\0") if stream is None and compression in (GZIP, XZ) else data:
-            stream = stream or _new_stream(compression)
+            stream = stream or _open_stream(compression)
             yield from stream.pieces(data)
             data, stream = (stream.unused, None) if stream.is_finished else (b"", stream)
     if stream is not None:
@@ -140,7 +140,7 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
     for chunk in chunks:
         data = chunk
         if stream is None:
-            stream, data = _member_stream(data, method)
+            stream, data = _open_member(data, method)
         yield from stream.pieces(data)
         if stream.is_finished:
             return
@@ -159,7 +159,7 @@ def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
     raise EOFError("it ends too soon")
 
 
-def _new_stream(compression: str) -> Decompressor:
+def _open_stream(compression: str) -> Decompressor:
     if compression == GZIP:
         return _Zlib(zlib.MAX_WBITS | 16)
     if compression == XZ:
@@ -167,7 +167,7 @@ def _new_stream(compression: str) -> Decompressor:
     return _Limited(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
 
 
-def _member_stream(data: bytes, method: int) -> tuple[Decompressor, bytes]:
+def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     """Return the stream of a zip member, and its first bytes after the header of the method."""
     if method == zipfile.ZIP_DEFLATED:
         return _Zlib(-zlib.MAX_WBITS), data

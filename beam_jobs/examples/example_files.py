@@ -95,7 +95,7 @@ class SpoolExamples(LimitedStep):
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
-        key, example = self._key_and_example(element)
+        key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:
             data, features = self._rules.encode(example, source)
@@ -116,7 +116,7 @@ class SpoolExamples(LimitedStep):
             key, split, (), self._options.input, offset, len(data), payload, None, values, spool=self._spool.path
         )
 
-    def _key_and_example(self, element: Any) -> tuple[str, Mapping[str, Any]]:
+    def _split_element(self, element: Any) -> tuple[str, Mapping[str, Any]]:
         """Return the key of an element, empty if it has none, and its example."""
         key, example = None, element
         if isinstance(element, tuple) and len(element) == 2:
@@ -134,7 +134,7 @@ class SpoolExamples(LimitedStep):
             key = self._rules.key(example)
         elif example is element:
             return "", example
-        return _key_text(key), example
+        return _format_key(key), example
 
     def _split(self, example: Mapping[str, Any], key: str) -> str:
         if self._rules.split_of is not None:
@@ -149,7 +149,7 @@ def _spool_file(folder: str) -> SpoolFile:
     return SpoolFile(storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}"))
 
 
-def _key_text(key: Any) -> str:
+def _format_key(key: Any) -> str:
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
     elif hasattr(key, "__index__") and not isinstance(key, bool):

@@ -19,11 +19,11 @@ from tpudata.format import Feature
 
 def signature(features: Iterable[Feature]) -> str:
     """Return the features of a record as a string that travels with its reference; equal features give equal strings."""
-    return _signature(tuple(sorted(features, key=lambda feature: feature.name)))
+    return _sign(tuple(sorted(features, key=lambda feature: feature.name)))
 
 
 @functools.lru_cache(maxsize=4096)
-def _signature(features: tuple[Feature, ...]) -> str:
+def _sign(features: tuple[Feature, ...]) -> str:
     return json.dumps([feature.to_json() for feature in features], separators=(",", ":"))
 
 

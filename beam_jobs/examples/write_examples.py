@@ -128,8 +128,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             self._options = ConvertOptions(
                 input=_INPUT,
                 output=os.fspath(output),
-                split=_shares(split) if isinstance(split, str) else None,
-                shard_bytes=_size(shard_size),
+                split=_parse_shares(split) if isinstance(split, str) else None,
+                shard_bytes=_parse_size_argument(shard_size),
                 num_shards=num_shards,
                 shards_multiple_of=shards_multiple_of,
                 seed=seed,
@@ -145,10 +145,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         for name, function in (("key", key), ("split", None if isinstance(split, str) else split)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name}: not a function of an example (got {function!r})")
-        classes = None if labels is None else _classes(labels)
-        schema = None if features is None else _schema(features, label, classes)
+        classes = None if labels is None else _check_classes(labels)
+        schema = None if features is None else _complete_schema(features, label, classes)
         split_of = None if isinstance(split, str) else split
-        self._rules = ExampleRules(key, split_of, schema, label, classes, _defaults(defaults or {}))
+        self._rules = ExampleRules(key, split_of, schema, label, classes, _check_defaults_argument(defaults or {}))
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
@@ -252,17 +252,17 @@ def _plan(
     return plan
 
 
-def _size(size: int | str) -> int:
+def _parse_size_argument(size: int | str) -> int:
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
     return parse_size(str(size))
 
 
-def _shares(split: str) -> SplitShares:
+def _parse_shares(split: str) -> SplitShares:
     return SplitShares.parse(split if "=" in split else f"{split}=1")
 
 
-def _classes(labels: Sequence[str]) -> tuple[str, ...]:
+def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
     if isinstance(labels, str) or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
         raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")
     if not labels or len(set(labels)) != len(labels):
@@ -272,7 +272,7 @@ def _classes(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(defaults, Mapping):
         raise UsageError(f"defaults: not a dict of values by feature (got {defaults!r})")
     try:
@@ -281,7 +281,7 @@ def _defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"defaults: {error}") from None
 
 
-def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
+def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
     """Return the given features, the label with its number of classes."""
     schema = {}
     for feature in features:

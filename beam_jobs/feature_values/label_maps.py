@@ -37,7 +37,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         classes = decode_label_map(feature, value)
         is_stored = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
-        classes, is_stored = _integers(feature, value), False
+        classes, is_stored = _check_integers(feature, value), False
     if classes.size == 0 or int(classes.min()) < 0 or int(classes.max()) > np.iinfo(feature.dtype).max:
         got = f"classes {classes.min()} to {classes.max()}" if classes.size else f"shape {classes.shape}"
         raise FeatureError(
@@ -48,7 +48,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
     return value if is_stored else encode_png(classes.astype(feature.dtype)), (height, width, 1)
 
 
-def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
+def _check_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError:  # Rows of several lengths.

@@ -113,13 +113,13 @@ class ImageConverter(InputConverter):
             BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; names the file.
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
-        maps = self._maps(reference) if self._map_features else {}
+        maps = self._select_maps(reference) if self._map_features else {}
         # Rejected images do not count.
         counted = self.new_summary() if maps else summary
         try:
             label = self._label(reference, labels)
             # First, for the same reason.
-            extra = self._extra(reference) if self.extra else {}
+            extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, counted) | extra
             if maps:
                 values |= _place_maps(maps, frame_of(data, values["image/width"], values["image/height"]))
@@ -171,7 +171,7 @@ class ImageConverter(InputConverter):
             )
         return labels.number(reference.labels[0]) + self.label_offset
 
-    def _extra(self, reference: Reference) -> dict[str, Any]:
+    def _convert_extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record; ValueError if one is invalid."""
         values = reference.features
         return {
@@ -184,7 +184,7 @@ class ImageConverter(InputConverter):
     def _map_features(self) -> tuple[Feature, ...]:
         return tuple(feature for feature in self.extra if feature.is_label_map)
 
-    def _maps(self, reference: Reference) -> dict[Feature, RangedMap]:
+    def _select_maps(self, reference: Reference) -> dict[Feature, RangedMap]:
         """Return the label maps that lie next to the image."""
         values = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
         return {feature: value for feature, value in values if isinstance(value, RangedMap)}

@@ -139,13 +139,13 @@ class ImagenetLayout(ImageLayout):
         """Return the schema."""
         return (
             Feature("image/encoded", "bytes", "uint8", summary.shape, encoding="image"),
-            _text("image/format"),
-            _int("image/height"),
-            _int("image/width"),
-            _text("image/colorspace"),
-            _int("image/channels"),
+            _make_text_feature("image/format"),
+            _make_int_feature("image/height"),
+            _make_int_feature("image/width"),
+            _make_text_feature("image/colorspace"),
+            _make_int_feature("image/channels"),
             *classes,
-            _text("image/filename"),
+            _make_text_feature("image/filename"),
         )
 
 
@@ -191,9 +191,9 @@ def _check_one_size(summary: ImageSummary) -> None:
     )
 
 
-def _text(name: str) -> Feature:
+def _make_text_feature(name: str) -> Feature:
     return Feature(name, "bytes", "string", encoding="utf8")
 
 
-def _int(name: str) -> Feature:
+def _make_int_feature(name: str) -> Feature:
     return Feature(name, "int64", "int64")

@@ -80,12 +80,14 @@ class TextLabelOptions:
         check_options(self)
         for name in ("label_field", "label_separator", "labels_file"):
             if getattr(self, name) == "":
-                raise UsageError(f"--{_flag(name)} is empty. Pass a value, or omit the flag")
+                raise UsageError(f"--{_name_flag(name)} is empty. Pass a value, or omit the flag")
         if self.label_field is not None and self.label_from is not None:
             raise UsageError("--label-field and --label-from: choose one")
         for name in ("label_separator", "labels_file", "label_type"):
             if getattr(self, name) is not None and not self.are_stored:
-                raise UsageError(f"--{_flag(name)} requires --label-field or --label-from, which say where classes are")
+                raise UsageError(
+                    f"--{_name_flag(name)} requires --label-field or --label-from, which say where classes are"
+                )
         if self.label_separator is not None and self.label_field is None:
             raise UsageError(
                 "--label-separator is for --label-field, whose values may be several classes. Omit the flag"
@@ -97,5 +99,5 @@ class TextLabelOptions:
         return self.label_field is not None or self.label_from is not None or self.are_of_source
 
 
-def _flag(name: str) -> str:
+def _name_flag(name: str) -> str:
     return "labels" if name == "labels_file" else name.replace("_", "-")

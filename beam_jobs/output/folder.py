@@ -72,7 +72,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
             f" Pass {_CARRY_ON}, or name another folder."
         )
     if not resume:
-        choices = f"--overwrite to replace it{_or_append(append is not None)}" if complete else _CARRY_ON
+        choices = f"--overwrite to replace it{_offer_append(append is not None)}" if complete else _CARRY_ON
         state = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
         raise OutputError(f"--output {output} {state}. Pass {choices}, or name another folder.")
     strange = [entry.name for entry in entries if not _is_ours(entry.name)]
@@ -115,7 +115,7 @@ def reject_another_dataset(
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
-            f" it{_or_append(can_append)}, or name another folder."
+            f" it{_offer_append(can_append)}, or name another folder."
         )
 
 
@@ -202,7 +202,7 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
         )
 
 
-def _or_append(can_append: bool) -> str:
+def _offer_append(can_append: bool) -> str:
     return ", --append to add what is new" if can_append else ""
 
 

@@ -64,10 +64,10 @@ class Rejects:
     def write(self, output: str) -> tuple[WrittenFile, ...]:
         """Write them into the dataset's folder and return the file; none if there are none, also if a killed run has left one."""
         if not self._lines:
-            storage_for(output).delete(self._path(output))
+            storage_for(output).delete(self._join_path(output))
             return ()
         data = b"".join(self._lines)
-        with storage_for(output).create(self._path(output)) as file:
+        with storage_for(output).create(self._join_path(output)) as file:
             file.write(data)
         return (WrittenFile.of(rejects_name(self.name), data),)
 
@@ -87,7 +87,7 @@ class Rejects:
         """Remove what `write_without_shard` wrote: another attempt at the shard, whose reading failed, may have."""
         storage_for(output).delete(self._list_path(output))
 
-    def _path(self, output: str) -> str:
+    def _join_path(self, output: str) -> str:
         return storage_for(output).join(output, rejects_name(self.name))
 
     def _list_name(self) -> str:

@@ -56,22 +56,22 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
         if kind == _DICTIONARY:
             dictionary = size
         elif kind in (_DATA, _DATA_V2):
-            values, encoding = _values(head, kind)
+            values, encoding = _parse_values(head, kind)
             seen += values
             if not fixed:
-                most = max(most, _bytes_each(size, values, encoding, dictionary))
+                most = max(most, _estimate_bytes(size, values, encoding, dictionary))
         place = after + packed
     return most
 
 
-def _bytes_each(size: int, values: int, encoding: Any, dictionary: int) -> int:
+def _estimate_bytes(size: int, values: int, encoding: Any, dictionary: int) -> int:
     if encoding in _OF_DICTIONARY:
         return dictionary
     # By any other encoding, such as that of common beginnings, each value may be as long as the page.
     return -(-size // values) if encoding in _PLAIN and values > 0 else size
 
 
-def _values(head: Struct, kind: int) -> tuple[int, Any]:
+def _parse_values(head: Struct, kind: int) -> tuple[int, Any]:
     """Return the number of values of a data page, and their encoding."""
     inner = head.get(5 if kind == _DATA else 8)
     inner = inner if isinstance(inner, dict) else {}
@@ -100,13 +100,13 @@ class _Heads:
             except CutError as error:
                 if self._start == place:
                     if len(self._held) < length or length >= _MOST_HEAD_BYTES:
-                        raise self._damage(place, error) from None
+                        raise self._describe_damage(place, error) from None
                     length *= 16
                 self._held = b""
             except ThriftError as error:
-                raise self._damage(place, error) from None
+                raise self._describe_damage(place, error) from None
 
-    def _damage(self, place: int, error: ThriftError) -> Exception:
+    def _describe_damage(self, place: int, error: ThriftError) -> Exception:
         return damage_error(
             self._path, f"column {self._chunk.column!r}: the header of the page at byte {place} cannot be read: {error}"
         )

@@ -50,7 +50,7 @@ class ParquetReader:
             CorruptionError: a column is cut or damaged (names it, if it is known), or rows are missing.
             SourceError: a column is encrypted, or a page is too large.
         """
-        rows = self._batch_rows(group, names, most_rows)
+        rows = self._count_batch_rows(group, names, most_rows)
         read, expected = 0, self.footer.groups[group].rows
         for batch in self._read(group, names, rows):
             read += batch.num_rows
@@ -66,7 +66,7 @@ class ParquetReader:
         for _ in self.batches(group, names, most_rows):
             pass
 
-    def _batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
+    def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
         total = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:

@@ -101,7 +101,7 @@ class TallyPart:
             shuffled: whether its positions are shuffled.
             texts: int64 [n]: bytes of the texts of each record in addition to its content; None for none.
         """
-        buckets = _equal_parts if shuffled else _runs
+        buckets = _bucket_equal_parts if shuffled else _bucket_runs
         if texts is None:
             texts = np.zeros(len(pack.keys), np.int64)
         splits = {}
@@ -180,11 +180,11 @@ def join_fingerprints(one: str, other: str) -> str:
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
 
 
-def _equal_parts(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+def _bucket_equal_parts(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
     return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), texts)
 
 
-def _runs(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+def _bucket_runs(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
     records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     first = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))

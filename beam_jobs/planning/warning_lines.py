@@ -88,13 +88,13 @@ def warning_lines(
             make one.
     """
     lines = _describe_notes(counts.notes)
-    lines |= _captions(counts, sum(records.values()))
+    lines |= _warn_of_captions(counts, sum(records.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
-        lines |= _alike(names, known_names or frozenset())
+        lines |= _warn_of_alike(names, known_names or frozenset())
     if known_names is None:
-        lines |= _folders(facts, names)
-        lines |= _splits(facts, counts.classes, records)
+        lines |= _warn_of_folders(facts, names)
+        lines |= _warn_of_splits(facts, counts.classes, records)
     return lines
 
 
@@ -140,7 +140,7 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
     return lines
 
 
-def _captions(counts: InputCounts, records: int) -> dict[str, str]:
+def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
     samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
     if not samples or 2 * len(names) <= records:
         return {}
@@ -152,7 +152,7 @@ def _captions(counts: InputCounts, records: int) -> dict[str, str]:
     }
 
 
-def _alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
+def _warn_of_alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
     groups: dict[str, list[str]] = defaultdict(list)
     # Labels that are numbers may be a million.
     for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
@@ -161,32 +161,32 @@ def _alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
     alike = [group for group in groups.values() if len(group) > 1 and not known_names >= {*group}]
     if not alike:
         return {}
-    shown = [" and ".join(map(_distinct, group)) for group in alike]
+    shown = [" and ".join(map(_show_distinct, group)) for group in alike]
     return {
         "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_list(shown)}; rename them if"
         " they are one class"
     }
 
 
-def _distinct(name: str) -> str:
+def _show_distinct(name: str) -> str:
     """Return a name so that its blanks, which the table would wrap at, and its form of Unicode show."""
     if name.split(" ") != name.split():
         return ascii(name).replace(" ", r"\x20")
     return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
 
 
-def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
+def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
     if not facts.has_folders or not names:
         return {}
     lines, ordered = {}, sorted(names)
     files, splits = ([name for name in ordered if fits(name)] for fits in (_is_kind_of_file, _is_like_a_split))
     if len(files) > 1 or files == ordered:
         lines["folders_of_files"] = (
-            f"{_describe_folders(files)} taken for {_classes(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
+            f"{_describe_folders(files)} taken for {_pluralize(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
         )
     if len(splits) > 1:
         lines["folders_like_splits"] = (
-            f"{_describe_folders(splits)} taken for {_classes(splits)}; if they are splits, name them train, validation and test,"
+            f"{_describe_folders(splits)} taken for {_pluralize(splits)}; if they are splits, name them train, validation and test,"
             f" or pass --input DIR/{splits[-1]}"
         )
     is_numeric = all(map(is_integer_label, ordered)) and not facts.is_ordered
@@ -203,7 +203,7 @@ def _describe_folders(names: Sequence[str]) -> str:
     return f"the folder{'s' * (len(names) > 1)} {_list(names)} {'were' if len(names) > 1 else 'was'}"
 
 
-def _classes(names: Sequence[str]) -> str:
+def _pluralize(names: Sequence[str]) -> str:
     return "classes" if len(names) > 1 else "a class"
 
 
@@ -215,7 +215,7 @@ def _is_like_a_split(name: str) -> bool:
     return _LIKE_A_SPLIT.fullmatch(name) is not None
 
 
-def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
+def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
     lines = {}
     if empty := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (

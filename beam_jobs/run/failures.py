@@ -64,7 +64,7 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
         )
     if in_process and ("Traceback" in text or "[while running" in text):
         return None
-    reason = sentence(_reason(text) or f"{type(error).__name__} without a message")
+    reason = sentence(_find_reason(text) or f"{type(error).__name__} without a message")
     if _LOST_WORKER.search(text):
         return TpudataError(
             f"{job or f'the job of {runner}'}: a worker was lost ({reason.rstrip('.')}). If memory ran out, use larger or fewer"
@@ -78,11 +78,11 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     )
 
 
-def _reason(text: str) -> str:
+def _find_reason(text: str) -> str:
     """Return the last error of a traceback and its step, or a text without a traceback, in one line."""
     ended = _ENDED.fullmatch(text)
     if ended is not None:
-        cause = _reason(ended[3]) if ended[3] != "None" else ""
+        cause = _find_reason(ended[3]) if ended[3] != "None" else ""
         return f"ended as {ended[1] or ended[2]}{f': {cause}' if cause else ''}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)] if "Traceback" in text else []

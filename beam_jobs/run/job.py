@@ -73,7 +73,7 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
     portable = options.view_as(PortableOptions)
     endpoint, seconds = portable.job_endpoint, float(portable.job_server_timeout or _WAIT_SECONDS)
     # Dataflow ignores it.
-    if not endpoint or endpoint == EMBEDDED or _runner(options) == _DATAFLOW:
+    if not endpoint or endpoint == EMBEDDED or _read_runner(options) == _DATAFLOW:
         return
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -124,7 +124,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
         identity: of the job.
         options: of this run; only an engine that this run uses, too, is asked.
     """
-    if _runner(options) != identity.get("runner"):
+    if _read_runner(options) != identity.get("runner"):
         return None
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
@@ -134,7 +134,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     return None
 
 
-def _runner(options: PipelineOptions) -> str:
+def _read_runner(options: PipelineOptions) -> str:
     return str(options.view_as(StandardOptions).runner).rpartition(".")[2]
 
 

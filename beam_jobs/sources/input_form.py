@@ -58,13 +58,13 @@ def form_of_ending(name: str) -> str | None:
 
 def form_of_start(path: str) -> str | None:
     """Return `TAR`, `IDX`, `ZIP`, `PARQUET` or `ARRAYS`, if a file begins as one; else None."""
-    return _form_of_head(read_head(path, BLOCK))
+    return _find_form_of_head(read_head(path, BLOCK))
 
 
 def form_of(path: str) -> str:
     """Return what a file is, by its first bytes."""
     head = read_head(path, BLOCK)
-    form = ARRAYS if is_array_file(path, head) else _form_of_head(head)
+    form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)
     if form is not None:
         return form
     kind = file_kinds.file_kind(head)
@@ -85,7 +85,7 @@ def form_of(path: str) -> str:
     return LIST
 
 
-def _form_of_head(head: bytes) -> str | None:
+def _find_form_of_head(head: bytes) -> str | None:
     return TAR if is_tar_header(head) else _FORMS.get(file_kinds.file_kind(head))
 
 

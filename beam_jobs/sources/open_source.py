@@ -191,7 +191,7 @@ def _find_form(pattern: str) -> str:
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     paths: dict[str, str] = {}
     for entry, _ in itertools.islice(_match_files(pattern), _LOOKED_AT):
-        form = _form_of_name(entry.name)
+        form = _find_form_of_name(entry.name)
         paths.setdefault(form, entry.path)
         if same_ending:
             break
@@ -212,7 +212,7 @@ def _find_form(pattern: str) -> str:
     return next(iter(paths))
 
 
-def _form_of_name(name: str) -> str:
+def _find_form_of_name(name: str) -> str:
     if is_idx_name(name):
         return IDX
     return ARRAYS if is_array_name(name) else form_of_ending(name) or IMAGE

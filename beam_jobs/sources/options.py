@@ -24,7 +24,7 @@ FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))})(?:=.*)?)", re.DOTALL)
 
 
-def _arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _join_arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -50,18 +50,18 @@ def _parse_types(text: str) -> dict[str, str]:
     return types
 
 
-def _source_option(help: str) -> str | None:
+def _make_source_option(help: str) -> str | None:
     return option(None, FlagGroup.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
 
 
-def _source_args_option() -> Mapping[str, str]:
+def _make_source_args_option() -> Mapping[str, str]:
     return option(
         {},
         FlagGroup.INPUT,
         "an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
         Value("NAME=VALUE", _parse_argument),
         flag="--source-arg",
-        collect=_arguments,
+        collect=_join_arguments,
         stored=Stored(Entries(TEXT), read=lambda arguments: list(arguments.items()), is_optional=True),
     )
 
@@ -79,8 +79,10 @@ class TextSourceOptions:
         UsageError: arguments without a source.
     """
 
-    source: str | None = _source_option("read documents by the source of an installed package (default: files of text)")
-    source_args: Mapping[str, str] = _source_args_option()
+    source: str | None = _make_source_option(
+        "read documents by the source of an installed package (default: files of text)"
+    )
+    source_args: Mapping[str, str] = _make_source_args_option()
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -95,10 +97,10 @@ class SourceOptions:
         UsageError: values that do not fit each other.
     """
 
-    source: str | None = _source_option(
+    source: str | None = _make_source_option(
         f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)"
     )
-    source_args: Mapping[str, str] = _source_args_option()
+    source_args: Mapping[str, str] = _make_source_args_option()
     path_column: str | None = option(
         None,
         FlagGroup.INPUT,
@@ -196,17 +198,17 @@ class SourceOptions:
         check_options(self)
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":
-                raise UsageError(f"{_flag(name)} is empty. Pass a value, or omit the flag")
+                raise UsageError(f"{_name_flag(name)} is empty. Pass a value, or omit the flag")
         _check_source_args(self)
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
             if self.unlabelled and getattr(self, name) is not None:
-                raise UsageError(f"--unlabelled and {_flag(name)}: choose one")
+                raise UsageError(f"--unlabelled and {_name_flag(name)}: choose one")
         if self.label_from is not None:
             _check_pattern(self.label_from)
             for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
                 if getattr(self, name):
-                    raise UsageError(f"--label-from and {_flag(name)}: choose one")
-        flags = [_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
+                    raise UsageError(f"--label-from and {_name_flag(name)}: choose one")
+        flags = [_name_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
         if len(flags) > 1:
             raise UsageError(f"{' and '.join(flags)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
@@ -214,7 +216,7 @@ class SourceOptions:
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
-                    f"--annotations and {_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
+                    f"--annotations and {_name_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
                 )
         for column, kind in self.column_kinds.items():
             if kind.kind not in (*COLUMN_TYPES, *_LIST_TYPES) or (
@@ -264,7 +266,7 @@ class SourceOptions:
         has_columns |= self.label_from is not None
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
             if getattr(self, name) and not (name == "column_types" and has_columns):
-                raise UsageError(f"{_flag(name)} is for CSV and JSONL lists, and {reason}. Omit the flag.")
+                raise UsageError(f"{_name_flag(name)} is for CSV and JSONL lists, and {reason}. Omit the flag.")
 
 
 def reject_split_flag(options: ConvertOptions, reason: str) -> None:
@@ -285,5 +287,5 @@ def _check_pattern(text: str) -> None:
         )
 
 
-def _flag(name: str) -> str:
+def _name_flag(name: str) -> str:
     return options_of(SourceOptions)[name].flag

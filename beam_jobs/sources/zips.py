@@ -97,7 +97,7 @@ class Zips(ClassifiedSource):
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, _member_paths(files))
+        path_labels = PathLabels.find(source_options, _list_member_paths(files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, path_labels.classes, labelled, path_labels, folder_classes=False)
@@ -143,11 +143,13 @@ class Zips(ClassifiedSource):
                 try:
                     if name is None:
                         raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
-                    yield self._reference(unit, member, name, key, file)
+                    yield self._make_member_reference(unit, member, name, key, file)
                 except BadRecordError as error:
                     reject(with_key(error, key))
 
-    def _reference(self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO) -> Reference:
+    def _make_member_reference(
+        self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
+    ) -> Reference:
         where = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(where, "encrypted; pack the archive again without a password")
@@ -186,7 +188,7 @@ class Zips(ClassifiedSource):
         )
 
 
-def _member_paths(files: InputFiles) -> Iterator[str]:
+def _list_member_paths(files: InputFiles) -> Iterator[str]:
     """Yield the paths of the members of archives that may be pictures."""
     for path, _ in files:
         with open_zip(path) as (_, archive):
@@ -214,7 +216,7 @@ def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) ->
     held: list[bytes] = []
     left = member.file_size
     try:
-        for piece in decompress_member(_chunks(file, offset, member.compress_size), member.compress_type):
+        for piece in decompress_member(_read_chunks(file, offset, member.compress_size), member.compress_type):
             left -= len(piece)
             if left < 0:
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
@@ -230,7 +232,7 @@ def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) ->
     return data
 
 
-def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+def _read_chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
     """Yield some bytes of a file in chunks."""
     file.seek(offset)
     while size > 0 and (chunk := file.read(min(_READ_BYTES, size))):

@@ -33,7 +33,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         return (
             packs
-            | "Characters" >> beam.FlatMap(_characters, self._options, self._limits)
+            | "Characters" >> beam.FlatMap(_collect_characters, self._options, self._limits)
             | beam.CombineGlobally(_Merge())
         )
 
@@ -54,7 +54,7 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
         return characters
 
 
-def _characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
+def _collect_characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
     seen = CharacterSet()
     with held_request_limits(limits):
         for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):

@@ -52,7 +52,7 @@ class MergedDatasets:
             _check_alike(first, other)
         names, numbers = _merge_labels(datasets, options)
         features = tuple(_merge_feature(feature, datasets, names) for feature in first.manifest.features)
-        return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _common_options(datasets))
+        return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _find_common_options(datasets))
 
     @property
     def compression(self) -> str | None:
@@ -211,7 +211,7 @@ def _are_numbers(names_of_datasets: Sequence[Sequence[str]]) -> bool:
     return any(plain) and not all(plain)
 
 
-def _common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
+def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Return the options of the conversions that are alike in all."""
     first, *others = (dataset.manifest.options for dataset in datasets)
     missing = object()

@@ -115,13 +115,13 @@ class StoredRecordSource(PackSource):
             # A folder may hold other files, too, which are known by their names and their content.
             is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
             if unit.size and not (is_foreign and not unread_records(unit.path, unit.size)):
-                reject(_not_records(unit))
+                reject(_describe_not_records(unit))
             else:
                 ignored.append(unit.path)
         elif kind == GZIP:
             yield from self._list_unpacked(unit, _unpack_frames(unit.path, reject), reject)
         else:
-            offsets = _offsets(unit, reject)
+            offsets = _find_offsets(unit, reject)
             yield from self._list_run(unit, offsets, [(0, len(offsets) - 1)], reject)
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
@@ -149,7 +149,7 @@ class StoredRecordSource(PackSource):
                 numbers = np.arange(start, min(start + PACK_REFERENCES, last))
                 splits = None
                 if self.splitter.reads_records:
-                    splits_by_number = self._splits_of(
+                    splits_by_number = self._assign_splits(
                         unit, zip(numbers.tolist(), frames, strict=False), offsets, reject
                     )
                     numbers, splits = np.array(list(splits_by_number), np.int64), list(splits_by_number.values())
@@ -158,7 +158,7 @@ class StoredRecordSource(PackSource):
                     starts = np.full(len(numbers), NOT_HELD)
                     yield self._pack(unit, numbers, sizes, offsets[numbers], starts, splits)
 
-    def _splits_of(
+    def _assign_splits(
         self,
         unit: StoredFile,
         frames: Iterable[tuple[int, bytes]],
@@ -198,12 +198,12 @@ class StoredRecordSource(PackSource):
             held[number] = frame
             size += len(frame)
             if len(held) == PACK_REFERENCES or size >= _PACK_BYTES:
-                yield self._held_pack(unit, held, splits)
+                yield self._make_held_pack(unit, held, splits)
                 held, splits, size = {}, [], 0
         if held:
-            yield self._held_pack(unit, held, splits)
+            yield self._make_held_pack(unit, held, splits)
 
-    def _held_pack(self, unit: StoredFile, held: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+    def _make_held_pack(self, unit: StoredFile, held: Mapping[int, bytes], splits: list[str]) -> ListedPack:
         frames, places = list(held.values()), np.zeros(len(held), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
         listed = self._pack(unit, np.array(list(held), np.int64), sizes, places, places, splits or None)
@@ -252,7 +252,7 @@ def is_named_otherwise(name: str) -> bool:
     return _RECORDS_NAME.search(name) is None
 
 
-def _not_records(unit: StoredFile) -> BadRecordError:
+def _describe_not_records(unit: StoredFile) -> BadRecordError:
     problem = unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
@@ -265,7 +265,7 @@ def _not_records(unit: StoredFile) -> BadRecordError:
     )
 
 
-def _offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
+def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return where the records of a foreign file begin, and the end of the last one that can be found."""
     starts = array("q")
     try:

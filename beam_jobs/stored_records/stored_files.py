@@ -82,9 +82,9 @@ def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequen
         UsageError: a file is in two inputs, or an input has datasets below it.
     """
     if datasets:
-        listed = [_shards(number, dataset, take) for number, dataset in enumerate(datasets)]
+        listed = [_list_shards(number, dataset, take) for number, dataset in enumerate(datasets)]
     else:
-        listed = [[file for file in _foreign(path) if take is None or file.split in take] for path in paths]
+        listed = [[file for file in _list_foreign(path) if take is None or file.split in take] for path in paths]
         for path, files in zip(paths, listed, strict=True):
             if not files and take is None:
                 raise SourceError(f"{path} has no files. {FIX}")
@@ -104,7 +104,7 @@ def _digest(dataset: Dataset) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
+def _list_shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
     """Return the shards of a dataset that have records left."""
     return [
         StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, number, shard)
@@ -115,12 +115,12 @@ def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[S
     ]
 
 
-def _foreign(path: str) -> list[StoredFile]:
+def _list_foreign(path: str) -> list[StoredFile]:
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
         return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
     if top is not None:
-        entries = list(_below(path, ""))
+        entries = list(_list_below(path, ""))
     elif is_pattern(path):
         folder, _ = split_pattern(path)
         if not is_folder(folder):
@@ -139,10 +139,10 @@ def _foreign(path: str) -> list[StoredFile]:
     return [StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT) for entry, below in kept]
 
 
-def _below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
+def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
     for entry in storage_for(folder).list(folder):
         if entry.is_folder:
-            yield from _below(entry.path, f"{prefix}{entry.name}/")
+            yield from _list_below(entry.path, f"{prefix}{entry.name}/")
         else:
             yield entry, f"{prefix}{entry.name}"
 

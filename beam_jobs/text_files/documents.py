@@ -52,7 +52,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield TextPart(file, None, 0, file.size)
             continue
         if groups is not None:
-            yield from (TextPart(file, form, start, stop) for start, stop in _runs(groups.bytes, range_bytes))
+            yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
         elif form.has_ranges:
             count = -(-file.size // range_bytes)
             cuts = [file.size * number // count for number in range(count + 1)]
@@ -99,7 +99,7 @@ def document_blocks(
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
         span_blocks = gather_spans(
-            _rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips)
+            _read_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips)
         )
     elif form.kind == PARALLEL:
         span_blocks = gather_spans(
@@ -109,10 +109,10 @@ def document_blocks(
         reject_row = functools.partial(_reject_row, file, reject)
         span_blocks = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
     elif form.kind == FILES:
-        span_blocks = gather_spans(_whole(file, form, options.document_bytes))
+        span_blocks = gather_spans(_read_whole(file, form, options.document_bytes))
     else:
-        span_blocks = _spans(part, form, options.document_bytes)
-    text_format, row = TEXT_FORMATS[form.kind], _row_form(form)
+        span_blocks = _read_spans(part, form, options.document_bytes)
+    text_format, row = TEXT_FORMATS[form.kind], _find_row_form(form)
     is_read_in_place = text_format.has_bytes and not form.compression
     if options.form == AUTO:
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
@@ -121,13 +121,13 @@ def document_blocks(
     for number, spans in enumerate(span_blocks):
         if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
-            _note_columns(_first_keys(spans), options, note)
+            _note_columns(_read_first_keys(spans), options, note)
         kept = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
         if len(kept.spans.sizes):
             yield kept
 
 
-def _row_form(form: TextForm) -> RowForm:
+def _find_row_form(form: TextForm) -> RowForm:
     """Return the rules for reading the documents of a file; a separator of documents is none."""
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
@@ -143,7 +143,7 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
             note(COLUMNS, name)
 
 
-def _first_keys(spans: SpanBlock) -> Iterable[str]:
+def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
     """Return the keys of the first row; none if it is no object, which is rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
@@ -173,7 +173,7 @@ def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reje
     return block._replace(spans=block.spans.take(allowed))
 
 
-def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     blocks = _find_spans(part, form, limit)
     if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
@@ -196,7 +196,7 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
     return gather_spans(text_format.in_stream(chunks, form.delimiter, limit, path))
 
 
-def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
+def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
@@ -214,7 +214,7 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         yield Span(WHOLE_FILE, size, b"".join(held))
 
 
-def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
+def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:
@@ -241,7 +241,7 @@ def _reject_row(file: TextFile, reject: Reject, number: int, reason: str) -> Non
     reject(BadRecordError(f"{unpacked_name(file.name)}:{number} in {file.path}", reason))
 
 
-def _runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:
+def _cut_runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:
     """Yield runs (start, stop) of neighbours of about `target` bytes."""
     start = total = 0
     for number, size in enumerate(sizes, 1):

@@ -71,7 +71,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         UsageError: the options do not fit the file.
     """
     head, compression = _read_head(path)
-    kind = _kind(path, head, compression, options)
+    kind = _find_kind(path, head, compression, options)
     if kind == PARQUET:
         return TextForm(kind)
     _check_text(path, head)
@@ -134,7 +134,7 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
     )
 
 
-def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
+def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
     name = unpacked_name(path.lower())
     kind_by_name = next(
@@ -168,7 +168,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
-        lambda delimiter: _columns(_first_row(path, kind, head, delimiter), options),
+        lambda delimiter: _find_columns(_read_first_row(path, kind, head, delimiter), options),
         lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
@@ -183,12 +183,12 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     return TextForm(kind, compression, columns, delimiter, options.headerless)
 
 
-def _columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
+def _find_columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
     """Return the columns of a file by its first row: its cells, or their numbers without a header."""
     return tuple(map(str, range(len(row)))) if options.headerless else row
 
 
-def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
+def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
     spans = line_spans([head], 0, _HEAD_BYTES)
     row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
     if row is None:

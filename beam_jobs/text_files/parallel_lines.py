@@ -62,7 +62,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
         CorruptionError: a file is compressed and damaged.
     """
     count = [0, 0]
-    for pair in itertools.zip_longest(*(_lines(file, options.document_bytes) for file in (path, targets))):
+    for pair in itertools.zip_longest(*(_read_lines(file, options.document_bytes) for file in (path, targets))):
         count = [number + (line is not None) for number, line in zip(count, pair, strict=True)]
         source, target = pair
         if source is None or target is None or (source.is_blank and target.is_blank):
@@ -89,7 +89,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
         )
 
 
-def _lines(path: str, limit: int) -> Iterator[Span]:
+def _read_lines(path: str, limit: int) -> Iterator[Span]:
     compression, entry = read_compression(path), storage_for(path).stat(path)
     chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, entry.size if entry else 0)
     return line_spans(chunks, 0, limit)

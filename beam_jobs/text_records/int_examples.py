@@ -55,12 +55,12 @@ def encode_int_examples(
         others: values of each record by name, for `encode_entry`.
     """
     columns = [
-        _int_entries(name, features[name])
+        _encode_entries(name, features[name])
         if name in features
         else [encode_entry(name, value) for value in others[name]]
         for name in sorted({*features, *others})
     ]
-    return [_example(b"".join(entries)) for entries in zip(*columns, strict=True)]
+    return [_encode_example(b"".join(entries)) for entries in zip(*columns, strict=True)]
 
 
 def encode_row_examples(
@@ -129,33 +129,33 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     return [data[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def _int_entries(name: str, lists: IntLists) -> list[bytes]:
-    key = _key(name)
-    return [_head(key, len(varints)) + varints for varints in encode_varints(*lists)]
+def _encode_entries(name: str, lists: IntLists) -> list[bytes]:
+    key = _encode_key(name)
+    return [_encode_head(key, len(varints)) + varints for varints in encode_varints(*lists)]
 
 
-def _example(entries: bytes) -> bytes:
-    return b"\x0a" + _varint(len(entries)) + entries
+def _encode_example(entries: bytes) -> bytes:
+    return b"\x0a" + _encode_varint(len(entries)) + entries
 
 
 @functools.lru_cache(maxsize=8192)
-def _head(key: bytes, size: int) -> bytes:
+def _encode_head(key: bytes, size: int) -> bytes:
     """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record."""
     if not size:
-        return b"\x0a" + _varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
+        return b"\x0a" + _encode_varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
     # From the values outwards: each level is a tag, a length, and the next inner level.
-    head = b"\x0a" + _varint(size)
-    head = b"\x1a" + _varint(len(head) + size) + head
-    head = key + b"\x12" + _varint(len(head) + size) + head
-    return b"\x0a" + _varint(len(head) + size) + head
+    head = b"\x0a" + _encode_varint(size)
+    head = b"\x1a" + _encode_varint(len(head) + size) + head
+    head = key + b"\x12" + _encode_varint(len(head) + size) + head
+    return b"\x0a" + _encode_varint(len(head) + size) + head
 
 
-def _key(name: str) -> bytes:
+def _encode_key(name: str) -> bytes:
     data = name.encode()
-    return b"\x0a" + _varint(len(data)) + data
+    return b"\x0a" + _encode_varint(len(data)) + data
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -43,7 +43,7 @@ def pack_pairs(
         pad_id: padding of rows.
     """
     for documents in windows:
-        sides = _sides(documents)
+        sides = _split_sides(documents)
         lengths = (inputs_length, targets_length)
         pieces = [np.minimum(side.sizes, length) for side, length in zip(sides, lengths, strict=True)]
         rows = place_pairs(pieces[0], pieces[1], inputs_length, targets_length)
@@ -86,7 +86,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
     return rank[rows]
 
 
-def _sides(documents: Documents) -> tuple[Documents, Documents]:
+def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
     """Return the inputs and the targets of pairs."""
     ids, weights = split_weights(documents.tokens)
     is_target = weights.astype(np.bool_)

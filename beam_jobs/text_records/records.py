@@ -126,29 +126,29 @@ class TextRecords:
             UsageError: the tokenizer is a different one.
         """
         if tokenizer is None or self.tokenizer is None:
-            return self._text_records(blocks, summary, reject)
+            return self._encode_texts(blocks, summary, reject)
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"wrong tokenizer (got {tokenizer.identity}, expected {self.tokenizer})")
         batches = self._tokenize(blocks, tokenizer, summary, reject)
         lengths = self.options.row_lengths
         if not lengths:
-            return self._token_records(batches, summary)
+            return self._encode_tokens(batches, summary)
         documents = self._end_documents(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._pair_records(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._encode_pairs(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
         (length,) = lengths
         if self.options.pack:
             rows = pack_rows(windows(documents), length, pad_id, self.options.long_documents)
         else:
             rows = stream_rows(windows(documents), length, pad_id)
-        return self._row_records(rows, summary)
+        return self._encode_token_rows(rows, summary)
 
-    def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
+    def _encode_texts(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
         fields = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._read(block, summary, reject)
-            added = self._extra_values(block[0], rows)
+            added = self._take_extra_values(block[0], rows)
             names, columns = [*fields, *added], [*columns, *added.values()]
             columns = list(map(self._with_kinds, names, columns))
             for values in zip(*columns, strict=True):
@@ -172,7 +172,7 @@ class TextRecords:
     def _read(self, block: Block, summary: TextSummary, reject: RejectInput) -> tuple[list[int], list[list[Value]]]:
         """Return the rows of the readable documents, and their values by field and by extra feature; count negative labels."""
         pack, _ = block
-        texts = _documents(block)
+        texts = _cut_documents(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
@@ -184,7 +184,7 @@ class TextRecords:
                 rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
-                reject(reference, _rejection(reference, str(error), error.at))
+                reject(reference, _make_rejection(reference, str(error), error.at))
         if self.extra:
             rows, documents = self._with_extra(pack, rows, documents, reject)
         columns = [list(column) for column in zip(*documents, strict=True)]
@@ -206,13 +206,13 @@ class TextRecords:
                 extra = [stored_value(feature, features[row].get(feature.name)) for feature in self.extra]
             except ValueError as error:
                 reference = pack.reference(row)
-                reject(reference, _rejection(reference, str(error)))
+                reject(reference, _make_rejection(reference, str(error)))
                 continue
             kept.append(row)
             extended.append([*fields, *extra])
         return kept, extended
 
-    def _extra_values(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
+    def _take_extra_values(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
         """Return the values of the features that are no fields, by name, of some rows."""
         added: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
@@ -228,7 +228,7 @@ class TextRecords:
     ) -> Iterator[_Batch]:
         """Yield batches of documents, which are not empty, and count unknown tokens."""
         for block in blocks:
-            batch = self._utf8_batch(block, tokenizer) or self._batch(block, tokenizer, summary, reject)
+            batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
                 continue
             for documents in batch.tokens:
@@ -238,7 +238,7 @@ class TextRecords:
                     summary.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
             yield batch
 
-    def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
+    def _encode_utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
@@ -250,30 +250,32 @@ class TextRecords:
             return None
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
-    def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput) -> _Batch | None:
+    def _encode_batch(
+        self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
+    ) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
         rows, values = self._read(block, summary, reject)
         if not rows:
             return None
         fields = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
         texts = [list(map(str, values[number])) for number in fields]
-        encoder = self._encoder(tokenizer)
+        encoder = self._pick_encoder(tokenizer)
         try:
             columns = [encode_each(encoder, column) for column in texts]
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
-            kept, columns = _one_by_one(references, texts, encoder, reject)
+            kept, columns = _encode_one_by_one(references, texts, encoder, reject)
             if not kept:
                 return None
             rows = [rows[row] for row in kept]
             values = [[column[row] for row in kept] for column in values]
-        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._extra_values(block[0], rows))
+        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._take_extra_values(block[0], rows))
         if self.options.long_documents != REJECT:
             return batch
         return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
 
-    def _encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
+    def _pick_encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
         template = self.options.template
         return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
@@ -288,17 +290,17 @@ class TextRecords:
             size_column = size_column + self._ends_documents
             for row in np.flatnonzero(kept & (size_column > length)).tolist():
                 reason = f"longer than {flag} (got {size_column[row]:,} tokens, expected at most {length:,})"
-                reject(references[row], _rejection(references[row], reason))
+                reject(references[row], _make_rejection(references[row], reason))
             kept &= size_column <= length
         return batch.take(kept) if kept.any() else None
 
-    def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
+    def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         for count, values, tokens, added in batches:
             text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Any]] = dict(added)
             if LABEL in others:
-                lists[LABEL] = _int_lists(others.pop(LABEL))
+                lists[LABEL] = _make_int_lists(others.pop(LABEL))
             fields = self.options.record_fields
             others |= {feature.name: column for feature, column in zip(self.extra, values[len(fields) :], strict=True)}
             for field, column in zip(fields, values, strict=False):
@@ -309,7 +311,7 @@ class TextRecords:
                 elif field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
-                    lists[field.name] = _int_lists(column)
+                    lists[field.name] = _make_int_lists(column)
                 else:
                     others[field.name] = self._with_kinds(field.name, column)
             total = sum(len(documents.tokens) for documents in tokens)
@@ -332,7 +334,7 @@ class TextRecords:
             )
             yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
-    def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
+    def _encode_pairs(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
         for batch in rows:
             features: dict[str, Ids] = {}
             for side, part in ((INPUTS, batch.inputs), (TARGETS, batch.targets)):
@@ -342,7 +344,7 @@ class TextRecords:
                 features |= dict(zip(side_names(side), columns, strict=True))
             yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
-    def _row_records(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
+    def _encode_token_rows(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
         for batch in rows:
             features = {INPUT_IDS: batch.input_ids}
             if self.options.has_weights:
@@ -366,7 +368,7 @@ class TextRecords:
             yield from encode_row_examples(features)
 
 
-def _int_lists(column: list[Any]) -> IntLists:
+def _make_int_lists(column: list[Any]) -> IntLists:
     """Return the lists of a column of integers, or of lists of integers."""
     if not column or not isinstance(column[0], (list, tuple)):
         return IntLists(np.array(column, np.int64), range(len(column) + 1))
@@ -374,7 +376,7 @@ def _int_lists(column: list[Any]) -> IntLists:
     return IntLists.of_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
-def _documents(block: Block) -> list[bytes]:
+def _cut_documents(block: Block) -> list[bytes]:
     pack, data = block
     ends = itertools.accumulate(pack.sizes.tolist(), initial=0)
     return [data[start:end] for start, end in itertools.pairwise(ends)]
@@ -393,7 +395,7 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
     return not ((firsts & 0xC0) == 0x80).any()
 
 
-def _one_by_one(
+def _encode_one_by_one(
     references: Sequence[Reference],
     texts: Sequence[Sequence[str]],
     encoder: Tokenizer | ChatEncoder,
@@ -406,7 +408,7 @@ def _one_by_one(
         try:
             encoded = [encode_each(encoder, [column[row]])[0] for column in texts]
         except ValueError as error:
-            reject(reference, _rejection(reference, str(error)))
+            reject(reference, _make_rejection(reference, str(error)))
             continue
         rows.append(row)
         for column, ids in zip(columns, encoded, strict=True):
@@ -414,7 +416,7 @@ def _one_by_one(
     return rows, columns
 
 
-def _rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
+def _make_rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
     """Return the error of a document, with the offset in its file if it was read from there."""
     if reference.spool or reference.payload.is_fetched:
         return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")

@@ -112,7 +112,7 @@ def pack_rows(
     """
     for tokens, sizes in windows:
         if len(tokens):
-            starts, pieces = _pieces(sizes, length, long_documents)
+            starts, pieces = _cut_pieces(sizes, length, long_documents)
             yield fill_rows(tokens, starts, pieces, _place_pieces(pieces, length), length, pad_id)
 
 
@@ -143,7 +143,7 @@ def windows(
         yield Documents.join(held)
 
 
-def _pieces(
+def _cut_pieces(
     sizes: npt.NDArray[np.int64], length: int, long_documents: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return starts and lengths of the pieces of at most `length` tokens in the tokens of all documents."""

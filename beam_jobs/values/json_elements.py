@@ -65,14 +65,14 @@ def array_elements(
         elif text.peek("an array") != "[":
             raise text.error(f"{key!r} is not an array")
         else:
-            yield from _elements(text, key)
+            yield from _iterate_elements(text, key)
         if not text.skips(","):
             break
     text.take("}", "a comma or a closing brace")
     text.end()
 
 
-def _elements(text: _Text, key: str) -> Iterator[Element]:
+def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
     text.take("[", "an array")
     if text.skips("]"):
         return
@@ -104,13 +104,13 @@ class _Text:
     @property
     def offset(self) -> int:
         """Byte offset of the place in the file."""
-        self._mark_offset += _size(self._text[self._mark : self._place])
+        self._mark_offset += _count_bytes(self._text[self._mark : self._place])
         self._mark = self._place
         return self._mark_offset
 
     def error(self, reason: str, after: int = 0) -> SourceError:
         """Return the error of the text that is some characters after the place."""
-        at = self.offset + _size(self._text[self._place : self._place + after])
+        at = self.offset + _count_bytes(self._text[self._place : self._place + after])
         return SourceError(f"{self._path} at byte {at}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
@@ -187,5 +187,5 @@ class _Text:
         return not self._is_whole or bool(more)
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -88,7 +88,7 @@ class CocoForm(AnnotationForm):
             names.objects, names.keypoints = categories.names, categories.keypoints
             doubled = ids.find_repeats()
             for _, picture_parts in parts.take():
-                yield _picture(picture_parts, categories, doubled)
+                yield _join_picture(picture_parts, categories, doubled)
 
 
 class _Categories:
@@ -153,7 +153,7 @@ class _AnnotationIds:
         return frozenset(np.frombuffer(self._offsets, np.int64)[counts[places] > 1].tolist())
 
 
-def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
+def _join_picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
     annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
     images, others = ([part for part in annotations if bool(part.picture) is is_image] for is_image in (True, False))

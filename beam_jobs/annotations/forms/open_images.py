@@ -46,7 +46,7 @@ class OpenImagesForm(AnnotationForm):
         """Return the form of a CSV with the columns ImageID and LabelName."""
         if not _is_rows(head):
             return None
-        return cls((path,), _descriptions(first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
+        return cls((path,), _find_descriptions(first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
 
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
@@ -55,7 +55,7 @@ class OpenImagesForm(AnnotationForm):
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
         rows = [file for file, head in heads.items() if _is_rows(head)]
         with_boxes = [file for file in rows if _has_boxes(heads[file])]
-        return cls(tuple(with_boxes or rows), _descriptions(entries, has_boxes=bool(with_boxes))) if rows else None
+        return cls(tuple(with_boxes or rows), _find_descriptions(entries, has_boxes=bool(with_boxes))) if rows else None
 
     def parts(self) -> Iterable[str]:
         """Yield the files, whose pictures differ: they are those of splits."""
@@ -63,29 +63,29 @@ class OpenImagesForm(AnnotationForm):
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield what a file says of each picture, whose name has no extension, in the order in which they come first."""
-        class_names = _class_names(self.descriptions) if self.descriptions else {}
+        class_names = _read_class_names(self.descriptions) if self.descriptions else {}
         has_boxes = _has_boxes(read_start(part))
         listed = tuple(class_names.values())
         if has_boxes:
             names.objects = listed
         else:
             names.pictures = listed
-        return group_parts(_parts(part, class_names, has_boxes=has_boxes))
+        return group_parts(_read_parts(part, class_names, has_boxes=has_boxes))
 
 
-def _parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
             continue
         picture = row.cells["ImageID"]
         try:
-            yield picture, (_box_part if has_boxes else _class_part)(row, class_names)
+            yield picture, (_parse_box if has_boxes else _parse_class)(row, class_names)
         except ValueError as error:
             yield picture, row.place.error(str(error), picture)
 
 
-def _box_part(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
+def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
     group = row.cells.get("IsGroupOf")
     item = ObjectAnnotation(
@@ -94,7 +94,7 @@ def _box_part(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(item,))
 
 
-def _class_part(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
+def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     is_there = "Confidence" not in row.cells or row.number("Confidence") > 0
     return ImageAnnotation(row.cells["ImageID"], row.place, classes=(_name(row, class_names),) if is_there else ())
 
@@ -114,14 +114,14 @@ def _has_boxes(head: bytes) -> bool:
     return "XMin" in table_columns(head)
 
 
-def _descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
+def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
     """Return the file of class names for boxes, or for whole pictures; an empty string if there is none."""
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
     files.sort(key=lambda entry: (_BOXABLE in entry.name) != has_boxes)
     return files[0].path if files else ""
 
 
-def _class_names(path: str) -> dict[str, str]:
+def _read_class_names(path: str) -> dict[str, str]:
     """Return the class names by their labels, in the order of the file; a name of several labels is replaced by them."""
     names: dict[str, str] = {}
     for place, cells in table_cells(path):

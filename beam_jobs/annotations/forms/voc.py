@@ -107,7 +107,7 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.lists.split_of(_file_stem(path)) is not None)
+        return (path for path in paths if self.lists.split_of(_strip_extension(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield what a file says of its picture."""
@@ -116,12 +116,12 @@ class VocForm(AnnotationForm):
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
-            yield place.error(reason, _file_stem(part))
+            yield place.error(reason, _strip_extension(part))
             return
         try:
-            yield _annotation(parse_xml(data), place)
+            yield _parse_annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.error(str(error), _file_stem(part))
+            yield place.error(str(error), _strip_extension(part))
 
 
 class _Builder(ElementTree.TreeBuilder):
@@ -145,42 +145,42 @@ def parse_xml(data: bytes) -> ElementTree.Element:
     return root
 
 
-def _annotation(root: ElementTree.Element, place: AnnotationPlace) -> ImageAnnotation:
+def _parse_annotation(root: ElementTree.Element, place: AnnotationPlace) -> ImageAnnotation:
     if root.tag != "annotation":
         raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
-    name = _text(root, "filename") or _file_stem(place.path)
+    name = _read_text(root, "filename") or _strip_extension(place.path)
     size = root.find("size")
-    width, height = (0, 0) if size is None else (_side(size, "width"), _side(size, "height"))
-    objects = tuple(map(_object, root.findall("object")))
+    width, height = (0, 0) if size is None else (_parse_side(size, "width"), _parse_side(size, "height"))
+    objects = tuple(map(_parse_object, root.findall("object")))
     return ImageAnnotation(name, place, width, height, objects=objects)
 
 
-def _file_stem(path: str) -> str:
+def _strip_extension(path: str) -> str:
     """Return the name of an XML file without extension: the picture's, if the file does not say or is damaged."""
     return path.rpartition("/")[2].rpartition(".")[0]
 
 
-def _object(element: ElementTree.Element) -> ObjectAnnotation:
-    name = _text(element, "name")
+def _parse_object(element: ElementTree.Element) -> ObjectAnnotation:
+    name = _read_text(element, "name")
     if not name:
         raise ValueError("an object without name")
     bounds = element.find("bndbox")
     if bounds is None:
         raise ValueError(f"object {name!r} has no bndbox")
     try:
-        box = _box(bounds)
+        box = _parse_box(bounds)
     except ValueError as error:
         raise ValueError(f"object {name!r}: {error}") from None
-    return ObjectAnnotation(box, name, is_difficult=_text(element, "difficult") not in ("", "0"))
+    return ObjectAnnotation(box, name, is_difficult=_read_text(element, "difficult") not in ("", "0"))
 
 
-def _box(bounds: ElementTree.Element) -> Box:
-    xmin, ymin, xmax, ymax = (parse_number(_text(bounds, name), name) for name in ("xmin", "ymin", "xmax", "ymax"))
+def _parse_box(bounds: ElementTree.Element) -> Box:
+    xmin, ymin, xmax, ymax = (parse_number(_read_text(bounds, name), name) for name in ("xmin", "ymin", "xmax", "ymax"))
     return ymin - 1, xmin - 1, ymax, xmax
 
 
-def _side(size: ElementTree.Element, name: str) -> int:
-    text = _text(size, name)
+def _parse_side(size: ElementTree.Element, name: str) -> int:
+    text = _read_text(size, name)
     if not text:
         return 0
     number = parse_number(text, name)
@@ -189,5 +189,5 @@ def _side(size: ElementTree.Element, name: str) -> int:
     return int(number)
 
 
-def _text(element: ElementTree.Element, name: str) -> str:
+def _read_text(element: ElementTree.Element, name: str) -> str:
     return (element.findtext(name) or "").strip()

@@ -108,7 +108,7 @@ class AnnotatedConverter(ImageConverter):
         """
         del labels
         assert self.schema is not None
-        annotation = _annotation_of(reference)
+        annotation = _unwrap_annotation(reference)
         # Rejected images do not count.
         counted = self.new_summary()
         try:
@@ -118,19 +118,19 @@ class AnnotatedConverter(ImageConverter):
             raise BadRecordError(reference.origin, str(error)) from None
         values |= values_of(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
-            values[TARGET.name] = self._target(annotation)
+            values[TARGET.name] = self._read_target(annotation)
         counted.add_lists(self._lists, values)
         summary.merge(counted)
         return encode_example_parts(values)
 
     def content_size(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the picture and of its maps in its record; raise BadRecordError if it is rejected."""
-        annotation = _annotation_of(reference)
+        annotation = _unwrap_annotation(reference)
         masks = sum(item.segmentation is not None for item in annotation.objects)
-        target = len(self._target(annotation)) if annotation.target else 0
+        target = len(self._read_target(annotation)) if annotation.target else 0
         return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks + target
 
-    def _target(self, annotation: ImageAnnotation) -> bytes:
+    def _read_target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record has it; BadRecordError if there is none, or it is rejected."""
         if not annotation.target:
             raise annotation.place.error("no target", annotation.picture)
@@ -150,7 +150,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
         sizes = super().text_bytes(dataclasses.replace(pack, features={}))
         carried = pack.features[ANNOTATION]
-        return sizes + np.array([_text_bytes(one.annotation) for one in carried], np.int64)
+        return sizes + np.array([_estimate_text_bytes(one.annotation) for one in carried], np.int64)
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
         """Return None: the values of the annotation have the classes."""
@@ -164,7 +164,7 @@ class AnnotatedConverter(ImageConverter):
         return dataclasses.replace(self, schema=self.schema.with_labels(labels))
 
 
-def _annotation_of(reference: Reference) -> ImageAnnotation:
+def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
     carried: CarriedAnnotation = reference.features[ANNOTATION]
     return carried.annotation
 
@@ -181,6 +181,6 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
         raise annotation.place.error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 
 
-def _text_bytes(annotation: ImageAnnotation) -> int:
+def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
     names = sum(len(item.class_name) + len(item.keypoints) // 2 for item in annotation.objects)
     return _OBJECT_BYTES * len(annotation.objects) + names + sum(map(len, annotation.captions))

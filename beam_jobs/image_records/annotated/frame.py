@@ -138,7 +138,7 @@ class View(NamedTuple):
         """Return a map or a mask, [height, width], as large as the record's picture: the nearest pixels, no new values."""
         sides = (self.stored_height, self.stored_width)
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
-        rows, columns = _nearest(height, self.height), _nearest(width, self.width)
+        rows, columns = _pick_nearest(height, self.height), _pick_nearest(width, self.width)
         return np.ascontiguousarray(_TURNED_PIXELS[self.orientation](pixels[rows][:, columns]))
 
 
@@ -207,7 +207,7 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
     return encode_label_map(feature, view.pixels(decode_label_map(feature, data)))[0]
 
 
-def _nearest(size: int, source: int) -> npt.NDArray[np.int64]:
+def _pick_nearest(size: int, source: int) -> npt.NDArray[np.int64]:
     """Return for each pixel of a side the pixel of the source side in which its centre is."""
     return ((2 * np.arange(size, dtype=np.int64) + 1) * source) // (2 * size)
 

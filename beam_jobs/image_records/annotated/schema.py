@@ -115,17 +115,17 @@ class AnnotationSchema:
         """Features of objects; none without objects."""
         if kinds.OBJECTS not in self.kinds:
             return ()
-        features = [_floats(f"image/object/bbox/{edge}") for edge in ("ymin", "xmin", "ymax", "xmax")]
+        features = [_make_floats(f"image/object/bbox/{edge}") for edge in ("ymin", "xmin", "ymax", "xmax")]
         if kinds.OBJECT_CLASSES in self.kinds:
             count = len(self.object_labels.names)
-            features.append(_ints("image/object/class/label", num_classes=count, label_offset=self.label_offset))
-            features.append(_texts("image/object/class/text"))
+            features.append(_make_ints("image/object/class/label", num_classes=count, label_offset=self.label_offset))
+            features.append(_make_texts("image/object/class/text"))
         if kinds.CROWDS in self.kinds:
-            features.append(_ints("image/object/is_crowd"))
+            features.append(_make_ints("image/object/is_crowd"))
         if kinds.DIFFICULT in self.kinds:
-            features.append(_ints("image/object/difficult"))
+            features.append(_make_ints("image/object/difficult"))
         if kinds.AREAS in self.kinds:
-            features.append(_floats("image/object/area"))
+            features.append(_make_floats("image/object/area"))
         if kinds.MASKS in self.kinds:
             features.append(Feature("image/object/mask", "bytes", "string", (None,)))
         if self.keypoints:
@@ -163,20 +163,20 @@ class AnnotationSchema:
     @property
     def features(self) -> tuple[Feature, ...]:
         """All features but those of `class_features`, which conversions of images have already."""
-        captions = (_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
+        captions = (_make_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
         maps = () if self.map_feature is None else (self.map_feature,)
         targets = (TARGET,) if self.has_targets else ()
         ids = (SOURCE_ID,) if kinds.SOURCE_IDS in self.kinds else ()
         return (*self.object_features, *captions, *maps, *targets, *ids, *self.further)
 
 
-def _floats(name: str) -> Feature:
+def _make_floats(name: str) -> Feature:
     return Feature(name, "float", "float32", (None,))
 
 
-def _ints(name: str, *, num_classes: int | None = None, label_offset: int = 0) -> Feature:
+def _make_ints(name: str, *, num_classes: int | None = None, label_offset: int = 0) -> Feature:
     return Feature(name, "int64", "int64", (None,), num_classes=num_classes, label_offset=label_offset)
 
 
-def _texts(name: str) -> Feature:
+def _make_texts(name: str) -> Feature:
     return Feature(name, "bytes", "string", (None,), encoding="utf8")

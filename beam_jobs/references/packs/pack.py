@@ -52,17 +52,17 @@ def full_packs(listed: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, D
         held.append((pack, digests))
         count += len(digests)
         if count >= PACK_REFERENCES:
-            *full, rest = _parts(held)
+            *full, rest = _cut_parts(held)
             yield from full
             is_full = len(rest[1]) == PACK_REFERENCES
             if is_full:
                 yield rest
             held, count = ([], 0) if is_full else ([rest], len(rest[1]))
     if held:
-        yield from _parts(held)
+        yield from _cut_parts(held)
 
 
-def _parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
+def _cut_parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
     """Return the references of packs in packs of 4,096, and a last one of 4,096 or fewer."""
     packs, digests = zip(*held, strict=True)
     all_digests = digests[0] if len(digests) == 1 else np.concatenate(digests)
@@ -92,7 +92,7 @@ class Pack(PackColumns):
     def of(cls, references: Sequence[Reference], positions: Positions) -> Pack:
         """Pack references and their positions."""
         columns = dict(zip(Reference._fields, map(list, zip(*references, strict=True)), strict=True))
-        root = _root(columns["path"], columns["key"])
+        root = _find_root(columns["path"], columns["key"])
         names, features = feature_columns(columns["features"])
         return cls(
             positions=positions,
@@ -123,7 +123,7 @@ class Pack(PackColumns):
         """Return a pack of these columns, see `Pack`; positions are 0."""
         same = offsets[:1] if (offsets == offsets[0]).all() else offsets
         rest: dict[str, Any] = {name: shortest(column) for name, column in others.items()}
-        root = _root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
+        root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
             sizes=narrow(sizes),
@@ -281,7 +281,7 @@ class Pack(PackColumns):
         )
 
 
-def _root(paths: Sequence[str], keys: Sequence[str]) -> str:
+def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the prefix of the key in every path; empty if there is no common one."""
     root = paths[0].removesuffix(keys[0])
     is_one = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))

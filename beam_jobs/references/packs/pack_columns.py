@@ -60,7 +60,7 @@ class PackColumns:
         if self.labels == [()]:
             return {}
         names_by_split: dict[str, set[str]] = {}
-        for split, names in _rows(self.splits, self.labels):
+        for split, names in _iterate_rows(self.splits, self.labels):
             if names:
                 names_by_split.setdefault(split, set()).update(names)
         return names_by_split
@@ -68,9 +68,9 @@ class PackColumns:
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return split, labels and `Reference.entry_texts` of each reference, or one tuple of them that stands for all."""
         features = list(self.feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
-        kinds = _rows(self.payloads, self.crc32s, features)
+        kinds = _iterate_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in kinds]
-        return [(split, labels, *text) for split, labels, text in _rows(self.splits, self.labels, texts)]
+        return [(split, labels, *text) for split, labels, text in _iterate_rows(self.splits, self.labels, texts)]
 
     def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references."""
@@ -98,7 +98,7 @@ def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[st
     }
 
 
-def _rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _iterate_rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of some columns: one if a value of each stands for all."""
     count = max(map(len, columns))
     return zip(*(spread(column, count) for column in columns), strict=True)

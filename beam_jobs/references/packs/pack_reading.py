@@ -108,7 +108,7 @@ def read_blocks(
         if are_fetched:
             yield from itertools.chain.from_iterable(map(_fetch_blocks, group))
         else:
-            yield from _ranges(list(group), piece_sizes, is_checked=is_checked)
+            yield from _read_ranges(list(group), piece_sizes, is_checked=is_checked)
 
 
 def _are_fetched(pack: Pack) -> bool:
@@ -120,7 +120,7 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     held, size = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if held and (isinstance(data, BadRecordError) or size >= _BLOCK_BYTES):
-            yield _block(pack, row, held)
+            yield _take_block(pack, row, held)
             held, size = [], 0
         if isinstance(data, BadRecordError):
             yield pack.take(np.array([row])), data
@@ -128,19 +128,19 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
             held.append(data)
             size += len(data)
     if held:
-        yield _block(pack, len(pack.keys), held)
+        yield _take_block(pack, len(pack.keys), held)
 
 
-def _block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
+def _take_block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
     """Return the references before row `stop` whose bytes are held, with these."""
     read_part = pack.take(np.arange(stop - len(held), stop))
     return dataclasses.replace(read_part, sizes=narrow(list(map(len, held)))), b"".join(held)
 
 
-def _ranges(
+def _read_ranges(
     packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    pieces, piece_of = _pieces(packs, piece_sizes)
+    pieces, piece_of = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read, is_checked=is_checked)
     read = _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
     held: dict[int, bytes | _Unread] = {}
@@ -148,7 +148,7 @@ def _ranges(
     begins = np.array([piece.start for piece in pieces], np.int64)
     done = 0
     for pack in packs:
-        for rows in _blocks(pack.sizes):
+        for rows in _cut_blocks(pack.sizes):
             readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
             numbers = piece_of[done : done + len(rows)]
             done += len(rows)
@@ -164,7 +164,7 @@ def _ranges(
                     del held[number]
 
 
-def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
+def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
     """Yield the rows of neighbours of up to 8 MiB, or of one larger reference."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first = 0
@@ -199,10 +199,10 @@ def _cut(
         yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else record
 
 
-def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
+def _plan_pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
     """Return the pieces in the order of use, and the number of the piece of each input."""
     paths: dict[str, int] = {}
-    files = np.concatenate([_files(pack, paths) for pack in packs])
+    files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
     # By file and place. With millions of inputs every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
@@ -246,7 +246,7 @@ def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.ND
     ], piece_of
 
 
-def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
+def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the number of the file of each input in `paths`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.all_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):

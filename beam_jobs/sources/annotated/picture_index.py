@@ -54,11 +54,11 @@ class PictureIndex:
         """Return the pictures for which a name in an annotation file can stand."""
         digest = np.uint64(_digest(match_key(name)))
         first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
-        candidates = map(self._picture, self._rows[first:last].tolist())
+        candidates = map(self._make_picture, self._rows[first:last].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
-    def _picture(self, row: int) -> PictureFile:
+    def _make_picture(self, row: int) -> PictureFile:
         begin, end = self._ends[row : row + 2].tolist()
         return PictureFile(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
 

@@ -158,7 +158,7 @@ class AnnotatedImages(ScannedSource):
         first, _ = facts.files[repeat.first_number]
         second, _ = facts.files[repeat.number]
         places = " and ".join(dict.fromkeys((first, second)))
-        key = self._key_of(second, repeat)
+        key = self._find_key(second, repeat)
         return SourceError(f"{places}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:
@@ -189,19 +189,19 @@ class AnnotatedImages(ScannedSource):
             if isinstance(one, BadRecordError):
                 reject(one)
             elif self.form.split_lists.split_of(one.picture.key) is None:
-                ignored.append(self._path(one.picture))
+                ignored.append(self._join_path(one.picture))
             else:
-                yield self._reference(one.picture, one.annotation)
+                yield self._make_reference_of(one.picture, one.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
-            path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
+            path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.split_of(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reject(BadRecordError(path, self._missing, key=picture.key))
             else:
-                yield self._reference(picture, ImageAnnotation(picture.key, AnnotationPlace(path)))
+                yield self._make_reference_of(picture, ImageAnnotation(picture.key, AnnotationPlace(path)))
 
     def _without_annotation(self, files: Range) -> Iterator[PictureFile]:
         pictures = pictures_in(files, self._omitted)
@@ -210,21 +210,21 @@ class AnnotatedImages(ScannedSource):
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
-    def _reference(self, picture: PictureFile, annotation: ImageAnnotation) -> Reference:
+    def _make_reference_of(self, picture: PictureFile, annotation: ImageAnnotation) -> Reference:
         split = self.form.split_lists.split_of(picture.key) or ""
         if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
             picture.key,
-            path=self._path(picture),
+            path=self._join_path(picture),
             size=picture.size,
             split=split,
             labels=annotation.classes,
             features={ANNOTATION: CarriedAnnotation(annotation)},
         )
 
-    def _path(self, picture: PictureFile) -> str:
+    def _join_path(self, picture: PictureFile) -> str:
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property
@@ -249,7 +249,7 @@ class AnnotatedImages(ScannedSource):
         folders = (self._place, *self.form.map_folders)
         return tuple(f"{below}/" for below in (below_folder(self.options.input, folder) for folder in folders) if below)
 
-    def _key_of(self, part: str, repeat: Repeat) -> str:
+    def _find_key(self, part: str, repeat: Repeat) -> str:
         """Return the key of the later one of two annotations, by reading its file again."""
         find = index_of(self.options.input, self._omitted, self.run).find
         number = 0

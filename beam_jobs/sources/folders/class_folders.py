@@ -108,7 +108,7 @@ class ClassFolders(Source):
                 a file lists.
             UsageError: the options deal out splits, but the input has split folders.
         """
-        subfolders = _subfolders(options.input)
+        subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]
         splits = splits_of(names, options.input)
         if splits:
@@ -117,14 +117,14 @@ class ClassFolders(Source):
         else:
             tops = (SplitFolder(options.input, "", ""),)
         classes = Classes.open(source_options, integers=source_options.label_type == INT)
-        folders = [entry for top in tops for entry in (_subfolders(top.path) if splits else subfolders)]
+        folders = [entry for top in tops for entry in (_list_subfolders(top.path) if splits else subfolders)]
         if classes.labels is None and not classes.integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
             try:
                 classes.name(entry.name, entry.path)
             except BadRecordError as error:
-                raise _no_class(entry, classes, error) from None
+                raise _describe_no_class(entry, classes, error) from None
         if classes.labels is not None:
             return cls(options, tops, classes.labels, classes)
         largest = max(folders, key=lambda entry: int(entry.name))
@@ -156,7 +156,7 @@ class ClassFolders(Source):
         """
         names = set(self.labels.names)
         for top in self.tops:
-            for entry in _subfolders(top.path):
+            for entry in _list_subfolders(top.path):
                 try:
                     name = self.classes.name(entry.name, entry.path)
                 except BadRecordError:
@@ -197,7 +197,7 @@ class ClassFolders(Source):
             )
 
 
-def _no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
+def _describe_no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
     """Return the error of a folder whose name is no class."""
     if classes.labels is None:
         return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")
@@ -207,7 +207,7 @@ def _no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceEr
     )
 
 
-def _subfolders(folder: str) -> list[Entry]:
+def _list_subfolders(folder: str) -> list[Entry]:
     """Return the folders in a folder, sorted by name: there are as many as classes.
 
     Raises:

@@ -100,14 +100,14 @@ class IdxPairs(ClassifiedSource):
             CorruptionError: a file's size is not what its header says.
             UsageError: the options deal out splits, but the pairs are of several splits already.
         """
-        pairs = [_partners(path) for path in paths]
+        pairs = [_find_partners(path) for path in paths]
         # Of MNIST alone there are two pairs, and --split would mix what has been apart for decades; one pair may be dealt out.
         splits = sorted({split for _, _, _, split in pairs if split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
         runs: list[IdxUnit] = []
         for images, labels, name, split in sorted(set(pairs)):
-            runs.extend(_runs(images, labels, name, "" if options.split else split))
+            runs.extend(_cut_runs(images, labels, name, "" if options.split else split))
         classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
         named_splits = frozenset() if options.split else frozenset(splits)
         return cls(options, tuple(runs), classes, labelled, named_splits=named_splits)
@@ -156,7 +156,7 @@ class IdxPairs(ClassifiedSource):
                 reject_more(images, unit.images)
 
 
-def _partners(path: str) -> tuple[str, str, str, str]:
+def _find_partners(path: str) -> tuple[str, str, str, str]:
     """Return the paths of images and labels, the name in keys, and the split of a pair, given one of its files."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
@@ -180,7 +180,7 @@ def _partners(path: str) -> tuple[str, str, str, str]:
     return paths["images"], paths["labels"], key, split
 
 
-def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
+def _cut_runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
     sizes, header = read_header(images, (3, 4))
     counts, _ = read_header(labels, (1,))
     if sizes[0] != counts[0]:

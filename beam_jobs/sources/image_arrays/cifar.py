@@ -73,7 +73,7 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
         names = values.get(key.decode())
         if not isinstance(names, list):
             raise CorruptionError(path, 0, f"no {key.decode()}")
-        return tuple(_text(one) for one in names), path
+        return tuple(_decode_text(one) for one in names), path
     return (), ""
 
 
@@ -127,7 +127,7 @@ class CifarFile(ImageSet):
                 self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {counted(count, 'image')}"
             )
         for number, (label, group) in enumerate(zip(labels, coarse, strict=True)):
-            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._columns(group))
+            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
 
     def _read_binary(self) -> Iterator[ImageRow]:
         before = 2 if self.is_hundred else 1
@@ -143,9 +143,9 @@ class CifarFile(ImageSet):
                 raise CorruptionError(self.path, begin + len(data), "the file was cut during the run")
             for start in range(0, len(data), record):
                 label, group = data[start + before - 1], data[start]
-                yield ImageRow(begin + start + before, (str(label),), columns=self._columns(group))
+                yield ImageRow(begin + start + before, (str(label),), columns=self._list_columns(group))
 
-    def _columns(self, coarse: Any) -> Mapping[str, Any]:
+    def _list_columns(self, coarse: Any) -> Mapping[str, Any]:
         return {COARSE_LABEL.name: coarse} if self.is_hundred else NO_FEATURES
 
 
@@ -153,8 +153,8 @@ def _by_text(value: Any, path: str) -> dict[str, Any]:
     """Return a dict by texts: Python 2 has written bytes."""
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
-    return {_text(key): item for key, item in value.items()}
+    return {_decode_text(key): item for key, item in value.items()}
 
 
-def _text(value: Any) -> str:
+def _decode_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

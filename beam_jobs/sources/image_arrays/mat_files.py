@@ -117,7 +117,7 @@ def open_mat_file(path: str) -> MatFile:
         SourceError: it has other variables than SVHN.
         CorruptionError: it is cut or damaged.
     """
-    variables = {variable.name: variable for variable in _variables(path)}
+    variables = {variable.name: variable for variable in _list_variables(path)}
     images, labels = variables.get("X"), variables.get("y")
     if images is None or labels is None:
         raise SourceError(
@@ -136,7 +136,7 @@ def open_mat_file(path: str) -> MatFile:
     return MatFile(path, name, folder_split(word) or (_EXTRA if word == _EXTRA else ""), images, labels)
 
 
-def _variables(path: str) -> Iterator[_Variable]:
+def _list_variables(path: str) -> Iterator[_Variable]:
     size = file_size(path)
     header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
     order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])

@@ -63,7 +63,7 @@ class _Array(NamedTuple):
     def open(self, path: str) -> Iterator[PieceReader]:
         """Return a reader that is at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
-            reader = PieceReader(_pieces(file, path), path, self.offset)
+            reader = PieceReader(_read_pieces(file, path), path, self.offset)
             reader.take(self.header)
             yield reader
 
@@ -130,7 +130,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
         CorruptionError: it is cut or damaged.
     """
     file_name = path.rpartition("/")[2]
-    arrays = _arrays(path)
+    arrays = _list_arrays(path)
     images, labels = (_by_split(arrays, words, path) for words in (_IMAGES, _LABELS))
     if not images or images.keys() != labels.keys():
         raise SourceError(
@@ -177,7 +177,7 @@ def _check(path: str, images: _Array, labels: _Array) -> None:
     check_shape(path, images.shape[1:])
 
 
-def _arrays(path: str) -> list[_Array]:
+def _list_arrays(path: str) -> list[_Array]:
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
@@ -199,11 +199,11 @@ def _arrays(path: str) -> list[_Array]:
             # A single axis has both orders.
             order = is_fortran and sum(side > 1 for side in shape) > 1
             name = member.filename.removesuffix(_ENDING)
-            arrays.append(_Array(name, shape, _form(dtype), header, is_stored, offset + header, order))
+            arrays.append(_Array(name, shape, _find_struct_form(dtype), header, is_stored, offset + header, order))
     return arrays
 
 
-def _form(dtype: np.dtype[np.generic]) -> str:
+def _find_struct_form(dtype: np.dtype[np.generic]) -> str:
     """Return a type of numbers as `struct` writes it; nothing for another type."""
     if dtype.kind not in "biu" or dtype.itemsize > 8:
         return ""
@@ -212,7 +212,7 @@ def _form(dtype: np.dtype[np.generic]) -> str:
     return order + (code.upper() if dtype.kind == "u" else code)
 
 
-def _pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
+def _read_pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
     while piece := _read(file, _PIECE_BYTES, path):
         yield piece
 

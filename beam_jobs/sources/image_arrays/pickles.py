@@ -120,7 +120,7 @@ class _PickleReader:
         number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
         return number
 
-    def _line(self) -> str:
+    def _read_line(self) -> str:
         line = self._file.readline(_MOST_LINE)
         if not line.endswith(b"\n"):
             raise ValueError("a name without end")
@@ -175,11 +175,11 @@ class _PickleReader:
         if function == _Known(_RECONSTRUCT):
             self._push(PickledArray())
         elif function == _Known(_DTYPE):
-            self._push(_Dtype(_text(arguments[0])))
+            self._push(_Dtype(_decode_text(arguments[0])))
         elif function == _Known(_FROM_BUFFER):
             array = PickledArray()
             array.data, dtype, array.shape, order = arguments
-            array.dtype, array.is_fortran = dtype.name, _text(order) == "F"
+            array.dtype, array.is_fortran = dtype.name, _decode_text(order) == "F"
             self._push(array)
         else:
             raise TypeError(f"a call of {function!r}")
@@ -194,11 +194,11 @@ class _PickleReader:
             raise TypeError(f"a state of {value!r}")
 
 
-def _text(value: str | bytes) -> str:
+def _decode_text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _integer(reader: _PickleReader) -> None:
+def _push_integer(reader: _PickleReader) -> None:
     # Of at most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._number("<B")), "little", signed=True))
 
@@ -217,7 +217,7 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"K": lambda reader: reader._push(reader._number("<B")),  # BININT1
     b"M": lambda reader: reader._push(reader._number("<H")),  # BININT2
     b"J": lambda reader: reader._push(reader._number("<i")),  # BININT
-    b"\x8a": _integer,  # LONG1
+    b"\x8a": _push_integer,  # LONG1
     b"U": lambda reader: reader._push_bytes("<B"),  # SHORT_BINSTRING
     b"T": lambda reader: reader._push_bytes("<i"),  # BINSTRING
     b"C": lambda reader: reader._push_bytes("<B"),  # SHORT_BINBYTES
@@ -239,8 +239,8 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x85": lambda reader: reader._push(reader._pop(1)),
     b"\x86": lambda reader: reader._push(reader._pop(2)),
     b"\x87": lambda reader: reader._push(reader._pop(3)),
-    b"c": lambda reader: reader._find(reader._line(), reader._line()),  # GLOBAL
-    b"\x93": lambda reader: reader._find(*map(_text, reader._pop(2))),  # STACK_GLOBAL
+    b"c": lambda reader: reader._find(reader._read_line(), reader._read_line()),  # GLOBAL
+    b"\x93": lambda reader: reader._find(*map(_decode_text, reader._pop(2))),  # STACK_GLOBAL
     b"R": lambda reader: reader._reduce(),
     b"b": lambda reader: reader._build(),
 }

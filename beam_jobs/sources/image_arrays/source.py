@@ -116,7 +116,7 @@ class ImageArrays(ClassifiedSource):
         return cls(
             options,
             tuple(sets),
-            Classes() if source_options.unlabelled else _classes(source_options, sets),
+            Classes() if source_options.unlabelled else _open_classes(source_options, sets),
             features.pop(),
             not source_options.unlabelled,
             several.pop() and not source_options.unlabelled,
@@ -178,7 +178,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
     )
 
 
-def _classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
+def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
     """Return how labels become names: by `--labels FILE`, or else by the file of CIFAR's classes."""
     if options.labels_file is None:
         folders = {one.path.rpartition("/")[0] or "." for one in sets if isinstance(one, CifarFile)}

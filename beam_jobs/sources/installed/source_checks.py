@@ -45,7 +45,7 @@ def check_attributes(source: Source) -> None:
     expected |= {name: "bool" for name in _FLAGS if not isinstance(getattr(source, name), bool)}
     for name, kind in expected.items():
         value = getattr(source, name)
-        raise UsageError(f"{_where(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
+        raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
 
 
 def list_parts(source: Source) -> Iterable[Any]:
@@ -75,7 +75,7 @@ def list_references(
         UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
             record would silently lack them.
     """
-    where = f"{_where(source)}.references"
+    where = f"{_name_source(source)}.references"
 
     def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
@@ -156,14 +156,14 @@ class _ReferenceCheck:
         return None
 
 
-def _where(source: Source) -> str:
+def _name_source(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
 def _check_iterable(source: Source, method: str, result: Any) -> Iterable[Any]:
     if not isinstance(result, Iterable) or isinstance(result, (str, bytes)):
         raise UsageError(
-            f"{_where(source)}.{method}: no {method} (got {type(result).__name__}, expected an iterable). {_FIX}"
+            f"{_name_source(source)}.{method}: no {method} (got {type(result).__name__}, expected an iterable). {_FIX}"
         )
     return result
 

@@ -88,10 +88,10 @@ class Column:
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
                 )
             # An empty text is one in a list.
-            kinds = [_KINDS.index(STR) if item == "" else _kind(item, typed, place, name) for item in value]
+            kinds = [_KINDS.index(STR) if item == "" else _find_kind(item, typed, place, name) for item in value]
             items, kind = value, max((one for one in kinds if one is not None), default=0)
         else:
-            scalar_kind = _kind(value, typed, place, name)
+            scalar_kind = _find_kind(value, typed, place, name)
             if scalar_kind is None:
                 self.missing = self.missing or place
                 return
@@ -99,7 +99,7 @@ class Column:
             items, kind = [value], scalar_kind
         self.widest = max(self.widest or 0, kind)
         if self.inexact is None and kind != _KINDS.index(STR):
-            self.inexact = next(filter(None, (_inexact(item, place, name) for item in items)), None)
+            self.inexact = next(filter(None, (_find_inexact(item, place, name) for item in items)), None)
 
 
 @dataclasses.dataclass
@@ -217,13 +217,13 @@ def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
 
 def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
     """Return the values of the further columns of a row."""
-    return {name: _value(values.get(name), kind) for name, kind in kinds.items()}
+    return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
 
 
-def _value(value: Any, kind: ColumnKind) -> Any:
+def _convert_value(value: Any, kind: ColumnKind) -> Any:
     if kind.kind in LIST_KINDS:
         item = ColumnKind(LIST_KINDS[kind.kind])
-        return [_value(one, item) for one in value or ()]
+        return [_convert_value(one, item) for one in value or ()]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
@@ -235,7 +235,7 @@ def _value(value: Any, kind: ColumnKind) -> Any:
     return int(value) if kind.kind == INT else float(value)
 
 
-def _kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
+def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
     """Return the narrowest kind that a value fits, as its place in `_KINDS`; None if it is missing.
 
     A string is taken by what it looks like, unless the list is `typed`: then a string is one.
@@ -258,7 +258,7 @@ def _kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
     )
 
 
-def _inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
+def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
     """Return where float32 would change a number, and how; None if it would not."""
     number = _as_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)

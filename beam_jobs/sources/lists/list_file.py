@@ -64,7 +64,7 @@ class ListFile(NamedTuple):
             if self.columns or self.is_array:
                 # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
                 read = file.read if self.columns else file.readline
-                lines = _pieces(read, piece_bytes)
+                lines = _read_pieces(read, piece_bytes)
             yield head, self.rows(lines, head.end, head.line)
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
@@ -80,10 +80,10 @@ class ListFile(NamedTuple):
         if self.is_array:
             return block_array_rows(data, self.path, offset=offset, line=line)
         file = io.BytesIO(data)
-        return self.rows(_pieces(file.read) if self.columns else file, offset, line)
+        return self.rows(_read_pieces(file.read) if self.columns else file, offset, line)
 
 
-def _pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
+def _read_pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
     return iter(functools.partial(read, size), b"")
 
 

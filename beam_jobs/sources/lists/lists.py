@@ -174,7 +174,7 @@ class Lists(ScannedSource):
         Raises:
             SourceError: its columns are not those of the first list, it has no rows, or its name leaves a doubt about splits.
         """
-        self._named_split(part)
+        self._find_named_split(part)
         file = list_file(part, self.source_options)
         if Roles.find(first_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
@@ -257,7 +257,7 @@ class Lists(ScannedSource):
                 " is complete."
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
-        split = self._named_split(path)
+        split = self._find_named_split(path)
         for listed in with_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(listed, BadRecordError):
                 reject(listed)
@@ -274,7 +274,7 @@ class Lists(ScannedSource):
                 features=row.features,
             )
 
-    def _named_split(self, path: str) -> str:
+    def _find_named_split(self, path: str) -> str:
         """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
         return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
 

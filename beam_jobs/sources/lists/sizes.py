@@ -51,7 +51,7 @@ def with_sizes(
                 if not is_far and not pending:
                     yield _with_size(row, None)
                     continue
-                future = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
+                future = pool.submit(_look_up_size, row) if is_far and isinstance(row, ListedFile) else None
                 pending.append((row, future))
                 if len(pending) >= at_once:
                     yield _with_size(*pending.popleft())
@@ -66,11 +66,11 @@ def _with_size(
 ) -> tuple[ListedFile, int] | BadRecordError:
     if isinstance(row, BadRecordError):
         return row
-    size = _size(row) if future is None else future.result()
+    size = _look_up_size(row) if future is None else future.result()
     return size if isinstance(size, BadRecordError) else (row, size)
 
 
-def _size(row: ListedFile) -> int | BadRecordError:
+def _look_up_size(row: ListedFile) -> int | BadRecordError:
     """Return the size of the file that a row lists, or the rejection of the row if it lists none."""
     try:
         entry = storage_for(row.file).stat(row.file)

@@ -152,13 +152,13 @@ class ParquetImages(Source):
         }
         return AnnotationSchema(
             tuple(sorted(kind for kind, is_there in has_kind.items() if is_there)),
-            object_labels=self._listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
-            class_labels=self._listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
+            object_labels=self._pick_listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
+            class_labels=self._pick_listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
 
-    def _listed_labels(self, *, is_of_pictures: bool) -> Labels | None:
+    def _pick_listed_labels(self, *, is_of_pictures: bool) -> Labels | None:
         """Return the classes of `--labels FILE`, which are those of objects if pictures have none."""
         return self.classes.labels if is_of_pictures == (self.columns.label is not None) else None
 
@@ -262,9 +262,9 @@ class ParquetImages(Source):
                 try:
                     data = image_bytes(image, elsewhere, where)
                     names = tuple(self._name(value, where) for value in labels)
-                    features = self._further(further, where)
+                    features = self._read_further(further, where)
                     if columns.objects is not None:
-                        features = {ANNOTATION: self._annotation(listed, names, features, where)}
+                        features = {ANNOTATION: self._make_annotation(listed, names, features, where)}
                     yield make_reference(
                         self.options,
                         key,
@@ -280,14 +280,14 @@ class ParquetImages(Source):
                     reject(with_key(error, key))
                 number += 1
 
-    def _annotation(
+    def _make_annotation(
         self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
     ) -> CarriedAnnotation:
         assert self.columns.objects is not None
         place = AnnotationPlace(where)
         try:
             names = self.columns.objects.names
-            if names is None and (listed := self._listed_labels(is_of_pictures=False)):
+            if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):
                 names = listed.names
             objects_of_row = () if objects is None else read_objects(objects, names)
         except ValueError as error:
@@ -296,10 +296,10 @@ class ParquetImages(Source):
             ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
         )
 
-    def _further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
+    def _read_further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
         """Return the values of the further columns of a row; the conversion checks them."""
         for (name, kind), value in zip(self.columns.further, values, strict=True):
-            problem = _problem(value, kind)
+            problem = _find_problem(value, kind)
             if problem:
                 raise BadRecordError(where, f"column {name!r} {problem}")
         declared = dict(self.columns.further)
@@ -332,7 +332,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
         )
 
 
-def _problem(value: Any, kind: ColumnKind) -> str:
+def _find_problem(value: Any, kind: ColumnKind) -> str:
     """Return why a further column cannot hold a value, or nothing."""
     if isinstance(value, Unreadable):
         return f"cannot be read: {value.problem}, {value.detail}"

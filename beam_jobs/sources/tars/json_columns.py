@@ -70,7 +70,7 @@ class JsonColumns(NamedTuple):
         Raises:
             BadRecordError: a whole number is missing.
         """
-        return {name: _value(name, kind, values.get(name), where) for name, kind in self.kinds}
+        return {name: _convert_value(name, kind, values.get(name), where) for name, kind in self.kinds}
 
 
 class _SamplePlace(RowPlace):
@@ -94,10 +94,10 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
+def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
     if kind.kind in LIST_KINDS:
         item = ColumnKind(LIST_KINDS[kind.kind], "")
-        return [_value(name, item, one, where) for one in value] if isinstance(value, list) else value or []
+        return [_convert_value(name, item, one, where) for one in value] if isinstance(value, list) else value or []
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing

@@ -116,11 +116,11 @@ class Tars(ClassifiedSource):
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, first_paths(_tar_unit(*one) for one in first_files))
+        path_labels = PathLabels.find(source_options, first_paths(_make_tar_unit(*one) for one in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        first, labelled = _tar_unit(*first_files[0]), not source_options.unlabelled
+        first, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
         first_form = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
@@ -175,7 +175,7 @@ class Tars(ClassifiedSource):
 
     def parts(self) -> Iterator[TarUnit]:
         """Yield the tars."""
-        return (_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
+        return (_make_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
 
     def units(self, part: TarUnit, ignored: list[str]) -> Iterable[TarUnit]:
         """Return a tar, or the tars in a tar of tars.
@@ -213,7 +213,7 @@ class Tars(ClassifiedSource):
                 )
                 records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
             else:
-                records = self._classes(file, unit, compressed, members)
+                records = self._list_records(file, unit, compressed, members)
             for content, split, labels, columns in records:
                 key = unit.key(content.member.name)
                 where = f"{unit.path}/{content.member.name}"
@@ -238,7 +238,7 @@ class Tars(ClassifiedSource):
                     data=content.data,
                 )
 
-    def _classes(
+    def _list_records(
         self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
     ) -> Iterator[TarRecord]:
         for member in members:
@@ -260,5 +260,5 @@ class Tars(ClassifiedSource):
             yield TarRecord(content, split, labels)
 
 
-def _tar_unit(path: str, name: str, split: str = "") -> TarUnit:
+def _make_tar_unit(path: str, name: str, split: str = "") -> TarUnit:
     return TarUnit(path, unpacked_name(name), split=split)

@@ -94,14 +94,14 @@ def text_files(listed: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
         listed: one of `text_ranges`.
         ignored: gets the path of each file and folder that is skipped by its name.
     """
-    for entry, below in _entries(listed):
+    for entry, below in _list_entries(listed):
         if not _is_text(below):
             ignored.append(entry.path)
         elif not entry.is_folder:
             yield TextFile(entry.path, below, entry.size)
 
 
-def _entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
+def _list_entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
     """Yield files, and the folders that are skipped."""
     if listed.path:
         listed_entry = storage_for(listed.path).stat(listed.path)

@@ -173,10 +173,10 @@ class TextSource(PackSource):
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        for run in gather_runs(self._blocks(unit, reject), _measure, self.run_documents):
+        for run in gather_runs(self._read_blocks(unit, reject), _measure, self.run_documents):
             yield from cut_run(self._list_run(run), self.options)
 
-    def _blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
+    def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)

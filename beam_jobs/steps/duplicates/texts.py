@@ -58,7 +58,7 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
             named_packs
             | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
             | "ByDigest" >> beam.GroupByKey()
-            | "Compare" >> beam.FlatMap(_doubles)
+            | "Compare" >> beam.FlatMap(_find_doubles)
         )
         return (
             {"packs": named_packs, "doubles": doubles}
@@ -126,7 +126,7 @@ class _Digests(LimitedStep):
         yield from held.items()
 
 
-def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
+def _find_doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
     """Yield the rows of each pack to be omitted, of the documents of one group."""
     kept: dict[bytes, _Entry] = {}
     rows: dict[bytes, list[int]] = {}

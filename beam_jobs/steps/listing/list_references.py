@@ -83,7 +83,7 @@ class ListReferences(LimitedStep):
     def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
-        for pack, digests in self._packs(number, units, counts):
+        for pack, digests in self._group_packs(number, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
@@ -96,10 +96,12 @@ class ListReferences(LimitedStep):
         self._progress.flush_list()
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
-    def _packs(self, number: int, units: Sequence[Any], counts: list[InputCounts]) -> Iterator[tuple[Pack, Digests]]:
+    def _group_packs(
+        self, number: int, units: Sequence[Any], counts: list[InputCounts]
+    ) -> Iterator[tuple[Pack, Digests]]:
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
-            references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
+            references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
             yield from packs(references, order, number)
             return
         listed = self._list_packs(source, number, units, counts)
@@ -110,7 +112,7 @@ class ListReferences(LimitedStep):
     ) -> Iterator[tuple[Pack, Digests]]:
         order, first = self._options.order, 0
         for unit in units:
-            with self._unit(unit, counts) as listing:
+            with self._open_unit(unit, counts) as listing:
                 noted = source.noting(listing.notes.add)
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.join_held())
@@ -119,8 +121,8 @@ class ListReferences(LimitedStep):
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)
 
-    def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
-        with self._unit(unit, counts) as listing:
+    def _list_references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
+        with self._open_unit(unit, counts) as listing:
             source = self._source.noting(listing.notes.add)
             for reference in list_references(source, unit, listing.ignored, listing.reject):
                 if not reference.data:
@@ -131,7 +133,7 @@ class ListReferences(LimitedStep):
                 yield reference._replace(spool=listing.spool.path, offset=begin, size=size, data=b"")
 
     @contextlib.contextmanager
-    def _unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
+    def _open_unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
         """Yield what a unit's listing writes to; once it has ended, keep its rejects, and add what it counted to `counts`."""
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")

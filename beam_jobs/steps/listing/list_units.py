@@ -43,7 +43,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         parts = begin | "Begin" >> beam.Impulse()
         if self._options.shuffle:
-            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> Spread()
+            parts |= "Parts" >> beam.FlatMap(_group_parts, self._source, self._options) | "SpreadParts" >> Spread()
         return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
             SKIPPED, main="units"
         )
@@ -59,7 +59,7 @@ def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
 
-def _parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
+def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
     with held_request_limits(options.request_limits):
         yield from growing(list_parts(source), 1)

@@ -66,7 +66,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
             | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
         )
         facts = outputs[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
-        repeats = outputs[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_repeats)
+        repeats = outputs[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_find_repeats)
         checked = (
             repeats
             | "Repeat" >> beam.combiners.ToList()
@@ -159,7 +159,7 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
         return total
 
 
-def _repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
+def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
     _, rows = group
     repeat = first_repeat(rows)
     if repeat is not None:

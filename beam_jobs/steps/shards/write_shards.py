@@ -112,12 +112,12 @@ class WriteShards(LimitedStep):
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext
     ) -> Iterator[tuple[Any, ...]]:
         """Write one shard, unless a killed run has."""
-        inputs = self._inputs(element, plan, context)
+        inputs = self._collect_inputs(element, plan, context)
         check_claim(self._output, self._spec.claim)
         result = self._keep_finished(inputs) if self._resume else None
         yield tuple(result or self._write(inputs, context))
 
-    def _inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
+    def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
         (split, number), data = element
         packs = [Pack.from_bytes(pack) for pack in data]
         try:
@@ -129,7 +129,7 @@ class WriteShards(LimitedStep):
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
         entries = entries_of(packs)
         return _Inputs(
-            split, name, packs, entries, _inputs_digest(entries, self._spec.converter.in_context(context), context)
+            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.in_context(context), context)
         )
 
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
@@ -232,7 +232,7 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
             raise duplicate_keys(one, other)
 
 
-def _inputs_digest(entries: Entries, converter: Converter, context: ShardContext) -> str:
+def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:
     """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
     fields = converter.deciding_fields()
     learned = [] if context.characters is None else [context.characters]

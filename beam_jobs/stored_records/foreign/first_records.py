@@ -49,7 +49,7 @@ class FirstRecords(NamedTuple):
             kind = file_kind(file.path, file.size)
             if kind is None and (problem := unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
-            examples = [] if kind is None else list(_examples(file.path, kind or None, damage))
+            examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))
             if examples:
                 names = frozenset(name for example in examples for name in example)
                 images = {
@@ -95,10 +95,10 @@ class FirstRecords(NamedTuple):
             )
 
 
-def _examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
+def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
     """Yield the first records; `damage` gets what is damaged, which the run will meet."""
     try:
-        records = read_records(path, compression) if compression else _sound_records(path, damage)
+        records = read_records(path, compression) if compression else _read_sound_records(path, damage)
         for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
@@ -111,7 +111,7 @@ def _examples(path: str, compression: str | None, damage: list[CorruptionError])
         damage.append(error)
 
 
-def _sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
+def _read_sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset, data) of the records of an uncompressed file, without those whose data are damaged."""
     storage = storage_for(path)
     entry = storage.stat(path)

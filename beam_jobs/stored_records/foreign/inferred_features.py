@@ -69,8 +69,8 @@ class Seen:
         if other.kind not in ("", kind):
             if not {kind, other.kind} <= {TEXT, BYTES}:
                 raise FeatureError(
-                    f"Feature {name!r}: record {other.key} has {_words(other.kind)}, record {self.key} has"
-                    f" {_words(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
+                    f"Feature {name!r}: record {other.key} has {_describe(other.kind)}, record {self.key} has"
+                    f" {_describe(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
                 )
             kind = BYTES
         if kind == LABEL_MAP and self.kind == other.kind and self.dtype != other.dtype:
@@ -246,7 +246,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _words(kind: str) -> str:
+def _describe(kind: str) -> str:
     return {
         IMAGE: "an image",
         LABEL_MAP: "a label map",

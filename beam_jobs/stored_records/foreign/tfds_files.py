@@ -69,17 +69,17 @@ def read_tfds(folder: str) -> TfdsFacts | None:
     if schema is None or info is None:
         return None
     try:
-        features = dict(_leaves("", schema, in_list=False))
+        features = dict(_list_leaves("", schema, in_list=False))
         label = _label(features, info)
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
-        raw = tuple(filter(None, (_raw(name, one) for name, one in features.items())))
+        raw = tuple(filter(None, (_parse_raw(name, one) for name, one in features.items())))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
     maps = tuple(name for name, one in features.items() if one["pythonClassName"].endswith(".LabeledImage"))
-    names = None if label is None or count > _MOST_CLASSES else _class_names(folder, label, count)
+    names = None if label is None or count > _MOST_CLASSES else _read_class_names(folder, label, count)
     return TfdsFacts(label if names else None, names, raw, maps)
 
 
@@ -96,13 +96,13 @@ def _read(folder: str, name: str) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[str, Any]]:
+def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[str, Any]]:
     """Yield the features that records have, by their names in the records."""
     if "featuresDict" in feature:
         for key, inner in feature["featuresDict"]["features"].items():
-            yield from _leaves(f"{name}/{key}" if name else key, inner, in_list=in_list)
+            yield from _list_leaves(f"{name}/{key}" if name else key, inner, in_list=in_list)
     elif "sequence" in feature:
-        yield from _leaves(name, feature["sequence"]["feature"], in_list=True)
+        yield from _list_leaves(name, feature["sequence"]["feature"], in_list=True)
     else:
         yield name, {**feature, "in_list": in_list}
 
@@ -117,7 +117,7 @@ def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     return classes[0] if len(classes) == 1 else None
 
 
-def _class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
+def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     storage = storage_for(folder)
     # The package has dashes between the names of nested features, and dots in place of slashes in a name.
     paths = [storage.join(folder, name) for name in (labels_name(label.replace("/", "-")), labels_name(label))]
@@ -133,7 +133,7 @@ def _class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     return names
 
 
-def _raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
+def _parse_raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
     """Return the array that a feature holds as bytes; None if it is something else, or of any size."""
     tensor = feature.get("tensor", {})
     sizes = [int(size) for size in tensor.get("shape", {}).get("dimensions", [])]

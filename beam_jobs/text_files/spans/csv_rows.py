@@ -85,10 +85,10 @@ def placed_rows(
         else:
             held.append(line.data)
         if not _ends_open(line.data, cut, is_open):
-            yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
+            yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
-        yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
+        yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
 
 
 def find_columns(
@@ -144,7 +144,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
     position = 0
     while True:
         if row.startswith('"', position):
-            end = _closing(row, position + 1)
+            end = _find_closing(row, position + 1)
             texts.append(row[position + 1 : end].replace('""', '"'))
             position = end + 1
             if position < len(row) and row[position] != delimiter:
@@ -161,7 +161,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
         position += 1
 
 
-def _closing(row: str, position: int) -> int:
+def _find_closing(row: str, position: int) -> int:
     """Return the position of the quote that closes a cell whose content begins at a position."""
     while True:
         end = row.find('"', position)
@@ -195,7 +195,7 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             return False
 
 
-def _row(begin: Span, size: int, held: list[bytes]) -> Span:
+def _join_row(begin: Span, size: int, held: list[bytes]) -> Span:
     return _without_cr(Span(begin.offset, size, b"\n".join(held)))
 
 
