@@ -306,7 +306,7 @@ def test_of_two_appends_at_once_the_later_one_is_rejected(sample: Sample, monkey
         path.write_bytes(dataclasses.replace(self.manifest, created_by="the other job").to_bytes())
         return merged(self, added)
 
-    monkeypatch.setattr(Base, "merged", other_job)
+    monkeypatch.setattr(Base, "merge", other_job)
     with pytest.raises(OutputError, match=rf"another job has changed {sample.output} since this one began"):
         sample.convert("--append")
     assert b"the other job" in path.read_bytes()

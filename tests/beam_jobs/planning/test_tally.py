@@ -156,7 +156,7 @@ def test_sums_are_not_made_again_with_each_part(monkeypatch: pytest.MonkeyPatch)
         made += 1
         return added(parts)
 
-    monkeypatch.setattr(Buckets, "added", counted)
+    monkeypatch.setattr(Buckets, "add_up", counted)
     combine, total = SumTallies(), Tally()
     rows, parts = 4096, 200
     for number in range(parts):

@@ -67,7 +67,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         - `storage`: null on a disk; of an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
           `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
-          `storage`, what it takes of an object store (`StorageRates.needed`) or null.
+          `storage`, what it takes of an object store (`StorageRates.predict_load`) or null.
         - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, what a host feeds
           next to that (`FeedingRate.compare`), and `storage` as in `step`.
 
