@@ -53,11 +53,11 @@ def _dispatch(argv: Sequence[str]) -> int:
     from tpudata.errors import UsageError
 
     if not argv:
-        print(_help(), file=sys.stderr)
+        print(_format_help(), file=sys.stderr)
         return UsageError.exit_code
     name, rest = argv[0], argv[1:]
     if name in ("-h", "--help"):
-        print(_help())
+        print(_format_help())
         return 0
     if name == "--version":
         print(f"tpudata {__version__}")
@@ -74,7 +74,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     return code
 
 
-def _help() -> str:
+def _format_help() -> str:
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
     return (

@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     import shtab
 
     shell = new_parser().parse(argv).shell
-    print(shtab.complete(_all_commands(), shell))
+    print(shtab.complete(_join_commands(), shell))
     return 0
 
 
@@ -36,7 +36,7 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _all_commands() -> argparse.ArgumentParser:
+def _join_commands() -> argparse.ArgumentParser:
     """Return one parser of all commands, as shtab takes it."""
     whole = argparse.ArgumentParser(_NAME)
     commands = whole.add_subparsers()

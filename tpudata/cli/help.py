@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     pages = all_pages()
     names = short_names(pages)
     if name is None:
-        _show(_contents(pages, names))
+        _show(_format_contents(pages, names))
         return 0
     page_name = name.strip("/").removeprefix("docs/").removesuffix(".md")
     matches = [page for page in pages if page_name in (page.name, page.file.stem)]
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(
             f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in matches)}"
         )
-    _show(matches[0].text(names) if matches else _source_help(name, [*names.values()]))
+    _show(matches[0].text(names) if matches else _describe_source_arguments(name, [*names.values()]))
     return 0
 
 
@@ -49,7 +49,7 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _contents(pages: list[Page], names: dict[str, str]) -> str:
+def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
     """Return the pages by section, with their titles."""
     parts = ["tpudata help COMMAND shows the flags of a command, and tpudata help PAGE a page of:"]
     for section in SECTIONS:
@@ -61,7 +61,7 @@ def _contents(pages: list[Page], names: dict[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _source_help(name: str, pages: list[str]) -> str:
+def _describe_source_arguments(name: str, pages: list[str]) -> str:
     """Return the arguments of a source.
 
     Args:

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     flags = new_parser().parse(argv)
     check = decoded_image_problems if flags.decode else image_problems
     with interruptible(lambda: None, lambda: None):
-        defects = _defects(flags.folder, flags.workers, check)
+        defects = _find_defects(flags.folder, flags.workers, check)
         report = _report_json if flags.json else _report
         return report(flags.folder, defects, check if flags.quarantine else None)
 
@@ -63,9 +63,9 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
         # Above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if defect_list:
-        print(f"{folder}: {counted(len(defect_list), 'defect')}{_kinds_text(defect_list)}")
+        print(f"{folder}: {counted(len(defect_list), 'defect')}{_format_kinds(defect_list)}")
     else:
-        print(_intact_text(folder, open_dataset(folder).manifest))
+        print(_format_intact(folder, open_dataset(folder).manifest))
     if check is None:
         return _DEFECTS if defect_list else 0
     quarantine, remaining = quarantine_damage(folder, defect_list, check)
@@ -91,7 +91,7 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
     return _DEFECTS if remaining else 0
 
 
-def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
+def _find_defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
     """Yield the defects as they are found, with a progress bar if stderr is a terminal."""
     with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
 
@@ -102,14 +102,14 @@ def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]
         yield from verify(folder, example_check=check, workers=workers, progress=progress)
 
 
-def _kinds_text(defects: Sequence[Defect]) -> str:
+def _format_kinds(defects: Sequence[Defect]) -> str:
     """Return how many defects there are of each kind of annotation; empty if there are none."""
     counts = Counter(defect.kind for defect in defects if defect.kind)
     kinds = ", ".join(f"{kind} {count_text(count)}" for kind, count in sorted(counts.items()))
     return f" ({kinds})" if kinds else ""
 
 
-def _intact_text(folder: str, manifest: Manifest) -> str:
+def _format_intact(folder: str, manifest: Manifest) -> str:
     rows = [["split", "records", "shards", "bytes"]]
     for name, split in manifest.splits.items():
         rows.append([name, count_text(split.records), count_text(len(split.shards)), bytes_text(split.bytes)])

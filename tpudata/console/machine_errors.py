@@ -29,7 +29,7 @@ def machine_problem(error: BaseException) -> str:
     Args:
         error: an exception; those that it was raised from count, too.
     """
-    for each in _chain(error):
+    for each in _walk_causes(error):
         problem = machine_problem_in(f"{type(each).__name__}: {each}")
         if problem:
             return problem
@@ -49,7 +49,7 @@ def machine_problem_in(text: str) -> str:
     return ""
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

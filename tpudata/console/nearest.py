@@ -25,7 +25,7 @@ def nearest_name(got: str, names: Iterable[str]) -> str | None:
     near: list[tuple[float, int, str]] = []
     for name in names:
         other = name.lower().strip("-")
-        edits = _edits(word, other)
+        edits = _count_edits(word, other)
         if edits <= min(_MOST_EDITS, max(1, len(word) // 3)):
             near.append((edits, edits, name))
         if _is_part(word, other) or _is_part(other, word):
@@ -51,7 +51,7 @@ def _is_part(part: str, whole: str) -> bool:
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))
 
 
-def _edits(one: str, other: str) -> int:
+def _count_edits(one: str, other: str) -> int:
     """Return the number of edits from one word to the other (optimal string alignment)."""
     before: list[int] = []
     row = list(range(len(other) + 1))

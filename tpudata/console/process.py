@@ -57,7 +57,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     global _is_ours
     try:
         _is_ours = argv is None
-        code = _outcome(function, sys.argv[1:] if argv is None else argv)
+        code = _run_function(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -99,7 +99,7 @@ def owns_process() -> bool:
     return _is_ours
 
 
-def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+def _run_function(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     # An in-process caller keeps its handlers, and another thread may set none.
     is_whole = _is_ours and threading.current_thread() is threading.main_thread()
     try:
@@ -130,7 +130,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
 
 def _report_interrupt(error: KeyboardInterrupt) -> int:
     """Print the message for an interrupt; return the exit code."""
-    code, words = _interruption(error)
+    code, words = _describe_interrupt(error)
     print(words, file=sys.stderr)
     return code
 
@@ -172,7 +172,7 @@ def useful_workers(workers: int, parts: int | None) -> int:
     return useful
 
 
-def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
+def _describe_interrupt(error: KeyboardInterrupt) -> tuple[int, str]:
     """Return the exit code and the message for an interrupt."""
     if isinstance(error, Terminated):
         return TERMINATED, "tpudata: ended by SIGTERM"
@@ -264,7 +264,7 @@ class _Interrupts:
         if not self.is_ours:
             return
         time.sleep(_GRACE_SECONDS)
-        code, words = _interruption(self.received)
+        code, words = _describe_interrupt(self.received)
         if not self._is_left:
             tidying = threading.Thread(target=self._tidy, daemon=True)
             tidying.start()

@@ -60,7 +60,7 @@ def read_error(text: str) -> TpudataError | None:
 
     Reads the record in question from each file that it can be in.
     """
-    parts = _parts(text)
+    parts = _parse_parts(text)
     if parts is None:
         return None
     *paths, split = parts
@@ -72,13 +72,15 @@ def read_error(text: str) -> TpudataError | None:
         for begin in (offset, offset - HEADER_BYTES):
             damaged_path = _find_damaged_shard(paths[0], split, begin) if split else _find_damaged_file(paths, begin)
             if damaged_path is not None:
-                return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_fix(split)}")
+                return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_choose_fix(split)}")
         if split:
             return TpudataError(
                 f"{where}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
                 " Start again."
             )
-        return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
+        return TpudataError(
+            f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
+        )
     failed = _GCS_FAILED.search(text)
     if failed is not None:
         fix = "Check the network and the credentials."
@@ -91,19 +93,19 @@ def read_error(text: str) -> TpudataError | None:
         if reason in _NUMBERS:
             return storage_error("read", path, OSError(_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
-    reason = _reason(text, split)
+    reason = _find_reason(text, split)
     if reason is None:
         return None
     changed = find_changed_shard(open_dataset(where), split) if split else None
     return changed or TpudataError(f"{where}: {reason}")
 
 
-def _reason(text: str, split: str) -> str | None:
+def _find_reason(text: str, split: str) -> str | None:
     """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
     if _UNPACKED.search(text):
-        return f"a compressed block does not unpack. {_fix(split)}"
+        return f"a compressed block does not unpack. {_choose_fix(split)}"
     if OTHER_RECORDS in text:
-        return f"an index has other places of records than its shard. {_fix(split)}"
+        return f"an index has other places of records than its shard. {_choose_fix(split)}"
     if _CHANGED.search(text):
         return "it has changed since it was opened. Make the input_fn again."
     return None
@@ -119,7 +121,7 @@ def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> Feat
         odd: the difference to search for: no such feature, values of another kind, another number of values, or another number of
             bytes in a value.
     """
-    parts = _parts(text)
+    parts = _parse_parts(text)
     if parts is None:
         return None
     *paths, split = parts
@@ -133,7 +135,7 @@ def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> Feat
     for path in paths:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature)
-            trait = _trait(values, odd)
+            trait = _find_trait(values, odd)
             usual = trait if usual is None else usual
             if trait is not None and trait != usual:
                 fix = (
@@ -147,7 +149,7 @@ def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> Feat
     return None
 
 
-def _trait(values: Value | None, odd: Odd) -> object:
+def _find_trait(values: Value | None, odd: Odd) -> object:
     if odd == "absent":
         return values is None
     if not values:
@@ -158,7 +160,7 @@ def _trait(values: Value | None, odd: Odd) -> object:
     return len(values), len(values[0]) if isinstance(values[0], bytes) else None
 
 
-def _parts(text: str) -> list[str] | None:
+def _parse_parts(text: str) -> list[str] | None:
     """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
     marked = _NAMED.search(text)
     if marked is None:
@@ -167,7 +169,7 @@ def _parts(text: str) -> list[str] | None:
     return parts
 
 
-def _fix(split: str) -> str:
+def _choose_fix(split: str) -> str:
     if not split:
         return "Restore the file."
     return "Run `tpudata verify DIR` to list all damage, with --quarantine to skip it."

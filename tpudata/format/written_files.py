@@ -45,7 +45,7 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
     for below, expected in by_folder.items():
         entries = _list(folder, below)
         for name, file in expected.items():
-            problem = _problem(file, entries.get(name))
+            problem = _find_problem(file, entries.get(name))
             if problem:
                 raise OutputError(
                     f"{folder}/{file.name}: it is not as it was written ({problem}). Run again; --resume keeps whole shards."
@@ -60,7 +60,7 @@ def _list(folder: str, below: str) -> dict[str, Entry]:
     return {entry.name: entry for entry in storage.list(path)}
 
 
-def _problem(file: WrittenFile, entry: Entry | None) -> str:
+def _find_problem(file: WrittenFile, entry: Entry | None) -> str:
     if entry is None:
         return f"got no file, expected {file.size} bytes"
     if entry.is_folder or entry.size != file.size:

@@ -115,13 +115,13 @@ class InputFn:
             UsageError: batch size, start_step or hosts are missing or invalid.
         """
         if host_index is None and host_count is None:
-            rows = find_rows(_batch_size(params), params, _check_context(input_context))
+            rows = find_rows(_read_batch_size(params), params, _check_context(input_context))
         elif input_context is not None:
             raise UsageError(
                 "input_context: it already has the number of this host. Omit host_index and host_count, or the context."
             )
         else:
-            rows = rows_of_host(_batch_size(params), host_index, host_count)
+            rows = rows_of_host(_read_batch_size(params), host_index, host_count)
         return self.batches(rows, _check_step(start_step, rows.total))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -164,7 +164,7 @@ def _without_traceback(error: TpudataError) -> TpudataError:
     return type(error)(message.rpartition(f"{type(error).__name__}: ")[2].strip())
 
 
-def _batch_size(params: Mapping[str, Any]) -> int:
+def _read_batch_size(params: Mapping[str, Any]) -> int:
     if not isinstance(params, Mapping):
         raise UsageError(f'params: not a dict (got {params!r}). Pass one, such as {{"batch_size": 128}}.')
     size = params.get("batch_size")

@@ -64,8 +64,8 @@ def as_jax(
 
     ahead = check_integer("prefetch", prefetch, 1)
     blocks = find_row_blocks(sharding, axis)
-    datasets = _datasets(input_fn, batch_size, start_step, blocks)
-    leaves = _leaves(datasets[0].element_spec)
+    datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
+    leaves = _list_leaves(datasets[0].element_spec)
     axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
     # The thread has the program's options, but not those of a context of the caller's.
     uses_x64 = jax.config.jax_enable_x64
@@ -88,7 +88,7 @@ def as_jax(
     return Prefetcher(read, place, ahead=ahead, name="tpudata-batches")
 
 
-def _datasets(
+def _make_datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
 ) -> list[tf.data.Dataset]:
     """Return the dataset of each of this process's blocks of rows, or the given one of all its rows."""
@@ -113,7 +113,7 @@ def _datasets(
         ]
 
 
-def _leaves(spec: Any) -> list[tuple[str, Any]]:
+def _list_leaves(spec: Any) -> list[tuple[str, Any]]:
     """Return the path and spec of each tensor of a batch, such as "features['image']".
 
     Raises:

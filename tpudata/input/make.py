@@ -187,11 +187,11 @@ def build(request: InputRequest) -> InputFn:
         mixes_rows=options.images.mix is not None or options.batch_transform is not None,
         weighs_records=options.weighs_records,
         names=options.tokens.names,
-        row_axes=_row_axes(request),
+        row_axes=_find_row_axes(request),
     )
 
 
-def _row_axes(request: InputRequest) -> dict[str, int]:
+def _find_row_axes(request: InputRequest) -> dict[str, int]:
     """Return the axis of the rows of each transposed tensor."""
     images, fields = request.options.images, request.fields
     if images.permutation is None:

@@ -52,7 +52,7 @@ def as_numpy(
             raise UsageError(
                 "as_numpy: the batches of a dataset are used unchanged. Omit the other arguments, or pass an input_fn."
             )
-        return _arrays(input_fn)
+        return _iterate_arrays(input_fn)
     if not callable(input_fn):
         raise UsageError(f"as_numpy: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     count = check_integer("process_count", process_count, 1)
@@ -71,10 +71,10 @@ def as_numpy(
     # The first call fills the cache, so it reads records too.
     with translate_errors():
         dataset = input_fn({"batch_size": size // count}, input_context=context, start_step=start_step)
-    return _arrays(dataset)
+    return _iterate_arrays(dataset)
 
 
-def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
+def _iterate_arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
     with translate_errors():
         # A tensor's numpy() is a copy; arrays of as_numpy_iterator are read-only, and PyTorch warns about them.
         for batch in dataset:

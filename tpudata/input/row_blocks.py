@@ -107,9 +107,9 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
     if sharding is None:
         sharding = Mesh(jax.devices(), (axis or "data",))
     if isinstance(sharding, NamedSharding):
-        mesh, axes = sharding.mesh, _axes_of(sharding, axis)
+        mesh, axes = sharding.mesh, _find_axes(sharding, axis)
     elif isinstance(sharding, Mesh):
-        mesh, axes = sharding, (_axis_of(sharding, axis),)
+        mesh, axes = sharding, (_find_axis(sharding, axis),)
     else:
         raise UsageError(
             f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
@@ -133,7 +133,7 @@ def _is_of_blocks(parts: set[int], size: int) -> bool:
     return len({part // size for part in parts}) * size == len(parts)
 
 
-def _axis_of(mesh: Any, axis: str | None) -> str:
+def _find_axis(mesh: Any, axis: str | None) -> str:
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
@@ -146,7 +146,7 @@ def _axis_of(mesh: Any, axis: str | None) -> str:
     return name
 
 
-def _axes_of(sharding: Any, axis: str | None) -> tuple[str, ...]:
+def _find_axes(sharding: Any, axis: str | None) -> tuple[str, ...]:
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
         raise UsageError(

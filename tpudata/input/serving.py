@@ -90,7 +90,7 @@ class ServingFeatures:
             columns = decode_columns(stored, self._fields.inputs)
         features = {
             name: v1.placeholder_with_default(tensor, [None, *tensor.shape[1:]], name=name)
-            for name, tensor in self._features(columns).items()
+            for name, tensor in self._make_features(columns).items()
         }
         return ServingTensors(examples, encoded, features)
 
@@ -100,7 +100,7 @@ class ServingFeatures:
         images = self._fields.images
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
-    def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+    def _make_features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
         if not self._steps.record_steps:
             return _without_targets(prepare_rows(columns, {})[0])

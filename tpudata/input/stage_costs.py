@@ -187,12 +187,12 @@ def _measure_stage(name: str, parts: Iterator[int], seconds: float, at_once: int
         _take_round(parts, at_once)
         while time.perf_counter() - begin < _WARM_UP * seconds:
             _take_round(parts, at_once)
-        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _machine_cpu_seconds()
+        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
         # One at least, however short the time is.
         records = _take_round(parts, at_once)
         while (took := time.perf_counter() - begin) < seconds:
             records += _take_round(parts, at_once)
-        cpu, all_cpu = time.process_time() - cpu, _machine_cpu_seconds() - all_cpu
+        cpu, all_cpu = time.process_time() - cpu, _read_machine_cpu_seconds() - all_cpu
         return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
 
 
@@ -205,7 +205,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _machine_cpu_seconds() -> float:
+def _read_machine_cpu_seconds() -> float:
     """Return the CPU seconds of all processes, on Linux if this process has all cores; otherwise 0."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()

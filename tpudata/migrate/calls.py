@@ -23,7 +23,7 @@ class CallRewriter(Rewriter):
         name = "" if path is None else ".".join(path)
         if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
             interval = self.operand(node.args[0])
-            step_argument = node.args[1] if len(node.args) > 1 else _keyword(node, "global_step")
+            step_argument = node.args[1] if len(node.args) > 1 else _find_keyword(node, "global_step")
             step = (
                 self.spell("{v1}.train.get_or_create_global_step()")
                 if step_argument is None
@@ -34,7 +34,7 @@ class CallRewriter(Rewriter):
             self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({'always' in name})"))
         elif name in _SUMMARIES_OF_STEPS:
             self._check_summary(node, name.rpartition(".")[2])
-        elif name in _XAVIER and (node.args or _keyword(node, "uniform") is not None):
+        elif name in _XAVIER and (node.args or _find_keyword(node, "uniform") is not None):
             self.note(
                 node, f"{name.rpartition('.')[2]} has become glorot_uniform_initializer(seed, dtype), which is uniform."
             )
@@ -54,7 +54,7 @@ class CallRewriter(Rewriter):
             self._rewrite_batch(node, node.func)
 
     def _check_resolver(self, node: ast.Call) -> None:
-        tpu = node.args[0] if node.args else _keyword(node, "tpu")
+        tpu = node.args[0] if node.args else _find_keyword(node, "tpu")
         if isinstance(tpu, ast.Constant) and tpu.value == "":
             self.note(
                 node, "TPUClusterResolver('') looks for a TPU named ''. Pass tpu='local' for the TPU of this machine."
@@ -84,7 +84,7 @@ class CallRewriter(Rewriter):
                 self.note(
                     item.value, f"summary.{kind} takes no {item.arg} any more. Remove it, or put it into the name."
                 )
-        if _keyword(node, "step") is None:
+        if _find_keyword(node, "step") is None:
             self.note(node, f"summary.{kind} needs a step today. Pass step=.")
         if len(node.args) > 2:
             self.note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
@@ -94,5 +94,5 @@ class CallRewriter(Rewriter):
         self.text.replace_range(begin, begin + len(item.arg or ""), name)
 
 
-def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:
     return next((item.value for item in node.keywords if item.arg == name), None)

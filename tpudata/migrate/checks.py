@@ -110,7 +110,7 @@ def private_imports(tree: ast.AST) -> Notes:
 
 def dimension_values(tree: ast.AST, root: str) -> Notes:
     """Yield the line and a note for each `.value` of a dimension; `root` is the program's name for TensorFlow."""
-    shapes, dimensions = _shape_names(tree)
+    shapes, dimensions = _find_shape_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.ctx, ast.Load):
             owner = node.value
@@ -122,25 +122,25 @@ def dimension_values(tree: ast.AST, root: str) -> Notes:
                 )
 
 
-def _shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
     """Return the variables that hold shapes, and those that hold dimensions."""
     shapes: set[str] = set()
     dimensions: set[str] = set()
     # A variable may get its value from one further down: a second round finds those.
     for _ in range(2):
-        for target, value in _assignments(tree):
+        for target, value in _list_assignments(tree):
             if isinstance(target, ast.Name):
                 shapes |= {target.id} if _is_shape(value, shapes) else set()
                 dimensions |= {target.id} if _is_dimension(value, shapes) else set()
             elif isinstance(target, ast.Tuple | ast.List) and _is_shape(value, shapes):
                 dimensions |= {item.id for item in target.elts if isinstance(item, ast.Name)}
-        for target, value in _loops(tree):
+        for target, value in _list_loops(tree):
             if isinstance(target, ast.Name) and _is_shape(value, shapes):
                 dimensions.add(target.id)
     return shapes, dimensions
 
 
-def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -151,7 +151,7 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield node.target, node.value
 
 
-def _loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _list_loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension):
             yield node.target, node.iter

@@ -22,13 +22,13 @@ def rewrite_imports(program: Rewriter) -> None:
     statements.sort(key=lambda item: item.lineno)
     roots = [item.statement for item in program.plan.bindings.values() if not item.path]
     for number, statement in enumerate(statements):
-        new = _new_imports(program) if number == 0 else []
+        new = _list_new_imports(program) if number == 0 else []
         if program.plan.disables_v2 and statement is (roots or statements)[0]:
             new.append(f"{program.root}.{_BEHAVIOUR}()")
         _rewrite_statement(program, statement, new)
 
 
-def _new_imports(program: Rewriter) -> list[str]:
+def _list_new_imports(program: Rewriter) -> list[str]:
     new = []
     needs_root = "tensorflow" in program.modules or program.plan.disables_v2
     if needs_root and all(binding.path for binding in program.plan.bindings.values()):

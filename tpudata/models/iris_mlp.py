@@ -100,12 +100,12 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or features are missing or have another shape.
     """
     settings = IrisMlpParams.from_params(params)
-    inputs = _inputs(features, settings)
+    inputs = _join_inputs(features, settings)
     logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
     return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
-def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
+def _join_inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
     if not isinstance(features, dict):
         features = {"features": features}
     names = params.feature_names

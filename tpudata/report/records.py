@@ -75,7 +75,7 @@ class SampleReader:
         if any(self._check.problems(values)):
             sample.misfits += 1
             return _digest(data), False
-        classes = self._classes(values)
+        classes = self._name_classes(values)
         sample.classes.update(classes)
         if self._shown is not None:
             (content,) = values[self._shown.name]
@@ -87,7 +87,7 @@ class SampleReader:
         add = self._add_tokens if self._texts[0].is_tokens else self._add_strings
         return add(values, classes, sample)
 
-    def _classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def _name_classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         if self._label is None or self._label.kind != "int64":
             return ()
         numbers = [int(value) for value in values.get(self._label.name, [])]
@@ -121,14 +121,14 @@ class SampleReader:
                 small = thumbnail(plain, side)
                 coloured = [colour_map(one, values[one.name][0]) for one in maps]
                 overlays = [one.resize(small.size, Image.Resampling.NEAREST) for one in coloured]
-                shown = self._picture(values, small, overlays, classes)
+                shown = self._make_picture(values, small, overlays, classes)
                 sample.pictures.setdefault(name, []).append(shown)
             return outline(plain)
         except _BROKEN:
             sample.unreadable += 1
             return None
 
-    def _picture(
+    def _make_picture(
         self, values: Mapping[str, Any], small: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
     ) -> SamplePicture:
         boxes, names = [], list[str]()

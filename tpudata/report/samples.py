@@ -40,7 +40,7 @@ def picture_html(picture: SamplePicture) -> str:
     if not (picture.maps or picture.objects or lines):
         return layers
     if picture.objects:
-        shapes = "".join(_object_shapes(picture, number) for number in range(len(picture.objects)))
+        shapes = "".join(_draw_objects(picture, number) for number in range(len(picture.objects)))
         layers += f'<svg viewBox="0 0 {picture.width} {picture.height}" role="img">{shapes}</svg>'
     width = f"width:{picture.width}px"
     captions = "".join(f"<figcaption>{html.escape(_cut(line, _SHOWN_CAPTION))}</figcaption>" for line in lines)
@@ -49,7 +49,7 @@ def picture_html(picture: SamplePicture) -> str:
 
 def text_html(text: ClassedText, decode: Decode) -> str:
     """Return a text, its documents set apart, with the names of its sides and its classes if there are several."""
-    parts = list(_texts(text.text, decode))
+    parts = list(_decode_texts(text.text, decode))
     room, shown = _SHOWN_CHARACTERS, list[str]()
     for part, content in parts:
         cut = _cut(content, room)
@@ -63,7 +63,7 @@ def text_html(text: ClassedText, decode: Decode) -> str:
     return f"<pre>{''.join(shown)}</pre>{classes}"
 
 
-def _texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Iterable[tuple[SamplePart, str]]:
+def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Iterable[tuple[SamplePart, str]]:
     """Yield the parts of all documents and their content as text, with separators between them."""
     for number, document in enumerate(text):
         if number:
@@ -77,7 +77,7 @@ def _texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Iterable[tup
             yield part, content
 
 
-def _object_shapes(picture: SamplePicture, number: int) -> str:
+def _draw_objects(picture: SamplePicture, number: int) -> str:
     name, (ymin, xmin, ymax, xmax) = picture.objects[number]
     # A class has the same colour in all pictures.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"

@@ -100,13 +100,13 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
     if len(values) != 1:
         raise FeatureError(f"Feature {feature.name!r} holds {len(values)} values (expected 1). Convert the data again.")
     if feature.encoding == "image":
-        return _image(feature, values[0])  # type: ignore[arg-type]
+        return _decode_image(feature, values[0])  # type: ignore[arg-type]
     if feature.is_label_map:
         return decode_label_map(feature, values[0])  # type: ignore[arg-type]
-    return _raw(feature, values[0])  # type: ignore[arg-type]
+    return _decode_raw(feature, values[0])  # type: ignore[arg-type]
 
 
-def _raw(feature: Feature, data: bytes) -> Decoded:
+def _decode_raw(feature: Feature, data: bytes) -> Decoded:
     dtype = np.dtype(feature.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FeatureError(
@@ -129,10 +129,10 @@ def _give_shape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
     return value
 
 
-def _image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
+def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
-    pixels = _pixels(feature, data, _MODES[channels])
+    pixels = _decode_pixels(feature, data, _MODES[channels])
     return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)
 
 
@@ -146,11 +146,11 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     problem = label_map_problem(data, feature.dtype)
     if problem:
         raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
-    classes = _pixels(feature, data, None)
+    classes = _decode_pixels(feature, data, None)
     return classes.astype("uint8" if feature.dtype == "uint8" else "int32")[..., np.newaxis]
 
 
-def _pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
+def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
     """Decode an image file to one of Pillow's modes; None keeps its values."""
     try:
         with Image.open(io.BytesIO(data)) as image:

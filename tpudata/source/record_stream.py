@@ -46,7 +46,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         StorageError: a file cannot be read.
     """
     readers, owner, number = Readers(), os.getpid(), first
-    chunks = _chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
+    chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
     waiting: deque[_ChunkRead] = deque()
     used, following = 0, next(chunks, None)
     try:
@@ -70,7 +70,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         readers.close()
 
 
-def _chunks(records: ShardRecords, readers: Readers, number: int, most: int) -> Iterator[tuple[Chunk, int]]:
+def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, most: int) -> Iterator[tuple[Chunk, int]]:
     """Yield the chunks from a record on, each with its bytes in memory."""
     if number == len(records):
         return

@@ -64,7 +64,7 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
-        table = _table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
+        table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
         self._order = ChunkOrder(
             table,
@@ -136,7 +136,7 @@ class ShuffledRecords:
             self._start()
         key, place = self._order.locate(position)
         with self._lock:
-            window = None if self._is_late(key, place) else self._window(key)
+            window = None if self._is_late(key, place) else self._open_window(key)
         if window is None:
             return self._read_alone(key, place)
         try:
@@ -153,7 +153,7 @@ class ShuffledRecords:
                 self._lanes[key.lane].pop(key, None)
         return record
 
-    def _window(self, key: WindowKey) -> _LoadingWindow:
+    def _open_window(self, key: WindowKey) -> _LoadingWindow:
         """Return a window of a lane, and see that the next one is being read; the lock is held."""
         lane = self._lanes.setdefault(key.lane, {})
         if key not in lane:
@@ -219,7 +219,7 @@ def _check_integer(name: str, value: int, least: int) -> int:
     return value
 
 
-def _table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
+def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     """Cut all shards into chunks of about equal bytes, without their indexes: into equal numbers of records."""
     # Compressed shards are read from one block of records to another.
     step = BLOCK_RECORDS if records.is_compressed else 1

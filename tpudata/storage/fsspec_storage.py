@@ -79,7 +79,7 @@ class _FsspecObjects:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
         self._scheme = scheme
-        self.retries = Retries(scheme, _policy, lambda error: isinstance(error, UnprovenError))
+        self.retries = Retries(scheme, _current_policy, lambda error: isinstance(error, UnprovenError))
 
     def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
         return _translate_errors(done, path)
@@ -88,7 +88,7 @@ class _FsspecObjects:
         """fsspec lists a folder all at once."""
         assert not deep, "fsspec lists folder by folder"
         with _translate_errors("listed", folder):
-            files, own = self._at(folder)
+            files, own = self._locate(folder)
             listing = files.ls(own, detail=True)
             # Stores without folders list a missing one as empty.
             if not listing and self.find(folder) is None:
@@ -109,11 +109,11 @@ class _FsspecObjects:
         return ()
 
     def find(self, path: str) -> Entry | None:
-        item = self._info(path)
+        item = self._look_up(path)
         return None if item is None else _entry(path, item)
 
     def describe(self, path: str) -> Description | None:
-        item = self._info(path)
+        item = self._look_up(path)
         if item is None or item["type"] == "directory":
             return None
         if item["size"] is None:
@@ -124,39 +124,39 @@ class _FsspecObjects:
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
         del version
-        files, own = self._at(path)
+        files, own = self._locate(path)
         try:
             if span is None:
                 return Content(bytes(files.cat_file(own)), True)
             offset, length = span
             return Content(bytes(files.cat_file(own, start=offset, end=offset + length)), False, offset)
         except FileNotFoundError as error:
-            raise AbsentError(404, _reason(error)) from error
+            raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
             # Some stores reject a range that begins after the end.
             if span is None or span[0] < files.info(own)["size"]:
                 raise
-            raise RangeError(416, _reason(error)) from error
+            raise RangeError(416, _format_reason(error)) from error
 
     def remove(self, path: str, version: int | None) -> None:
         del version
-        files, own = self._at(path)
+        files, own = self._locate(path)
         try:
             files.rm_file(own)
         except FileNotFoundError as error:
-            raise AbsentError(404, _reason(error)) from error
+            raise AbsentError(404, _format_reason(error)) from error
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        files, own = self._at(path)
+        files, own = self._locate(path)
         try:
             files.pipe_file(own, data, **({"mode": "create"} if version is None else {}))
         except FileExistsError as error:
-            raise ConflictError(412, _reason(error)) from error
+            raise ConflictError(412, _format_reason(error)) from error
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         with _translate_errors("written", path):
-            files, own = self._at(path)
+            files, own = self._locate(path)
             is_taken = not replace and files.exists(own)
         if is_taken:
             # Another attempt at the same work may have written it.
@@ -201,24 +201,24 @@ class _FsspecObjects:
         """Write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
         with _translate_errors("written", path):
-            files, own = self._at(probe)
+            files, own = self._locate(probe)
             files.pipe_file(own, b"")
             files.rm_file(own)
 
-    def _info(self, path: str) -> dict[str, Any] | None:
-        files, own = self._at(path)
+    def _look_up(self, path: str) -> dict[str, Any] | None:
+        files, own = self._locate(path)
         try:
             return dict(files.info(own))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _at(self, path: str) -> tuple[Any, str]:
+    def _locate(self, path: str) -> tuple[Any, str]:
         """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
         files, own = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return files, str(own)
 
 
-def _policy() -> RetryPolicy:
+def _current_policy() -> RetryPolicy:
     return RetryPolicy(limit=request_limits().retry_seconds)
 
 
@@ -243,14 +243,16 @@ def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -
     except (TpudataError, ConflictError):
         raise
     except _OF_THE_PATH as error:
-        raise StorageError(f"{path} could not be {done}: {_reason(error)}. Check the path and your access.") from error
+        raise StorageError(
+            f"{path} could not be {done}: {_format_reason(error)}. Check the path and your access."
+        ) from error
     except kind as error:
         raise StorageUnavailableError(
-            f"{path} could not be {done}: {_reason(error)}. Check the store, and run again."
+            f"{path} could not be {done}: {_format_reason(error)}. Check the store, and run again."
         ) from error
 
 
-def _reason(error: BaseException) -> str:
+def _format_reason(error: BaseException) -> str:
     if isinstance(error, AbsentError):
         return error.message
     if isinstance(error, TimeLimitError):

@@ -76,8 +76,8 @@ def matches(below: str, parts: tuple[str, ...]) -> bool:
     *folders, name = below.split("/")
     places = _add_skippable(parts, {0})
     for folder in folders:
-        places = _next(folder, parts, places, is_folder=True) - {len(parts)}
-    return len(parts) in _next(name, parts, places, is_folder=False)
+        places = _advance(folder, parts, places, is_folder=True) - {len(parts)}
+    return len(parts) in _advance(name, parts, places, is_folder=False)
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     """
     places = _add_skippable(parts, {0}) - {len(parts)}
     for entry in lazy_entries(folder, checked=False):
-        matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
+        matched = _advance(entry.name, parts, places, is_folder=entry.is_folder)
         if not entry.is_folder:
             if len(parts) in matched and accept(entry.name):
                 yield entry.checked().name
@@ -108,7 +108,7 @@ def _walk(
 ) -> Iterator[tuple[Entry, str]]:
     """Walk a folder with all numbers of parts that may be matched already, so that nothing is yielded twice."""
     for entry in lazy_entries(folder, checked=False):
-        matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
+        matched = _advance(entry.name, parts, places, is_folder=entry.is_folder)
         if len(parts) in matched and (entry.is_folder or not only_folders):
             yield entry.checked(), f"{below}{entry.name}"
         inner = matched - {len(parts)}
@@ -116,7 +116,7 @@ def _walk(
             yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner, only_folders=only_folders)
 
 
-def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
+def _advance(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
     """Return the numbers of parts that may be matched after a name, given those before it."""
     matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(name, parts[place])}
     if is_folder and not name.startswith("."):

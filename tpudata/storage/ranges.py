@@ -42,11 +42,11 @@ def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
     Raises:
         StorageError: there is no such folder, or something in it is neither a file nor a folder.
     """
-    for entry in _entries(folder):
+    for entry in _list_entries(folder):
         yield entry.checked() if checked else entry
 
 
-def _entries(folder: str) -> Iterator[Entry]:
+def _list_entries(folder: str) -> Iterator[Entry]:
     storage = storage_for(folder)
     first = list(storage.scan(folder, limit=_FIRST))
     yield from first

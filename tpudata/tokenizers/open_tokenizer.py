@@ -71,7 +71,7 @@ class TokenizerSpec:
     special_tokens: str | None = None
 
     def __post_init__(self) -> None:
-        kind = _kind(self.kind)
+        kind = _find_kind(self.kind)
         if kind.file is FileUse.REQUIRED and not self.path:
             raise UsageError(f"--tokenizer {self.kind} requires its file. Pass {self.kind}:FILE")
         if kind.file is FileUse.NONE and self.path:
@@ -98,7 +98,7 @@ class TokenizerSpec:
 
     def for_templates(self) -> TokenizerSpec:
         """Return the spec with which special tokens that a chat template writes are these tokens."""
-        return dataclasses.replace(self, special_tokens=TOKEN) if _kind(self.kind).has_special_tokens else self
+        return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 
     @property
     def text(self) -> str:
@@ -184,7 +184,7 @@ def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
 
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
-    kind = _kind(spec.kind)
+    kind = _find_kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)
     storage = storage_for(spec.path)
@@ -229,7 +229,7 @@ TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
 )
 
 
-def _kind(name: str) -> TokenizerKind:
+def _find_kind(name: str) -> TokenizerKind:
     """Return the kind of a name, in the table or of an installed package; UsageError if there is none."""
     if name in TOKENIZERS:
         return TOKENIZERS[name]
@@ -237,7 +237,7 @@ def _kind(name: str) -> TokenizerKind:
     if name in points:
         return _load(points[name])
     forms = [
-        *_forms(TOKENIZERS),
+        *_list_forms(TOKENIZERS),
         *itertools.chain.from_iterable(_list_installed(points[key]) for key in sorted(points)),
     ]
     raise UsageError(
@@ -259,12 +259,12 @@ def _load(point: importlib.metadata.EntryPoint) -> TokenizerKind:
 def _list_installed(point: importlib.metadata.EntryPoint) -> list[str]:
     """Return the values of --tokenizer for a tokenizer of an installed package, which may be broken."""
     try:
-        return [*_forms({point.name: _load(point)})]
+        return [*_list_forms({point.name: _load(point)})]
     except UsageError:
         return [point.name]
 
 
-def _forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
+def _list_forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
     """Yield the values of --tokenizer."""
     for name, kind in kinds.items():
         if kind.file is not FileUse.REQUIRED:

@@ -25,7 +25,7 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
         )
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
         once = 'cache="auto" keeps decoded images if they fit in memory'
-        if _image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+        if _estimate_image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
             once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
             return (
                 f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
@@ -45,7 +45,7 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
     return f"{kept}More cores help, and so do more hosts."
 
 
-def _image_bytes(dataset: Dataset, split: str) -> float:
+def _estimate_image_bytes(dataset: Dataset, split: str) -> float:
     """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
     for feature in dataset.manifest.features:
         if feature.encoding == "image" and feature.is_static:

@@ -85,7 +85,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     # Compiled before any measurement: it checks the model.
     cost = None if flags.tpu is None else compile_step(flags)
     # Made before any measurement: they check the flags.
-    input_fns = _input_fns(dataset, flags)
+    input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
     measured = Stages(
         dataset,
@@ -94,7 +94,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         columns=FeatureOptions(pad=dict(flags.pad)),
         sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
-        reading=_reading(flags),
+        reading=_make_reading(flags),
     )
     stages = list(measured.measure(input_fns, flags.seconds))
     storage = None
@@ -104,7 +104,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     repeated = [stage for stage in stages if not (measured.is_held and stage.name in _READING)]
     whole = stages[-1]
     is_busy = whole.cores + whole.other_cores >= _BUSY_SHARE * cores
-    shares = _shares(repeated, is_busy=is_busy)
+    shares = _compute_shares(repeated, is_busy=is_busy)
     limit = max(shares, key=lambda name: shares[name])
     waits_for = "cores" if is_busy else "storage" if limit == "read" else "threads"
     does = _does(stages, dataset, flags)
@@ -133,11 +133,11 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         "advice": advise(limit, waits_for, dataset, flags, is_held=measured.is_held),
         "storage": None if storage is None else storage.to_json(),
         "step": _step(whole, flags, storage, is_busy=is_busy),
-        "tpu": None if cost is None else _tpu(whole, cost, cores, storage),
+        "tpu": None if cost is None else _compare_with_tpu(whole, cost, cores, storage),
     }
 
 
-def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
+def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
     """Return the stages after parsing: decoding images, if more follows, and the whole pipeline."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
@@ -154,7 +154,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             tokens=tpudata.Tokens(sequence_length=flags.sequence_length, truncate=flags.truncate),
             pad=dict(flags.pad),
             seed=0,
-            reading=_reading(flags),
+            reading=_make_reading(flags),
         )
 
     whole = make(flags.dtype, RandAugment() if flags.augment else None)
@@ -163,7 +163,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
     return {"input_fn": whole}
 
 
-def _reading(flags: argparse.Namespace) -> Reading:
+def _make_reading(flags: argparse.Namespace) -> Reading:
     return tpudata.Reading() if flags.streams is None else tpudata.Reading(streams=flags.streams)
 
 
@@ -181,7 +181,7 @@ def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) 
     }
 
 
-def _shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
+def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
     """Return by stage its share of a record's CPU time if the cores are busy, otherwise of the elapsed time."""
     added, most = {}, 0.0
     for stage in stages:
@@ -208,7 +208,7 @@ def _step(
     }
 
 
-def _tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
+def _compare_with_tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
     from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
     compared = FeedingRate(whole.rate, whole.cpu_per_record, cores).compare(cost)

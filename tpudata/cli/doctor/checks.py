@@ -42,7 +42,7 @@ class DoctorLine(NamedTuple):
 
 def check_model_dir(folder: str) -> DoctorLine:
     """Write, read and delete a small file in the folder of a model, and remove the folders that this created."""
-    new_folders = _missing_folders(folder)
+    new_folders = _list_missing_folders(folder)
     try:
         return _write_and_read(folder)
     finally:
@@ -52,7 +52,7 @@ def check_model_dir(folder: str) -> DoctorLine:
                 path.rmdir()
 
 
-def _missing_folders(folder: str) -> list[Path]:
+def _list_missing_folders(folder: str) -> list[Path]:
     """Return the folders that writing into a folder creates, the innermost first; none on an object store."""
     if is_remote(folder):
         return []
@@ -95,7 +95,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
     try:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}
         indexes = {entry.name for entry in storage.list(storage.join(dataset.path, "index"))}
-        problems = list(_file_problems(dataset, shards, indexes))
+        problems = list(_find_file_problems(dataset, shards, indexes))
         if not problems:
             first = next(iter(dataset.manifest.splits.values())).shards[0]
             dataset.index(first)
@@ -120,7 +120,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
     )
 
 
-def _file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
+def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             expected = dataset.quarantine.of(shard).bytes
@@ -146,13 +146,13 @@ def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> Doc
     fed = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
     if not fed:
         return DoctorLine("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
-    problems = [problem for feature in fed if (problem := _shape_problem(feature, flag_values))]
+    problems = [problem for feature in fed if (problem := _find_shape_problem(feature, flag_values))]
     if problems:
         return DoctorLine("shapes", PROBLEM, " ".join(problems))
     return DoctorLine("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
 
 
-def _shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> str:
+def _find_shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> str:
     if feature.is_static:
         return ""
     if feature.is_image_file:
@@ -182,7 +182,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if label is None or label.kind != "int64" or (model is not None and learns_label_maps(model)):
         return None
     try:
-        labels = [value for split in dataset.manifest.splits for value in _some_labels(dataset, split, label.name)]
+        labels = [value for split in dataset.manifest.splits for value in _sample_labels(dataset, split, label.name)]
     except TpudataError as error:
         return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
     if not labels:
@@ -197,7 +197,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             PROBLEM,
             f"{stored} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
         )
-    outputs, first = _outputs(model, params, label)
+    outputs, first = _find_outputs(model, params, label)
     if outputs is None:
         class_count = (
             f"{counted(classes, 'class', 'classes')}" if classes is not None else "no number of classes in the manifest"
@@ -213,7 +213,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     return DoctorLine("labels", OK, f"{stored}; {model} has {counted(outputs, 'output')} from {first}")
 
 
-def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
+def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
     """Return the number of a model's classes and its first label; None if unknown."""
     if model is None:
         return None, 0
@@ -229,7 +229,7 @@ def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tu
     return (defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None), first
 
 
-def _some_labels(dataset: Dataset, split: str, name: str) -> list[int]:
+def _sample_labels(dataset: Dataset, split: str, name: str) -> list[int]:
     """Return the labels of some records of a split, spread evenly."""
     source = RecordSource(dataset.path, split, decode=None)
     numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _LABELS)).astype(int)).tolist()

@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     flags = parse_flags(argv)
     limit = flags.time_limit
     lines = _ReportPrinter(is_json=flags.json)
-    lines.add("versions", *_versions())
+    lines.add("versions", *_check_versions())
     lines.add("devices", *_answer(limit, PROBLEM, "devices"))
     state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
     lines.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
@@ -151,7 +151,7 @@ def _check_dataset(flags: argparse.Namespace, lines: _ReportPrinter) -> None:
         lines.add("feeding", *_answer(flags.time_limit, WARNING, "feeding", *timed))
 
 
-def _versions() -> tuple[str, str]:
+def _check_versions() -> tuple[str, str]:
     versions = {}
     for name in _PACKAGES:
         try:

@@ -36,13 +36,13 @@ _FEEDING_SECONDS = 1
 
 def devices() -> str:
     """Return a line on the CPU and GPUs that TensorFlow sees, with the speed of the first of each."""
-    tf = _tensorflow()
+    tf = _import_tensorflow()
     words = []
     for kind in ("CPU", "GPU"):
         logical_devices = tf.config.list_logical_devices(kind)
         if logical_devices:
             words.append(
-                f"{counted(len(logical_devices), kind)}: {_speed(tf, kind, _on_device(tf, logical_devices[0].name))}"
+                f"{counted(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
             )
     return ", ".join(words)
 
@@ -92,7 +92,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     Raises:
         _SlowError: the window takes more than half of the free memory.
     """
-    _tensorflow()
+    _import_tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.files.shards import shards_of
     from tpudata.input.graph.caches.choose_cache import choose_cache
@@ -133,7 +133,7 @@ def feeding(
     Raises:
         _SlowError: the device would wait.
     """
-    _tensorflow()
+    _import_tensorflow()
     from tpudata.cli.bench.command import measure
     from tpudata.cli.bench.flags import bench_flags
 
@@ -156,14 +156,14 @@ class _SlowError(Exception):
     """A run would work, but waste time or memory."""
 
 
-def _tensorflow() -> Any:
+def _import_tensorflow() -> Any:
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata doctor")
         import tensorflow as tf
     return tf
 
 
-def _on_device(tf: Any, device: str) -> Callable[..., float]:
+def _bind_device(tf: Any, device: str) -> Callable[..., float]:
     def run(function: Any, *values: Any) -> float:
         with tf.device(device):
             return float(function(*values))
@@ -171,7 +171,7 @@ def _on_device(tf: Any, device: str) -> Callable[..., float]:
     return run
 
 
-def _speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
+def _measure_speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
     """Return the operations per second of a multiplication of matrices, in the device's best dtype."""
     rows = _ROWS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16

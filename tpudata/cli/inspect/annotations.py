@@ -21,7 +21,7 @@ def annotation_kinds(features: Sequence[Feature]) -> dict[str, list[str]]:
     for table in object_tables(features):
         kinds = ["boxes"] if table.box_columns else []
         for feature in table.columns:
-            kind = _kind(feature.name.removeprefix(table.prefix), feature)
+            kind = _find_kind(feature.name.removeprefix(table.prefix), feature)
             if kind not in kinds and feature not in table.box_columns:
                 kinds.append(kind)
         kinds_by_feature[table.prefix] = kinds
@@ -63,7 +63,7 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
     return counts
 
 
-def _kind(part: str, feature: Feature) -> str:
+def _find_kind(part: str, feature: Feature) -> str:
     if _CLASSES in part or part == "/label":
         return "classes"
     if _POINTS in part:

@@ -156,7 +156,7 @@ def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str,
         "decoded_bytes": split.decoded_bytes,
         "shards": [_shard(shard) for shard in split.shards],
         "examples": [
-            {key: _value(values, features.get(key)) for key, values in example.items()} for example in examples
+            {key: _shorten_value(values, features.get(key)) for key, values in example.items()} for example in examples
         ],
         **({} if counts is None else {"annotations": counts}),
     }
@@ -166,16 +166,16 @@ def _shard(shard: Shard) -> dict[str, Any]:
     return {"name": shard.name, "records": shard.records, "bytes": shard.bytes, "crc32c": f"{shard.crc32c:08x}"}
 
 
-def _value(values: Sequence[Any], feature: Feature | None) -> Any:
+def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
     """Return the values of one feature of one record, cut to a readable length."""
     is_text = feature is None or feature.encoding in (None, "utf8")
-    items = [_item(value, is_text) for value in values[:_SHOWN_VALUES]]
+    items = [_shorten_item(value, is_text) for value in values[:_SHOWN_VALUES]]
     if len(values) > _SHOWN_VALUES:
         return {"values": len(values), "first": items}
     return items[0] if len(items) == 1 else items
 
 
-def _item(value: bytes | int | float, is_text: bool) -> Any:
+def _shorten_item(value: bytes | int | float, is_text: bool) -> Any:
     if not isinstance(value, bytes):
         return value
     if is_text:

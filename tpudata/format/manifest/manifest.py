@@ -102,7 +102,7 @@ class Manifest:
                 raise DatasetError(
                     f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). {RESTORE}"
                 )
-        shards = list(_all_shards(self.splits.values()))
+        shards = list(_list_all_shards(self.splits.values()))
         # Shards whose names differ in their ending alone would share an index.
         if len({shard_stem(shard.name) for shard in shards}) != len(shards):
             raise DatasetError(f"The manifest names a shard twice. {RESTORE}")
@@ -269,7 +269,7 @@ def _check_shards(manifest: Manifest) -> None:
     """
     most = 1 if manifest.compression is None else MOST_RATIO
     planned: dict[str, int] = {}
-    for shard in _all_shards(manifest.splits.values()):
+    for shard in _list_all_shards(manifest.splits.values()):
         if shard.records * FRAME_BYTES > shard.bytes * most:
             raise DatasetError(
                 f"Shard {shard.name}: too many records for its size (got {counted(shard.records, 'record')} in {shard.bytes} bytes,"
@@ -283,7 +283,7 @@ def _check_shards(manifest: Manifest) -> None:
         )
 
 
-def _all_shards(splits: Iterable[Split]) -> Iterable[Shard]:
+def _list_all_shards(splits: Iterable[Split]) -> Iterable[Shard]:
     return (shard for split in splits for shard in split.shards)
 
 

@@ -85,7 +85,7 @@ class RecordWriter:
             size += len(part)
             crc = google_crc32c.extend(crc, part)
         small = self._small
-        small.append(_small_header(size) if size < _LARGE else _header(size))
+        small.append(_small_header(size) if size < _LARGE else _make_header(size))
         for part in parts:
             if len(part) < _LARGE:
                 small.append(part)
@@ -108,7 +108,7 @@ class RecordWriter:
         sizes = np.array(self._sizes, np.uint64)
         offsets = np.zeros(len(sizes) + 1, np.uint64)
         np.cumsum(sizes + np.uint64(FRAME_BYTES), out=offsets[1:])
-        blocks = self._blocks()
+        blocks = self._compute_blocks()
         if self._packed is None:
             ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(blocks)]
             crc = int(np.bitwise_xor.reduce(move_crc32c(blocks, (offsets[-1] - ends).astype(np.int64))))
@@ -118,14 +118,16 @@ class RecordWriter:
         block_offsets = np.array(self._packed.offsets, np.uint64)
         return Written(offsets, blocks, self._block_records, self._packed.size, self._packed.crc32c, block_offsets)
 
-    def _blocks(self) -> npt.NDArray[np.uint32]:
+    def _compute_blocks(self) -> npt.NDArray[np.uint32]:
         """Return the CRC-32C of each block, computed in batches, since it takes two hundred bytes per record."""
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         parts = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
             sizes = np.array(self._sizes[start : start + step], np.int64)
             parts.append(
-                _block_checksums(sizes, np.array(self._crcs[start : start + step], np.uint32), self._block_records)
+                _compute_block_checksums(
+                    sizes, np.array(self._crcs[start : start + step], np.uint32), self._block_records
+                )
             )
         return np.concatenate(parts)
 
@@ -144,16 +146,16 @@ class RecordWriter:
         self._held = 0
 
 
-def _header(size: int) -> bytes:
+def _make_header(size: int) -> bytes:
     length = _LENGTH.pack(size)
     return length + _CRC.pack(masked_crc32c(length))
 
 
 # Cached for small records, whose sizes recur.
-_small_header = functools.lru_cache(maxsize=4096)(_header)
+_small_header = functools.lru_cache(maxsize=4096)(_make_header)
 
 
-def _block_checksums(
+def _compute_block_checksums(
     sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], block_records: int
 ) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of each block of framed records, from sizes and checksums of the records' data: uint32 [blocks]."""
@@ -161,9 +163,9 @@ def _block_checksums(
     records = np.diff(np.append(starts, len(sizes)))
     ends = np.cumsum(sizes + FRAME_BYTES)
     to_end = np.repeat(ends[starts + records - 1], records) - ends
-    lengths = extend_crc32c(np.zeros(len(sizes), np.uint32), _bytes(sizes.astype("<u8")))
-    headers = extend_crc32c(lengths, _bytes(_mask_all(lengths)))
-    rests = extend_crc32c(crcs, _bytes(_mask_all(crcs)))
+    lengths = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
+    headers = extend_crc32c(lengths, _take_bytes(_mask_all(lengths)))
+    rests = extend_crc32c(crcs, _take_bytes(_mask_all(crcs)))
     # Together: a step costs hardly more for twice as many.
     moved = move_crc32c(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
     shares = moved[: len(sizes)] ^ moved[len(sizes) :]
@@ -177,6 +179,6 @@ def _mask_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return summed.astype("<u4")
 
 
-def _bytes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def _take_bytes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """Return the bytes of each value: uint8 [values, bytes]."""
     return values.view(np.uint8).reshape(len(values), -1)

@@ -110,7 +110,7 @@ def _check_block(
     for record in range(first, last):
         offset = int(index.offsets[record])
         frame = data[offset - start : int(index.offsets[record + 1]) - start]
-        reason = _frame_damage(frame, int(index.offsets[record + 1]) - offset)
+        reason = _find_frame_damage(frame, int(index.offsets[record + 1]) - offset)
         if reason is not None:
             is_whole = False
         else:
@@ -122,7 +122,7 @@ def _check_block(
         yield SkippedRecords(first, last, "the records differ from those that were written, by the index's checksum")
 
 
-def _frame_damage(frame: bytes, size: int) -> str | None:
+def _find_frame_damage(frame: bytes, size: int) -> str | None:
     """Return the problem of a record's frame or data, in words, or None."""
     if len(frame) < size:
         return "the file ends before it"

@@ -60,9 +60,9 @@ class ShardCheck:
             progress: called with the number of bytes read since the last call.
         """
         storage = storage_for(self._folder)
-        index = yield from self._index(shard)
+        index = yield from self._check_index(shard)
         if self._manifest.dali_index:
-            yield from self._dali_index(shard, index)
+            yield from self._check_dali_index_of(shard, index)
         path = storage.join(self._folder, shard.name)
         walk = Walk(path, shard, index)
         try:
@@ -96,7 +96,7 @@ class ShardCheck:
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
 
-    def _dali_index(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
+    def _check_dali_index_of(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
         """Yield the defects of a shard's index for DALI; `index` is the index of the shard, or None if it is damaged."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, dali_index_name(shard.name))
@@ -143,7 +143,7 @@ class ShardCheck:
             problems += (Problem(item) if isinstance(item, str) else item for item in further)
         return problems
 
-    def _index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
+    def _check_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
         """Yield the defects of a shard's index; return the index if it is valid, else None."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, index_name(shard.name))

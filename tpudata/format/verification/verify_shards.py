@@ -43,7 +43,7 @@ def shard_defects(
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
             with _defer_signals():
-                defects_by_shard = pool.map(functools.partial(_all_defects, check), shards)
+                defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
             for shard, defects in zip(shards, defects_by_shard, strict=True):
                 yield from defects
                 if advance:
@@ -99,5 +99,5 @@ def _advance(progress: Callable[[int, int], None], total: int, read: int) -> Non
     progress(read, total)
 
 
-def _all_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
+def _list_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
     return list(check.defects(shard))

@@ -65,7 +65,7 @@ def select_fields(
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
-    lengths = _lengths(sequences, sequence_length)
+    lengths = _pick_lengths(sequences, sequence_length)
     others = [feature for feature in chosen if feature.is_list and feature.name not in lists]
     others = [
         feature
@@ -84,7 +84,7 @@ def select_fields(
         name = feature.name if feature.name in columns.extra_features else short_name(feature)
         if short_name(feature) in lengths:
             return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
-        return _field(feature, name, image_size, keep_encoded, hint)
+        return _make_field(feature, name, image_size, keep_encoded, hint)
 
     inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
     inputs = _with_masks(inputs, keep_encoded)
@@ -96,7 +96,7 @@ def select_fields(
     fields = Fields(
         inputs,
         None if label is None else _label_field(_with_classes(label, manifest), lists.get(label.name), hint),
-        None if weight is None else _weight_field(weight, label),
+        None if weight is None else _make_weight_field(weight, label),
     )
     return with_defaults(fields, columns.defaults or {})
 
@@ -157,7 +157,7 @@ def _check_sizes(
         )
 
 
-def _lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
+def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
     """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is of none."""
     if sequence_length is None:
         return {}
@@ -171,12 +171,14 @@ def _lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int
     return sequence_length
 
 
-def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:
+def _make_field(
+    feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str
+) -> Field:
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.is_image_file and keep_encoded:
         return Field(feature, name, (), is_encoded=True)
-    return Field(feature, name, _static_shape(feature, image_size, hint))
+    return Field(feature, name, _require_static_shape(feature, image_size, hint))
 
 
 def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
@@ -199,7 +201,7 @@ def _are_label_maps(features: Sequence[Feature]) -> bool:
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
 
 
-def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
+def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
     shape = feature.shape
     if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])
@@ -227,7 +229,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: st
     )
 
 
-def _weight_field(feature: Feature, label: Feature | None) -> Field:
+def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
     """Return the field of the records' weights."""
     field = Field(feature, feature.name, ())
     if feature is label:

@@ -63,13 +63,13 @@ def decode_placed(
 ) -> tuple[tf.Tensor, CropPlace]:
     """Return the result of `decode_crop`, and its place in the image."""
     if channels not in _JPEG_CHANNELS:
-        return crop_placed(_whole(encoded, channels), options, seed, dtype)
+        return crop_placed(_decode_image(encoded, channels), options, seed, dtype)
     # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
     # format's operations in its branch, a picture of 256 pixels took 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
 
     def decode_whole() -> tuple[tf.Tensor, tf.Tensor]:
-        image = _whole(encoded, channels)
+        image = _decode_image(encoded, channels)
         return tf.shape(image), image
 
     def read_shape() -> tuple[tf.Tensor, tf.Tensor]:
@@ -148,7 +148,7 @@ def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options
     return tf.switch_case(step, [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
 
 
-def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
     return tf.ensure_shape(image, (None, None, channels))
 

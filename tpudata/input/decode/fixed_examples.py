@@ -44,7 +44,7 @@ class FixedExamples:
         """Return the result of `parse_batch`, to which batches with a record of another layout are passed."""
         matrix, between, fits = self._take_apart(serialized)
         columns: dict[str, tf.Tensor] = tf.cond(
-            fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
+            fits, lambda: self._take_values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
         )
         return {
             field.feature.name: tf.ensure_shape(columns[field.feature.name], (None, *field.shape))
@@ -85,12 +85,12 @@ class FixedExamples:
         is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(between, mask), expected))
         return matrix, between, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
 
-    def _values(self, matrix: tf.Tensor, between: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _take_values(self, matrix: tf.Tensor, between: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return by feature name a tensor [n, *field.shape], of records whose layout fits; int64 as int32."""
         return {
             field.feature.name: self._number(between, field)
             if field.feature.kind == "int64"
-            else self._value(matrix, field)
+            else self._take_value(matrix, field)
             for field in self.fields
         }
 
@@ -106,7 +106,7 @@ class FixedExamples:
         numbers = tf.reduce_sum(tf.bitwise.left_shift(tf.cast(digits, dtype), shifts), axis=1)
         return to_int32(field.feature.name, numbers)
 
-    def _value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
+    def _take_value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
         kind, begin, end = self.places[field.feature.name]
         data, name = matrix[:, begin:end], field.feature.name
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)

@@ -39,12 +39,12 @@ def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     height, width, channels = field.shape
     if field.feature.shape == field.shape:
-        image = _whole(encoded, channels)
+        image = _decode_whole(encoded, channels)
     else:
         image = (
             _decode_shrunk(encoded, height, width, channels)
             if channels in _JPEG_CHANNELS
-            else _whole(encoded, channels)
+            else _decode_whole(encoded, channels)
         )
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
@@ -52,7 +52,7 @@ def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     return tf.ensure_shape(image, field.shape)
 
 
-def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
 
 
@@ -68,7 +68,7 @@ def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -
         return tf.io.decode_jpeg(encoded, channels=channels, ratio=by, dct_method="INTEGER_ACCURATE")
 
     step = tf.cond(tf.io.is_jpeg(encoded), shrink, lambda: tf.constant(0))
-    whole = [lambda: tf.ensure_shape(_whole(encoded, channels), (None, None, channels))]
+    whole = [lambda: tf.ensure_shape(_decode_whole(encoded, channels), (None, None, channels))]
     return tf.switch_case(step, whole + [lambda by=by: decode_at(by) for by in _SHRINKS])
 
 

@@ -46,7 +46,7 @@ def stored_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, 
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: fields to read.
     """
-    spec = {field.feature.name: _spec(field) for field in fields if field.is_stored}
+    spec = {field.feature.name: _make_spec(field) for field in fields if field.is_stored}
     stored: dict[str, Any] = tf.io.parse_example(serialized, spec)
     return stored
 
@@ -107,7 +107,7 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: sequences that are padded.
     """
-    stored = tf.io.parse_example(serialized, {field.feature.name: _spec(field) for field in fields})
+    stored = tf.io.parse_example(serialized, {field.feature.name: _make_spec(field) for field in fields})
     lengths = []
     for field in fields:
         value = stored[field.feature.name]
@@ -118,7 +118,7 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
     return functools.reduce(tf.maximum, lengths)
 
 
-def _spec(field: Field) -> Any:
+def _make_spec(field: Field) -> Any:
     feature, dtype = field.feature, _STORED[field.feature.kind]
     if field.is_list:
         return list_spec(feature)

@@ -86,8 +86,8 @@ def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
         if field.is_list or (field.default is not None and not values):
             return None
         return "is not in the record" if values is None else "has no values"
-    if _kind(values) != feature.kind:
-        return f"has {counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
+    if _find_kind(values) != feature.kind:
+        return f"has {counted(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.is_list:
         each = math.prod(field.shape[1:])
         return f"has {counted(len(values), 'value')}, which are no entries of {each}" if len(values) % each else None
@@ -104,7 +104,7 @@ def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
     return None
 
 
-def _kind(values: Value) -> str:
+def _find_kind(values: Value) -> str:
     return {bytes: "bytes", int: "int64", float: "float"}[type(values[0])]
 
 
@@ -121,4 +121,4 @@ def _describe_values(values: Value) -> str:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):
         return f"bytes, {counted(len(values[0]), 'byte')}"
-    return f"{_kind(values)}, {counted(len(values), 'value')}"
+    return f"{_find_kind(values)}, {counted(len(values), 'value')}"

@@ -22,7 +22,7 @@ def find_files(files: Paths) -> list[Entry]:
         StorageError: a folder cannot be listed.
     """
     entries: list[Entry] = []
-    for path in _paths(files):
+    for path in _list_paths(files):
         entry = storage_for(path).stat(path)
         if entry is None and is_pattern(path):
             matched = [entry for entry, _ in expand(path) if not entry.is_folder]
@@ -58,5 +58,5 @@ def check_label(label: Any, names: Sequence[str]) -> None:
         raise FeatureError(f"label={label!r}: the records have {', '.join(names) or 'no features'}. Name one of these.")
 
 
-def _paths(files: Paths) -> list[str]:
+def _list_paths(files: Paths) -> list[str]:
     return [os.fspath(files)] if isinstance(files, (str, os.PathLike)) else [os.fspath(path) for path in files]

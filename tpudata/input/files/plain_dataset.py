@@ -69,7 +69,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
     for number, (file, starts) in enumerate(full):
         name = shard_name(SPLIT, number, len(full))
         shards.append(Shard(name, len(starts) - 1, file.size, 0))
-        paths[name], indexes[name] = file.path, _index(starts, file.size)
+        paths[name], indexes[name] = file.path, _make_index(starts, file.size)
     records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
     manifest = Manifest(
         layout="",
@@ -81,7 +81,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
     return kind(PlainDataset(str(files.files), manifest, paths, indexes), SPLIT, files)
 
 
-def _index(offsets: Offsets, size: int) -> ShardIndex:
+def _make_index(offsets: Offsets, size: int) -> ShardIndex:
     """Return the index of a file of unknown checksum."""
     none = np.zeros(0, np.uint32)
     return ShardIndex(offsets.astype(np.uint64), none, BLOCK_RECORDS, size, 0, None, {})

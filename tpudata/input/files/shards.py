@@ -42,7 +42,7 @@ class Shards(SplitFiles):
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records from a run's first one on."""
         records = tf.raw_ops.TFRecordDatasetV2(
-            filenames=[run.path], compression_type="", buffer_size=_buffer_bytes(run), byte_offsets=[run.offset]
+            filenames=[run.path], compression_type="", buffer_size=_pick_buffer_bytes(run), byte_offsets=[run.offset]
         )
         return tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(run.skipped)
 
@@ -52,7 +52,7 @@ class Shards(SplitFiles):
         Raises:
             CorruptionError: the first record is not a `tf.train.Example`.
         """
-        layout = FixedExamples.of(self._first_record(), fields)
+        layout = FixedExamples.of(self._read_first_record(), fields)
         if layout is None:
             return functools.partial(parse_batch, fields=fields, hint=self.record_hint)
         return functools.partial(layout.parse, hint=self.record_hint)
@@ -62,7 +62,7 @@ class Shards(SplitFiles):
         defaults = {field.feature.name: default_value(field) for field in fields}
         return parse_stored(stored, self.manifest.features, defaults)
 
-    def _first_record(self) -> bytes:
+    def _read_first_record(self) -> bytes:
         """Return the first record, or nothing if it is damaged, which the reader reports.
 
         Raises:
@@ -132,7 +132,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
         raise changed
 
 
-def _buffer_bytes(run: Run) -> tf.Tensor:
+def _pick_buffer_bytes(run: Run) -> tf.Tensor:
     """Return the bytes that are read at a time of a run of TFRecords."""
     if not run.is_remote:
         return tf.clip_by_value(run.size, _LEAST_BYTES, _MOST_BYTES)

@@ -107,7 +107,7 @@ class Records:
         Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` has the extras.
         """
         seed = operator.index(self._options.seed) if self._options.draws else None
-        dataset = order.batches(self._ranges(order, rows), HostPart(rows, start_step, seed))
+        dataset = order.batches(self._open_ranges(order, rows), HostPart(rows, start_step, seed))
         if self._is_decoded:
             return dataset
         decode, name = self._opened.decode, self._opened.name
@@ -139,7 +139,7 @@ class Records:
         """The records in the files that are read: the split's, or those of the cache, which the first call writes."""
         return self._cache.open(self.stored)
 
-    def _ranges(self, order: Order, rows: Rows) -> Ranges:
+    def _open_ranges(self, order: Order, rows: Rows) -> Ranges:
         """Return what an order takes a host's records from."""
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._held.get(self._read_all))

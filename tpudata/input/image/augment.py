@@ -90,10 +90,10 @@ MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.Sources]] = {
     "shear_x": lambda image, strength, draw: ops.x_shear(image, draw.sign * (_SLOPE * strength)),
     "shear_y": lambda image, strength, draw: ops.y_shear(image, draw.sign * (_SLOPE * strength)),
     "translate_x": lambda image, strength, draw: ops.x_translation(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 1)
+        image, draw.sign * _count_pixels(_SHIFT * strength, image, 1)
     ),
     "translate_y": lambda image, strength, draw: ops.y_translation(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 0)
+        image, draw.sign * _count_pixels(_SHIFT * strength, image, 0)
     ),
 }
 
@@ -124,7 +124,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "translate_x": _move("translate_x"),
     "translate_y": _move("translate_y"),
     "cutout": lambda image, strength, draw, *_: ops.cutout(
-        image, _pixels(_HOLE * strength, image, 0), _place(draw, image)
+        image, _count_pixels(_HOLE * strength, image, 0), _place(draw, image)
     ),
 }
 
@@ -193,7 +193,7 @@ def augment_with_maps(
     # The masks of a list are moved at once, as channels.
     values, moves = [image, *maps, *(tf.transpose(each, (1, 2, 0)) for each in masks)], list[tf.Tensor]()
     fills = [options.map_fill] * len(maps) + [0] * len(masks)
-    branches = _branches(values, fills, options, tracks_moves=tracks_moves)
+    branches = _trace_branches(values, fills, options, tracks_moves=tracks_moves)
     move = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
@@ -213,7 +213,7 @@ def augment_with_maps(
     return Augmented(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
 
 
-def _branches(
+def _trace_branches(
     values: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
 ) -> list[Any]:
     """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move.
@@ -232,7 +232,7 @@ def _branches(
             draw = Draw(sign, centre)
             if name in MOVES:
                 maps = [operation(each, strength, draw, fill) for each, fill in zip(maps, fills, strict=True)]
-            move = [_matrix(name, image, strength, draw)] if tracks_moves else []
+            move = [_find_move(name, image, strength, draw)] if tracks_moves else []
             return [operation(image, strength, draw), *maps, *move]
 
         return tf.function(change, autograph=False).get_concrete_function(
@@ -244,7 +244,7 @@ def _branches(
     return [trace(name, operation) for name, operation in OPERATIONS.items()]
 
 
-def _matrix(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
+def _find_move(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
     """Return the move of an operation."""
     if name not in MOVES:
         return tf.constant(IDENTITY)
@@ -252,7 +252,7 @@ def _matrix(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tens
     return source_move(*sources, *image.shape[:2])
 
 
-def _pixels(share: float, image: tf.Tensor, axis: int) -> int:
+def _count_pixels(share: float, image: tf.Tensor, axis: int) -> int:
     side: int = image.shape[axis]
     return math.floor(share * side + 0.5)
 

@@ -89,7 +89,7 @@ def _move_table(
         columns[y], columns[x] = _move_points(columns[y], columns[x], moves)
     is_real = tf.sequence_mask(count, table.length)
     if table.boxes:
-        boxes, is_visible = _move_boxes(_boxes(table, columns), moves, least_visible)
+        boxes, is_visible = _move_boxes(_stack_boxes(table, columns), moves, least_visible)
         columns |= dict(zip(table.boxes, [boxes] if len(table.boxes) == 1 else tf.unstack(boxes, axis=2), strict=True))
         is_kept = is_visible & is_real
         # Those that are kept come first, in their order.
@@ -108,7 +108,7 @@ def _move_table(
     return {**columns, table.count: count}
 
 
-def _boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _stack_boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the boxes of a table as they are, float32 [B, entries, 4]."""
     columns = [values[name] for name in table.boxes]
     return columns[0] if len(columns) == 1 else tf.stack(columns, axis=2)

@@ -54,7 +54,7 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
         if field.padding is None:
             continue
         rows = ragged_rows(stored[field.feature.name], field.feature)
-        lengths = _entries(rows, field, hint)
+        lengths = _count_entries(rows, field, hint)
         other, expected = first.setdefault(field.padding.table, (field, lengths))
         values = rows.values
         if other is not field:
@@ -79,7 +79,7 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
     return columns
 
 
-def _entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
+def _count_entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
     """Return the number of entries of each record, integers [n]."""
     lengths, each = rows.row_lengths(), math.prod(field.shape[1:])
     if each == 1:

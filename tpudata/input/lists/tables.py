@@ -42,7 +42,7 @@ class Table:
 
 def find_tables(fields: Fields) -> tuple[Table, ...]:
     """Return the tables that have boxes or points, of fields for which `check_placed` raised no error."""
-    groups = _groups(fields.inputs)
+    groups = _group_columns(fields.inputs)
     tables = []
     for count in (field for field in fields.inputs if field.counts is not None):
         columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
@@ -67,7 +67,7 @@ def check_placed(fields: Fields, option: str) -> None:
             that are not padded together with their boxes.
     """
     boxes: dict[str, str] = {}
-    for (parent, parts), columns in _groups(fields.all).items():
+    for (parent, parts), columns in _group_columns(fields.all).items():
         kind = "points" if parts == POINT else "boxes"
         tables = {None if field.padding is None else field.padding.table for field in columns.values()}
         shapes = {field.shape for field in columns.values()}
@@ -77,7 +77,7 @@ def check_placed(fields: Fields, option: str) -> None:
             extra = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
             raise UsageError(
                 f"{option}: the {kind} {parent!r} move with the image if they are lists in one table of pad{extra} (got {got})."
-                f" Pass pad={{{_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
+                f" Pass pad={{{_suggest_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
             )
         for field in columns.values():
             if field.dtype != "float32":
@@ -99,16 +99,16 @@ def check_placed(fields: Fields, option: str) -> None:
         if own in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own):
             raise UsageError(
                 f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own!r}, of which those that leave"
-                f" the image are dropped. Pass pad={{{_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
+                f" the image are dropped. Pass pad={{{_suggest_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
             )
 
 
 def has_places(fields: Fields) -> bool:
     """Return whether there are boxes, points or masks."""
-    return bool(_groups(fields.all) or fields.masks)
+    return bool(_group_columns(fields.all) or fields.masks)
 
 
-def _groups(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:
+def _group_columns(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:
     """Return the columns of boxes and points: by their common name and the names of their parts, the columns by part."""
     groups: dict[tuple[str, tuple[str, ...]], dict[str, Field]] = {}
     for field in fields:
@@ -126,7 +126,7 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _pattern(parent: str, parts: tuple[str, ...]) -> str:
+def _suggest_pattern(parent: str, parts: tuple[str, ...]) -> str:
     """Return a pattern for boxes or points and what belongs to them."""
     above = parent.rpartition("/")[0]
     return f"{above}/*" if above else parent if len(parts) == 1 else f"{parent}/*"

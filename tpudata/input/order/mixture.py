@@ -51,19 +51,19 @@ class MixtureOrder:
 
     def count_given(self, step: int) -> list[int]:
         """Return the number of pieces that each input has given before a step."""
-        return self._shares(step * self.pieces)
+        return self._compute_shares(step * self.pieces)
 
     def choices(self, step: int) -> tf.data.Dataset:
         """Return the endless dataset of the inputs of all pieces from a step on, int64 each."""
 
         def choose_inputs(number: tf.Tensor) -> tf.data.Dataset:
-            before, after = (tf.stack(self._shares(n * self.pieces)) for n in (number, number + 1))
+            before, after = (tf.stack(self._compute_shares(n * self.pieces)) for n in (number, number + 1))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
             return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
 
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(choose_inputs))
 
-    def _shares(self, pieces: Any) -> list[Any]:
+    def _compute_shares(self, pieces: Any) -> list[Any]:
         """Return the number of the first pieces that each input gives; integers, or scalar tensors of int64."""
         shares, rest = [], pieces
         for number, weight in enumerate(self.weights):

@@ -75,7 +75,7 @@ class GraphUses:
 
     def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
         self._modules = {path: _GraphUseReader(bindings[path], tree) for path, tree in trees.items()}
-        self._reached = self._reach(self._modules)
+        self._reached = self._find_reached(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
         """Return the uses in a file: those of loops, and those that code outside of the functions of any file reaches."""
@@ -92,7 +92,7 @@ class GraphUses:
         """Return whether the code of a file outside of its functions reaches a use in any file."""
         if self._modules[path].module.uses:
             return True
-        reached = self._reach([path])
+        reached = self._find_reached([path])
         return any(
             scope.uses
             for reader in self._modules.values()
@@ -100,7 +100,7 @@ class GraphUses:
             for scope in reader.functions[name]
         )
 
-    def _reach(self, starts: Iterable[str]) -> set[str]:
+    def _find_reached(self, starts: Iterable[str]) -> set[str]:
         """Return the names of functions that the code outside of functions calls, by way of others too."""
         waiting = set().union(*(self._modules[path].module.calls for path in starts))
         reached: set[str] = set()

@@ -50,10 +50,10 @@ class _NamesOfVersions:
 
 
 def _expects_no_name(handlers: Collection[ast.ExceptHandler]) -> bool:
-    return any(name in _RAISED for handler in handlers for name in _caught(handler.type))
+    return any(name in _RAISED for handler in handlers for name in _list_caught(handler.type))
 
 
-def _caught(node: ast.expr | None) -> Iterator[str]:
+def _list_caught(node: ast.expr | None) -> Iterator[str]:
     for item in node.elts if isinstance(node, ast.Tuple) else [node]:
         if isinstance(item, ast.Name):
             yield item.id

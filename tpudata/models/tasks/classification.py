@@ -51,9 +51,9 @@ def classification_spec(
     weights = row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:
-            losses = _shared_losses(labels, logits, params.model, label_offset)
+            losses = _compute_shared_losses(labels, logits, params.model, label_offset)
         else:
-            losses = _losses(_count_from_zero(labels, label_offset, weights), logits)
+            losses = _compute_losses(_count_from_zero(labels, label_offset, weights), logits)
         if label_smoothing:
             spread = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
             losses = (1 - label_smoothing) * losses + label_smoothing * spread
@@ -64,7 +64,7 @@ def classification_spec(
             f"{params.model}: labels of evaluation must be integers [batch], got {labels.dtype.name} {labels.shape}."
         )
     labels = _count_from_zero(labels, label_offset, weights)
-    losses = _losses(labels, logits)
+    losses = _compute_losses(labels, logits)
     values = {
         "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
         "cross_entropy": losses,
@@ -84,11 +84,11 @@ def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.T
     return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
 
 
-def _losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
-def _shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
+def _compute_shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "

@@ -68,7 +68,7 @@ def _convert(place: str, value: Any, hint: Any) -> Any:
         converted = _as_kind(value, kind)
         if converted is not _OTHER:
             return converted
-    raise UsageError(f"{place} must be {' or '.join(map(_kind_text, kinds))}, got {value!r}.")
+    raise UsageError(f"{place} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
 
 
 _OTHER = object()
@@ -98,7 +98,7 @@ def _as_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
     return _OTHER if any(item is _OTHER for item in items) else tuple(items)
 
 
-def _kind_text(kind: Any) -> str:
+def _describe_kind(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
         parts = typing.get_args(kind)
         count = "" if parts[-1] is Ellipsis else f"{len(parts)} "

@@ -91,7 +91,7 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
         params.decay_boundaries,
         params.decay_factor,
     )
-    optimizer = CrossShardOptimizer(_optimizer(params, rate))
+    optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
     gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
         gradients = _clip(gradients, params.gradient_clip)
@@ -108,7 +108,7 @@ def decays(variable: Any) -> bool:
     return len(variable.shape) > 1
 
 
-def _optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
+def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
     if params.optimizer == "adam":
         if params.weight_decay:
             return AdamW(rate, params.weight_decay, decays, params.beta1, params.beta2)

@@ -135,7 +135,7 @@ def claimed(
         dead_after: as for `take_claim`.
         beat: seconds between two renewals of the claim.
     """
-    new_folders = _missing_folders(output)
+    new_folders = _list_missing_folders(output)
     stop = threading.Event()
     try:
         take_claim(output, claim, has_ended, fix=fix, dead_after=dead_after)
@@ -166,7 +166,7 @@ def _beat(output: str, claim: Claim, stop: threading.Event, seconds: float) -> N
             storage.swap(path, standing, dataclasses.replace(holder, beat=holder.beat + 1).to_bytes())
 
 
-def _missing_folders(output: str) -> list[Path]:
+def _list_missing_folders(output: str) -> list[Path]:
     """Return the folders that have to be created for a local output, the innermost first."""
     if is_remote(output):
         return []

@@ -69,7 +69,7 @@ def parse_description(data: bytes) -> Description:
     fields = _parse_json(data, _OBJECT)
     try:
         description = Description(
-            int(fields["size"]), int(fields["generation"]), _checksum(fields), fields.get("contentEncoding")
+            int(fields["size"]), int(fields["generation"]), _parse_checksum(fields), fields.get("contentEncoding")
         )
     except (KeyError, ValueError, TypeError) as error:
         raise UnprovenError(f"an answer that describes no object ({error!r})") from None
@@ -117,14 +117,14 @@ def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
 def _parse_page(data: bytes) -> Listed:
     fields = _parse_json(data, _LISTING)
     try:
-        objects = [(item["name"], int(item["size"]), _checksum(item)) for item in fields.get("items", ())]
+        objects = [(item["name"], int(item["size"]), _parse_checksum(item)) for item in fields.get("items", ())]
         prefixes = list(map(str, fields.get("prefixes", ())))
     except (KeyError, ValueError, TypeError) as error:
         raise UnprovenError(f"an answer that is not a listing ({error!r})") from None
     return Listed(objects, prefixes, fields.get("nextPageToken"))
 
 
-def _checksum(fields: dict[str, Any]) -> int | None:
+def _parse_checksum(fields: dict[str, Any]) -> int | None:
     text = fields.get("crc32c")
     if text is None:
         return None

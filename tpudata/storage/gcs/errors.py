@@ -102,7 +102,7 @@ def translate_errors(done: str, path: str) -> Iterator[None]:
         yield
     except ERRORS as error:
         kind = StorageError if _is_of_the_object(error) else StorageUnavailableError
-        raise kind(f"{path} could not be {done}: {_reason(error, path)}") from error
+        raise kind(f"{path} could not be {done}: {_describe_error(error, path)}") from error
 
 
 def _is_of_the_object(error: BaseException) -> bool:
@@ -110,21 +110,21 @@ def _is_of_the_object(error: BaseException) -> bool:
     return getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 
-def _reason(error: BaseException, path: str) -> str:
+def _describe_error(error: BaseException, path: str) -> str:
     bucket, _ = split_path(path)
     if isinstance(error, TimeLimitError):
-        return f"{_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"
+        return f"{_describe_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"
     if isinstance(error, google.auth.exceptions.InvalidOperation):
         return _describe_denial("the store requires credentials (401)")
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        return _unusable(error)
+        return _explain_unusable(error)
     code = getattr(error, "code", None)
-    if code in (400, 401, 403) and (reason := _billing_reason(error, bucket)) is not None:
+    if code in (400, 401, 403) and (reason := _find_billing_reason(error, bucket)) is not None:
         return reason
     if code == 401:
         return _describe_denial("the credentials are not valid (401)")
     if code == 403:
-        return _forbidden(error, bucket)
+        return _explain_forbidden(error, bucket)
     if isinstance(error, ReplacedError):
         return "it was replaced or removed while it was read. Run again when no other job writes there."
     if code == _ABSENT:
@@ -134,11 +134,11 @@ def _reason(error: BaseException, path: str) -> str:
     if isinstance(error, DamagedError):
         return f"the store received damaged data and made no object of them. {_AGAIN}"
     if isinstance(error, UploadLostError) or code == 410:
-        return f"the store lost the upload ({_brief(str(error))}). {_AGAIN}"
-    return f"{_failure(error)}."
+        return f"the store lost the upload ({_shorten(str(error))}). {_AGAIN}"
+    return f"{_describe_failure(error)}."
 
 
-def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
+def _explain_unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
     """Return why no token could be had."""
     file = find_key_file()
     fix = "Run `gcloud auth application-default login` again."
@@ -147,7 +147,7 @@ def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
     if (fault := file_fault()) is not None:
         return f"the credentials cannot be used ({fault}). {fix}"
     # The other arguments may hold the whole answer.
-    words = _brief(str(error.args[0])) if error.args else type(error).__name__
+    words = _shorten(str(error.args[0])) if error.args else type(error).__name__
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
         if file is not None:
             return f"the credentials cannot be used ({file}: {words}). {fix}"
@@ -158,9 +158,9 @@ def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
     return f"the credentials{source} were rejected ({words}). {_LOGIN}"
 
 
-def _billing_reason(error: BaseException, bucket: str) -> str | None:
+def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
     """Return the reason if the error is about the project that pays for the request."""
-    message = _message(error)
+    message = _read_message(error)
     project = billing_project()
     if "requester pays" in message.lower():
         if is_switched_on(ANONYMOUS):
@@ -180,9 +180,9 @@ def _billing_reason(error: BaseException, bucket: str) -> str | None:
     )
 
 
-def _forbidden(error: BaseException, bucket: str) -> str:
+def _explain_forbidden(error: BaseException, bucket: str) -> str:
     """Return the reason and the fix of an answer 403: not each is a missing role."""
-    message = _message(error)
+    message = _read_message(error)
     # A missing right names itself; a name in such a message may have any of the marks.
     is_right = "does not have" in message or "Permission '" in message
     for mark, fix in () if is_right else _FORBIDDEN:
@@ -200,22 +200,22 @@ def _describe_denial(reason: str) -> str:
     return reason if reason.endswith(".") else f"{reason}. {_LOGIN}"
 
 
-def _failure(error: BaseException | None) -> str:
+def _describe_failure(error: BaseException | None) -> str:
     """Return the failure of the last request, in few words."""
     if isinstance(error, AnswerError):
-        return f"the store answered {error.code} ({_message(error)})"
+        return f"the store answered {error.code} ({_read_message(error)})"
     if isinstance(error, DamagedError):
         return "the store received damaged data"
     if isinstance(error, UnprovenError):
-        return f"no valid answer of the store: {_brief(str(error))}"
-    return f"{type(error).__name__}: {_brief(str(error))}"
+        return f"no valid answer of the store: {_shorten(str(error))}"
+    return f"{type(error).__name__}: {_shorten(str(error))}"
 
 
-def _message(error: BaseException) -> str:
+def _read_message(error: BaseException) -> str:
     """Return the store's message."""
-    return _brief(str(getattr(error, "message", error))).rstrip(".")
+    return _shorten(str(getattr(error, "message", error))).rstrip(".")
 
 
-def _brief(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text on one line, shortened, and without the query of an address."""
     return textwrap.shorten(_ADDRESS.sub(r"\1", text), _MOST_WORDS, placeholder=" ...")

@@ -78,7 +78,7 @@ class _GcsObjects:
             if count == limit:
                 return
             count += 1
-            yield _folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
+            yield _make_folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
         if not is_there:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
@@ -94,7 +94,7 @@ class _GcsObjects:
             return _entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
         inside = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
-        return _folder(path) if inside.objects or not prefix else None
+        return _make_folder(path) if inside.objects or not prefix else None
 
     def describe(self, path: str) -> Description | None:
         return describe_object(self._transport, *split_object(path))
@@ -110,7 +110,7 @@ class _GcsObjects:
         status, headers, data = self._transport.request("GET", url, sent)
         if headers.get("Content-Encoding") not in _PLAIN:
             self._reject_encoded(path)
-        crc32c = _checksum(headers)
+        crc32c = _read_checksum(headers)
         if status == _OK:
             return Content(data, True, crc32c=crc32c)
         content_range = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
@@ -131,7 +131,7 @@ class _GcsObjects:
                 raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        with self._upload(path, version or 0) as writer:
+        with self._open_upload(path, version or 0) as writer:
             writer.write(data)
 
     @contextlib.contextmanager
@@ -139,7 +139,7 @@ class _GcsObjects:
         """One resumable upload; a small object is one request."""
         with translate_errors("written", path):
             before = self.retries(lambda: self.describe(path)) if replace else None
-        with translate_errors("written", path), self._upload(path, before.version if before else 0) as writer:
+        with translate_errors("written", path), self._open_upload(path, before.version if before else 0) as writer:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
@@ -154,7 +154,7 @@ class _GcsObjects:
             writer.abandon()
 
     @contextlib.contextmanager
-    def _upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
+    def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
         writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
         try:
             yield writer
@@ -176,7 +176,7 @@ class _GcsObjects:
         )
 
 
-def _checksum(headers: Mapping[str, str]) -> int | None:
+def _read_checksum(headers: Mapping[str, str]) -> int | None:
     """Return the CRC-32C in X-Goog-Hash, or None if there is none."""
     match = _CRC32C.search(headers.get("X-Goog-Hash", ""))
     if match is None:
@@ -191,5 +191,5 @@ def _entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
     return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, crc32c)
 
 
-def _folder(path: str) -> Entry:
+def _make_folder(path: str) -> Entry:
     return Entry(path, path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else "", 0, True)

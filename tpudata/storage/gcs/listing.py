@@ -115,7 +115,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
         names = scan_names(transport, folder, start, stop, deep=deep)
         if next(itertools.islice(names, range_names, None), None) is None:
             return None
-        return [start, *_branches(first, start, stop, max(1, _ALPHABET // count))]
+        return [start, *_find_branches(first, start, stop, max(1, _ALPHABET // count))]
 
     _, name = split_path(folder)
     length = len(name.rstrip("/")) + 1 if name else 0
@@ -132,7 +132,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     return tuple(starts[1:])
 
 
-def _branches(first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
+def _find_branches(first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
     """Yield the names at which a range of more than one name is cut: where its names first differ.
 
     Args:
@@ -156,7 +156,7 @@ def _branches(first: _First, start: str, stop: str | None, doubling: int) -> Ite
     common, character = low[:depth], low[depth]
     for number in itertools.count():
         step = 1 << max(0, (number - _ALPHABET) // doubling + 1)
-        after = _after(character, step)
+        after = _step_character(character, step)
         name = first(common + after, stop) if after else None
         # Names may appear and disappear meanwhile.
         if name is None or not name.startswith(common):
@@ -168,10 +168,10 @@ def _branches(first: _First, start: str, stop: str | None, doubling: int) -> Ite
 def _has_after(first: _First, name: str, stop: str | None, depth: int) -> bool:
     """Return whether names follow those with the same first `depth + 1` characters."""
     begin = name[: depth + 1].rstrip(_LAST)
-    return bool(begin) and first(begin[:-1] + _after(begin[-1]), stop) is not None
+    return bool(begin) and first(begin[:-1] + _step_character(begin[-1]), stop) is not None
 
 
-def _after(character: str, step: int = 1) -> str:
+def _step_character(character: str, step: int = 1) -> str:
     """Return the character some steps later, or the next one that UTF-8 can encode; an empty string after the last."""
     code = ord(character) + step
     if code > ord(_LAST):

@@ -221,15 +221,15 @@ class ObjectWriter(io.RawIOBase):
         )
         body = b"".join((head.encode(), self._buffer, f"\r\n--{boundary}--\r\n".encode()))
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        self._check_answer(self._transport.request("POST", self._upload_url("multipart"), headers, body))
+        self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
-    def _upload_url(self, kind: str) -> str:
+    def _make_upload_url(self, kind: str) -> str:
         query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._before)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
-        address = self._transport.request("POST", self._upload_url("resumable"), headers, b"{}").headers.get(
+        address = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}").headers.get(
             "Location", ""
         )
         if "upload_id=" not in address:

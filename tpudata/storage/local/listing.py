@@ -51,7 +51,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
             sample.append((0, name))
             continue
         if count == range_names + 1:
-            sample = _smallest((name for _, name in sample), sampled_names)
+            sample = _pick_smallest((name for _, name in sample), sampled_names)
             heapq.heapify(sample)
         item = (-zlib.crc32(os.fsencode(name)), name)
         if item > sample[0]:
@@ -63,7 +63,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     return tuple(names[len(names) * number // ranges] for number in range(1, ranges))
 
 
-def _smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
+def _pick_smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
     items = ((-zlib.crc32(os.fsencode(name)), name) for name in names)
     return heapq.nlargest(count, items, key=operator.itemgetter(0, 1))
 

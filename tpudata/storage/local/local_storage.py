@@ -93,7 +93,7 @@ class LocalStorage:
                 # One byte more than expected: if it is missing, the call has reached the end.
                 data = os.read(descriptor, size + 1)
                 # Special files, files that changed, and reads longer than one call returns.
-                return data if 0 < size == len(data) else data + _rest(descriptor, sys.maxsize)
+                return data if 0 < size == len(data) else data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -108,7 +108,7 @@ class LocalStorage:
                 data = os.pread(descriptor, length, offset)
                 if len(data) < length:
                     os.lseek(descriptor, offset + len(data), os.SEEK_SET)
-                    data += _rest(descriptor, length - len(data))
+                    data += _read_rest(descriptor, length - len(data))
                 return data
             finally:
                 os.close(descriptor)
@@ -301,7 +301,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
         return False
 
 
-def _rest(descriptor: int, length: int) -> bytes:
+def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
     parts = []
     while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):

@@ -37,16 +37,16 @@ class ObjectReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read the next bytes into a buffer; StorageError if the store fails."""
-        data = self._next(len(buffer))
+        data = self._read_next(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
         """Read the rest; StorageError if the store fails."""
         # RawIOBase.readall requests 8 kB at a time.
-        return b"".join(iter(lambda: self._next(self._part_bytes), b""))
+        return b"".join(iter(lambda: self._read_next(self._part_bytes), b""))
 
-    def _next(self, most: int) -> bytes:
+    def _read_next(self, most: int) -> bytes:
         length = min(most, self._description.size - self._position)
         data = self._read(self._position, length) if length else b""
         if len(data) < length:

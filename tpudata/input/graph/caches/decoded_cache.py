@@ -159,11 +159,11 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
     """Return a digest of the records' bytes, and of the decoded fields if there are any."""
     skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
-    read_decoded = [] if fields is None else [_decoding(field) for field in fields.all]
+    read_decoded = [] if fields is None else [_describe_decoding(field) for field in fields.all]
     return hashlib.sha256(repr((records, read_decoded)).encode()).hexdigest()[:16]
 
 
-def _decoding(field: Field) -> tuple[Any, ...]:
+def _describe_decoding(field: Field) -> tuple[Any, ...]:
     """Return what a decoded value follows from; for a list, other parts, so that other caches keep their names."""
     padding = () if field.padding is None else (field.padding.table, field.padding.value)
     counts = () if field.counts is None else (field.counts,)

@@ -39,7 +39,9 @@ class MixedPipeline:
         begin, end = rows.first - first * pieces, rows.last - first * pieces
 
         def join_pieces(*parts: Any) -> Any:
-            return tf.nest.map_structure(lambda piece: _rows(piece, begin, end), parts if len(parts) > 1 else parts[0])
+            return tf.nest.map_structure(
+                lambda piece: _take_rows(piece, begin, end), parts if len(parts) > 1 else parts[0]
+            )
 
         mixed = tf.data.Dataset.choose_from_datasets(parts, order.choices(start_step), stop_on_empty_dataset=True)
         mixed = mixed.batch(pieces, drop_remainder=True).map(as_written(join_pieces), **PARALLEL)
@@ -52,7 +54,7 @@ class MixedPipeline:
         return mixed.apply(endless).prefetch(BATCHES_AHEAD).with_options(options)
 
 
-def _rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
+def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
     """Return the rows [begin, end) of [pieces, rows, ...], taken from one piece after the other."""
     order = [1, 0, *range(2, pieces.shape.rank)]
     return tf.reshape(tf.transpose(pieces, order), [-1, *pieces.shape[2:]])[begin:end]

@@ -105,7 +105,7 @@ class MemoryRanges:
 
     def load(self, _: Integers) -> Load:
         """Return a function that makes the numbers of ranges."""
-        return _numbers
+        return _number_records
 
     def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the numbers of ranges [first, last), in order."""
@@ -125,7 +125,7 @@ class MemoryRanges:
         return numbered.map(as_written(lambda numbers, whole: _gather(whole, numbers)))
 
 
-def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+def _number_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     return tf.range(first, last)
 
 

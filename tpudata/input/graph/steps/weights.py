@@ -74,7 +74,7 @@ def add_weights(place: str, field: Field | None, *, has_targets: bool) -> Step:
 
     @as_written
     def add(element: Any, extras: Extras) -> tuple[Any, Extras]:
-        weights = _row_weights(extras, field)
+        weights = _take_row_weights(extras, field)
         if weights is not None:
             element = with_row_weights(element, weights)
         if place == "sample_weight" and has_targets:
@@ -112,7 +112,7 @@ def with_weights(element: Any, weights: tf.Tensor) -> Any:
     return with_features(element, {**features_of(element), WEIGHTS: weights})
 
 
-def _row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
+def _take_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
     """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
     real = extras.get("weights")
     if field is None or real is None:

@@ -44,7 +44,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, number: int, c
 
     arrived = limit_waits(from_workers(service, numbered), service.timeout_seconds, silent)
     complete = tf.data.Dataset.zip((tf.data.Dataset.counter(), arrived)).map(as_written(check_order))
-    complete = complete.concatenate(_error(complete.element_spec, missing))
+    complete = complete.concatenate(_make_failing(complete.element_spec, missing))
     real = complete.take_while(as_written(lambda kind, _: tf.equal(kind, _ELEMENT)))
     return real.map(as_written(lambda _, element: element))
 
@@ -68,17 +68,17 @@ def from_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Data
 
 def _mark_end(stream: tf.data.Dataset) -> tf.data.Dataset:
     """Return the elements with their kind, followed by a mark."""
-    end = tf.data.Dataset.from_tensors((tf.constant(_END, tf.int32), _zeros(stream.element_spec)))
+    end = tf.data.Dataset.from_tensors((tf.constant(_END, tf.int32), _make_zeros(stream.element_spec)))
     kind = tf.constant(_ELEMENT, tf.int32)
-    return stream.map(as_written(lambda *element: (kind, _whole(element)))).concatenate(end)
+    return stream.map(as_written(lambda *element: (kind, _join_element(element)))).concatenate(end)
 
 
-def _error(spec: Any, message: str) -> tf.data.Dataset:
+def _make_failing(spec: Any, message: str) -> tf.data.Dataset:
     """Return a dataset of one element, which fails with a message."""
 
     def fail(_: tf.Tensor) -> Any:
         false = tf.constant(False)
-        return tf.nest.map_structure(lambda tensor: ensure(tensor, false, message), _zeros(spec))
+        return tf.nest.map_structure(lambda tensor: ensure(tensor, false, message), _make_zeros(spec))
 
     return tf.data.Dataset.range(1).map(as_written(fail))
 
@@ -96,7 +96,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
         return as_written(lambda _: (tf.constant(kind, tf.int32), tf.experimental.Optional.empty(spec)))
 
     def with_value(*element: Any) -> Any:
-        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(_whole(element))
+        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(_join_element(element))
 
     end = tf.data.Dataset.range(1).map(without_value(_END))
     elements = dataset.map(as_written(with_value)).concatenate(end)
@@ -141,7 +141,7 @@ def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
     return dataset.apply(apply)
 
 
-def _zeros(spec: Any) -> Any:
+def _make_zeros(spec: Any) -> Any:
     def zeros(item: Any) -> tf.Tensor:
         value = tf.zeros([size or 0 for size in item.shape.as_list()], item.dtype)
         return tf.ensure_shape(value, item.shape)
@@ -149,5 +149,5 @@ def _zeros(spec: Any) -> Any:
     return tf.nest.map_structure(zeros, spec)
 
 
-def _whole(element: tuple[Any, ...]) -> Any:
+def _join_element(element: tuple[Any, ...]) -> Any:
     return element[0] if len(element) == 1 else element

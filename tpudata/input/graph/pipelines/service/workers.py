@@ -32,7 +32,7 @@ def wait_for_workers(service: DataService) -> None:
         ServiceError: they were not there in time.
     """
     started, limit, has_told = time.monotonic(), service.timeout_seconds, False
-    while (lack := _lack(service)) is not None:
+    while (lack := _find_missing(service)) is not None:
         waited = time.monotonic() - started
         where = f"tf.data service at {service.address}: {lack}"
         if waited >= limit:
@@ -47,7 +47,7 @@ def wait_for_workers(service: DataService) -> None:
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
-def _lack(service: DataService) -> str | None:
+def _find_missing(service: DataService) -> str | None:
     """Return what is not there yet; None if everything is."""
     registered = _list_registered(service.address)
     if registered is None:
