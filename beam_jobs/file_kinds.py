@@ -28,7 +28,7 @@ _BZIP2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 
 
 class _Signature(NamedTuple):
-    """How a file of a kind begins.
+    """First bytes of a kind of file.
 
     Attributes:
         magic: its first bytes.

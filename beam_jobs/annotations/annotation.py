@@ -1,4 +1,4 @@
-"""What annotation files say of a picture, the same for all their forms.
+"""Annotations of a picture, in one form for all kinds of annotation files.
 
 Coordinates are those of the file: pixels of the picture as its file or as a viewer shows it, or fractions of its sides. x grows to
 the right and y downwards, both from the top left corner; a pixel spans 0 to 1. `beam_jobs.image_records.annotated` makes the
@@ -24,7 +24,7 @@ _KEYPOINT_NUMBERS = 3
 
 
 class AnnotationPlace(NamedTuple):
-    """Where an annotation stands, for messages.
+    """Position of an annotation in its file, for messages.
 
     Attributes:
         path: the file.
@@ -91,7 +91,7 @@ class MapFile(NamedTuple):
 
 
 class ImageAnnotation(NamedTuple):
-    """What is said of one picture, or a part of that: several rows of a file may describe one picture.
+    """Annotation of one picture, or a part of it: several rows of a file may describe one picture.
 
     Attributes:
         picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.

@@ -1,4 +1,4 @@
-"""What a set of annotations has: from it follow the features of its records."""
+"""Contents of a set of annotations, which determine the features of its records."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class PrintOptions:
-    """What a command prints."""
+    """Options of a command's printed output."""
 
     json: bool = option(False, FlagGroup.RUN, "print one JSON object, for programs, in place of tables")
     quiet: bool = option(False, FlagGroup.RUN, "print errors and warnings alone: no tables, no progress")

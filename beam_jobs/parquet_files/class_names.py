@@ -1,4 +1,4 @@
-"""What Hugging Face's `datasets` writes of a file's columns: the names of classes among others."""
+"""Metadata that Hugging Face's `datasets` writes about a file's columns, such as the names of classes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _SHOWN = notes.MOST_EXAMPLES - 1
 
 @dataclasses.dataclass(frozen=True)
 class InputFacts:
-    """What is known of an input before it is listed.
+    """Facts about an input before it is listed.
 
     Attributes:
         splits: those that names in the input stand for.

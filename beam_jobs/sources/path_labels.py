@@ -32,7 +32,7 @@ _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
 
 class PathValues(NamedTuple):
-    """What a path says of its picture.
+    """Values that a path gives its picture.
 
     Attributes:
         labels: the class, as it is written; none if the expression has no group of it.

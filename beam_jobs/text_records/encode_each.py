@@ -12,7 +12,7 @@ from tpudata.tokenizers import Ids
 
 
 class Encoder(Protocol):
-    """What encodes texts: a tokenizer, or an encoder of chats."""
+    """Encoder of texts: a tokenizer, or an encoder of chats."""
 
     def encode_batch(self, texts: Sequence[str], /) -> list[Ids]:
         """Return the ids of each text, int32 [tokens]; a ValueError if one cannot be encoded."""

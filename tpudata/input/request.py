@@ -1,4 +1,4 @@
-"""`InputRequest`: what an input_fn feeds, resolved from its options and checked against the data."""
+"""`InputRequest`: the data that an input_fn feeds, resolved from its options and checked against the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpudata.input.text.token_names import check_token_names
 
 @dataclasses.dataclass(frozen=True)
 class InputRequest:
-    """What an input_fn feeds.
+    """Data and options of an input_fn.
 
     Attributes:
         files: the files of the split.

@@ -60,7 +60,7 @@ _LEVELS = 3
 
 
 class _Names(NamedTuple):
-    """What the files next to the annotations say.
+    """Contents of the files next to the annotations.
 
     Attributes:
         classes: names of the classes.

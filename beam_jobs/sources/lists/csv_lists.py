@@ -24,7 +24,7 @@ DELIMITERS = (",", "\t", ";")
 
 
 class CsvForm(NamedTuple):
-    """How the rows of a CSV list are read.
+    """Rules for reading the rows of a CSV list.
 
     Attributes:
         path: names the list in messages.

@@ -1,4 +1,4 @@
-"""What TensorFlow Datasets' metadata say of the records next to them: the classes, arrays and label maps among the features.
+"""Facts about records from TensorFlow Datasets' metadata next to them: the classes, arrays and label maps among the features.
 
 `features.json` is the Feature proto in JSON, `LABEL.labels.txt` has the names of classes, and `dataset_info.json` says which
 feature is the label, see tpudata.format.tfds. The features of nested dictionaries have names with slashes in the records.

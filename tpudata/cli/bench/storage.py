@@ -1,4 +1,4 @@
-"""What an object store gives, one request and many, and what a rate of records takes of it."""
+"""Rates of an object store, for one request and many, and the load that a rate of records puts on it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Ranges(Protocol):
         """Return chunks for a host that reads its rows of each batch in order."""
 
     def reads_all(self, rows: Rows) -> bool:
-        """Whether a host reads whole batches in order: its rows are less than what is read at once."""
+        """Return whether a host reads whole batches in order: its rows are less than one read."""
 
     def load(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""

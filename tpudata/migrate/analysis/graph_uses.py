@@ -58,7 +58,7 @@ class _Scope:
 
 
 class _Place(NamedTuple):
-    """Where a node stands: its scope, whether a graph is open there, and the node that holds it."""
+    """Position of a node: its scope, whether a graph is open there, and the node that holds it."""
 
     scope: _Scope
     has_graph: bool

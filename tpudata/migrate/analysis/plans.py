@@ -1,4 +1,4 @@
-"""What each file of a program needs that its own text does not show: its API, and whether an estimator runs it."""
+"""Plan of each file of a program, from what its own text does not show: its API, and whether an estimator runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITHOUT_ESTIMATOR = frozenset({"CrossShardOptimizer", "InputPipelineConfig"})
 
 @dataclasses.dataclass(frozen=True)
 class FilePlan:
-    """What the rewrite of a file has to know.
+    """Facts that the rewrite of a file needs.
 
     Attributes:
         bindings: names of TensorFlow in the file.

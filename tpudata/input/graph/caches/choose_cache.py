@@ -1,4 +1,4 @@
-"""Which cache an input_fn has, by the argument `cache`."""
+"""Choice of an input_fn's cache, by the argument `cache`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class FileRanges:
         return self.plan.chunks_of_host(rows.count)
 
     def reads_all(self, rows: Rows) -> bool:
-        """Whether a host reads whole batches in order, of which it keeps its rows."""
+        """Return whether a host reads whole batches in order and keeps its rows of them."""
         # Pieces that are kept are whole.
         return self.plan.reads_all(rows) or (self.keep is not None and rows.count < rows.total)
 
@@ -100,7 +100,7 @@ class MemoryRanges:
         return chunks
 
     def reads_all(self, _: Rows) -> bool:
-        """Whether a host reads whole batches: it takes its rows alone."""
+        """Return False: a host takes its rows alone."""
         return False
 
     def load(self, _: Integers) -> Load:

@@ -102,7 +102,7 @@ class ReadPlan:
         return None
 
     def reads_all(self, _: Rows) -> bool:
-        """Whether a host that reads in order reads whole batches, of which it keeps its rows."""
+        """Return whether a host that reads in order reads whole batches and keeps its rows of them."""
         return False
 
     def pieces_of(self, records: Integers) -> Integers:

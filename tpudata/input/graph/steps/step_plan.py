@@ -1,4 +1,4 @@
-"""Which steps records and batches take, and in which order."""
+"""Plan of the steps that records and batches take, in order."""
 
 from __future__ import annotations
 
