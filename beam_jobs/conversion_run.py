@@ -49,7 +49,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
 _PLAN_DELAY_SECONDS = 2.0
-# Of an input that has more units, all workers of this machine list some.
+# With more units than this, every worker of this machine lists some.
 _COUNTED_UNITS = 1024
 
 

@@ -18,7 +18,7 @@ DAMAGED_BZIP2 = "damaged bzip2"
 UTF_16, UTF_32 = "UTF-16", "UTF-32"
 ZIP_MAGIC = b"PK\x03\x04"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
-# What is not read, in words of messages.
+# Kinds of files that are not read, as messages name them.
 _COMPRESS, _LZ4, _LZIP, _LZMA = "compress (.Z)", "LZ4", "lzip", "lzma, the form before xz"
 _PACK, _LZOP, _SNAPPY = "pack (.z)", "lzop", "Snappy"
 _SEVEN_Z, _RAR = "a 7z archive", "a RAR archive"

@@ -143,7 +143,7 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
     if conversion.learn is not None or conversion.leave_out is not None:
-        # What is read here was written aside by the listing, and is there once that has ended.
+        # The listing wrote these documents aside, so they can be read once it has ended.
         ready = packs | "Listed" >> beam.Reshuffle()
         if conversion.learn is not None:
             characters = ready | "Learn" >> conversion.learn(limits)

@@ -56,7 +56,7 @@ _FILE_NAME = "image/filename"
 _FORMS = "DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such."
 _TOPICS = ("dataset/reshard", "runs")
 _OPTIONS = (RunOptions, PrintOptions, ReshardOptions, ConvertOptions)
-# Of the options of every conversion, those that are other ones here: stored records keep their order, compression and splits.
+# Help of options that differ from those of other conversions: stored records keep their order, compression and splits.
 _HELPS = {
     "split": "assign records to splits by a stable hash of their key, such as train=0.9,validation=0.1 (default: the splits of the"
     " inputs)",

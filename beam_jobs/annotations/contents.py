@@ -20,7 +20,7 @@ MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
-# Of a whole number that is a label; longer ones are names.
+# Most digits of a whole number that is a label; longer ones are names.
 _MOST_DIGITS = 18
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
 _DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}

@@ -12,7 +12,7 @@ from beam_jobs.annotations.files.rows import text_lines
 from beam_jobs.annotations.pictures import without_extension
 from tpudata.errors import SourceError
 
-# Of CelebA, by the second column of its list.
+# Splits by the second column of CelebA's list.
 _NUMBERED = {"0": "train", "1": "validation", "2": "test"}
 _BETWEEN = re.compile(r"[\s,]+")
 # Names of columns, of the CSV.

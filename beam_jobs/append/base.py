@@ -27,7 +27,7 @@ from tpudata.format.manifest.parts import RESTORE
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
+# Options of cutting shards may differ between runs: only the sizes of shards change.
 _OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
 
 
@@ -162,7 +162,7 @@ class Base:
             name: _join_splits(old.splits.get(name), new.splits.get(name))
             for name in sorted({*old.splits, *new.splits})
         }
-        # By name: flags may name the fields in another order.
+        # Compared by name: flags may name the fields in another order.
         features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
         source = Source(
             input=new.source.input,
@@ -252,6 +252,6 @@ def _merge_features(old: Feature, new: Feature) -> Feature:
         )
     shape = [one if one == other else None for one, other in zip(old.shape, new.shape, strict=True)]
     if old.encoding == "image":
-        # What every image is decoded to has as many channels as the richest.
+        # Every image is decoded to as many channels as the richest has.
         shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)
     return dataclasses.replace(new, shape=tuple(shape))

@@ -122,7 +122,7 @@ def standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
     for other in stored:
         if other | _LAST_BYTE == sought | _LAST_BYTE:
             return Standing.RECORD if other & _LAST_BYTE == RECORD[0] else Standing.REJECTED
-    # What was rejected in another state may be tried again: the dataset has no record of it.
+    # An input that was rejected in another state may be tried again: the dataset has no record of it.
     return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in stored) else Standing.NEW
 
 
@@ -134,6 +134,6 @@ def _hash_state(described: Any, size: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _hash_description(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
-    # Kept, because it recurs from input to input.
+    # Cached: it recurs from input to input.
     text = repr((split, labels, form, extra)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "big")

@@ -39,7 +39,7 @@ from tpudata.storage import for_each, is_remote, storage_for
 from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
-# Of a bucket, on average.
+# Mean entries of a bucket.
 _BUCKET_ENTRIES = 1 << 7
 # Buckets of a store that are fetched with one request: 1 MB.
 _FETCHED_BUCKETS = 1 << 9

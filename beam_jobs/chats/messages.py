@@ -15,7 +15,7 @@ from beam_jobs.chats.template import ASSISTANT, has_marks
 from tpudata.json_values import parse_json, shown_json
 
 _USER = "user"
-# By the name of a role: the one that templates know.
+# Role that templates know, by the name of a role in the data.
 _ROLES = {
     **{role: role for role in ("system", _USER, ASSISTANT, "tool", "developer")},
     "human": _USER,

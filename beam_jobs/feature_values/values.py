@@ -40,7 +40,7 @@ from tpudata.format.example.encode import check_unmasked, plain_bytes
 from tpudata.images.check import check_fits
 
 _BYTES_LIKE = (bytearray, memoryview)
-# Of the PNGs that TensorFlow decodes.
+# Channels of PNGs that TensorFlow decodes.
 _CHANNELS = (1, 3, 4)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
 

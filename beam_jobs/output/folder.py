@@ -28,7 +28,7 @@ from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"
-# As the local storage words it.
+# Wording of the local storage.
 _UNWRITTEN = " could not be written: "
 _METADATA = (LABELS_NAME, *tfds.NAMES)
 

@@ -67,7 +67,7 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary: int) -> int:
     if encoding in _OF_DICTIONARY:
         return dictionary
-    # By any other encoding, such as that of common beginnings, each value may be as long as the page.
+    # With any other encoding, such as prefix compression, each value may be as long as the page.
     return -(-size // values) if encoding in _PLAIN and values > 0 else size
 
 

@@ -15,7 +15,7 @@ from beam_jobs.references.ranged_file import open_ranged
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
 
-# Of the values of a batch, unless one is larger.
+# Most bytes of the values of a batch, unless one is larger.
 _BATCH_BYTES = 1 << 26
 
 

@@ -65,7 +65,7 @@ def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     rows = np.frombuffer(data, _ROW)
     rows = rows[np.lexsort([rows[name] for name in ("line", "number", "low", "high")])]
     same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-    # Of three rows with one key, the second is the first repeat.
+    # The second of three rows with one key is the first repeat.
     seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
     if not len(seconds):
         return None

@@ -15,7 +15,7 @@ MANUAL = "https://beam.apache.org/documentation/runners/"
 _RUNNING = re.compile(r"\s*\[while running '?(?P<step>[^'\]]*).*", re.DOTALL)
 # The last line of a traceback.
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Warning)\b(?::.*)?")
-# How the traceback ends if a runner's workers are containers: docker is not there, or it is and does not start them.
+# End of the traceback if a runner's workers are containers and docker is missing or does not start them.
 _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
 # Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
 _LOST_WORKER = re.compile(
@@ -24,7 +24,7 @@ _LOST_WORKER = re.compile(
     r"|send on closed channel|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
     re.IGNORECASE,
 )
-# How Dataflow's and portable results say in which state a job ended, and of what.
+# Final state of a job and its cause, as Dataflow's and portable results word them.
 _ENDED = re.compile(
     r"(?:Dataflow pipeline failed\. State: (\w+), Error:|Pipeline \S+ failed in state (\w+):)\s*(.*)", re.DOTALL
 )

@@ -143,7 +143,7 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3
 
-    # As Beam submits: plain addresses of this machine are servers of tests.
+    # Same as Beam's submission: plain addresses of this machine are test servers.
     is_here = "localhost" in identity["endpoint"]
     address = identity["endpoint"] if is_here else identity["endpoint"].partition("://")[2]
     client = dataflow_v1beta3.JobsV1Beta3Client(

@@ -74,7 +74,7 @@ class _Lifeline:
         os.close(self.reader)
 
 
-# Of the runs of this process.
+# Lifelines of the runs of this process.
 _lifelines: list[_Lifeline] = []
 
 

@@ -29,7 +29,7 @@ PRISM = "PrismRunner"
 _VERSION = f"v{apache_beam.__version__}"
 _MODULE = f"github.com/apache/beam/sdks/v2/go/cmd/prism@{_VERSION}"
 _RELEASE = f"https://github.com/apache/beam/releases/tag/{_VERSION}"
-# As a command that a person may type; the first time takes minutes.
+# Command for the user; its first run takes minutes.
 _INSTALL = f"go install {_MODULE}"
 _START_SECONDS = 30.0
 _log = logging.getLogger("tpudata")
@@ -101,7 +101,7 @@ class _Server:
         )
 
 
-# Of this process, by their binary.
+# Servers of this process, by binary.
 _servers: dict[Path, _Server] = {}
 _starting = threading.Lock()
 

@@ -19,7 +19,7 @@ FORMS = (
     "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, files of arrays (CIFAR, SVHN,"
     " .npz), or a pattern such as 'DIR/*/*.jpg'"
 )
-# By the end of a name, without a .gz or the like after it.
+# Form by the ending of a name, without a .gz or the like after it.
 _FORM_OF_ENDING = {
     **dict.fromkeys(("tar", "tgz", "tbz2", "txz", "tzst"), TAR),
     "zip": ZIP,
@@ -32,7 +32,7 @@ _FORM_OF_ENDING = {
 # A first column of a list may well be called BMI or P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 _SAVE = "Save its images as files, or write records with WriteTFRecordShards"
-# By kind; what is not read has the fix in place of a name.
+# Form by kind; kinds that are not read have the fix instead.
 _FORMS = {
     file_kinds.ZIP: ZIP,
     file_kinds.PARQUET: PARQUET,

@@ -15,11 +15,11 @@ from tpudata.console.option import Stored, Value, check_options, option, options
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
-# Of columns of Parquet files alone: values in other lists show that they are lists.
+# Types for columns of Parquet files only: values in other lists show that they are lists.
 _LIST_TYPES = tuple(LIST_KINDS)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
-# What becomes of pictures without annotation.
+# Treatment of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))})(?:=.*)?)", re.DOTALL)
 

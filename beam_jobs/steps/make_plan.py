@@ -60,7 +60,7 @@ def plan_here(
     source = source.noting(counts.notes.add)
 
     def sample_contents(references: Iterable[Reference]) -> Iterator[Reference]:
-        # What a compressed stream gives is in the references themselves, and kept for the sample alone.
+        # References to records of a compressed stream hold their bytes, which only the sample keeps.
         for reference in references:
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference

@@ -17,7 +17,7 @@ from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
-# What a record is known by: its file and number, or a hash of its bytes; any other value names a feature.
+# Key of a record: its file and number, or a hash of its bytes; any other value names a feature.
 RECORD, CONTENT = "record", "content"
 
 

@@ -136,7 +136,7 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
     """Note the columns that no field names; sequences of tokens have no place for any."""
     if options.row_lengths:
         return
-    # Of an object, the first part of a name with dots.
+    # A name with dots refers to an object by its first part.
     stored = {name for field in options.columns for name in (field.name, field.name.partition(".")[0])}
     for name in names:
         if name not in stored:

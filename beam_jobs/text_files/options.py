@@ -270,7 +270,7 @@ class TextOptions:
 
     def _join_fields(self) -> tuple[TextField, ...]:
         """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
-        # Of several inputs, the first must be there.
+        # The first of several inputs must be present.
         optional = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional else None) for name in self.sides)
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
@@ -313,7 +313,7 @@ class TextOptions:
             if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
                 form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
-        # Of a source, only its opening shows whether there are labels.
+        # A source shows whether there are labels only once it is opened.
         has_labels = self.labels.are_stored and not self.labels.are_of_source
         for added in (LABEL,) * has_labels + (KEY,) * self.keep_key:
             if self.row_lengths:

@@ -218,7 +218,7 @@ class TextConverter(Converter):
         # Rows of pairs have two parts, with half of the features each.
         length, parts = sum(self.options.row_lengths) or 1, len(self.options.row_lengths)
         features = len(text_features(self.options)) / parts
-        # As varints, a position below 128 takes one byte, others about two, and a segment one.
+        # Bytes of varints: one for a position below 128, about two for others, one for a segment.
         positions = 1 + max(0, length - 128) / length
         lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length

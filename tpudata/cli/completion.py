@@ -12,7 +12,7 @@ from tpudata.console.flags import FlagParser
 
 _SHELLS = ("bash", "zsh", "fish")
 _NAME = "tpudata"
-# What the person does with the script.
+# Instructions for using the script.
 _USES = (
     "bash: tpudata completion bash > ~/.local/share/bash-completion/completions/tpudata",
     "zsh: tpudata completion zsh > DIR/_tpudata, where DIR is a folder of $fpath",

@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     flags = new_parser().parse(argv)
     # All are read before one is written.
     programs = {path: _read(path) for path in dict.fromkeys(flags.files)}
-    # What one file shows counts for all: they are one program.
+    # Evidence in one file counts for all: they are one program.
     migrations = migrate_files(programs)
     for path, migration in migrations.items():
         if flags.diff:

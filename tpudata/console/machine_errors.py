@@ -9,7 +9,7 @@ from collections.abc import Iterator
 DISK_FIX = "The disk or the connection to it fails: see the system's log (`dmesg`)."
 _DISK = (errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO)
 _ADVICE = "Use a machine with more memory; fewer --workers, or a smaller --batch-size, take less."
-# What Python, numpy, Arrow, the loader of libraries and TensorFlow say, as the last line of a traceback has it.
+# Messages of Python, numpy, Arrow, the library loader and TensorFlow, as the last line of a traceback.
 _NO_MEMORY = re.compile(
     r"^(?:[\w.]*MemoryError\b[^\n]*|OSError: \[Errno 12\][^\n]*|RuntimeError: can't start new thread[^\n]*"
     r"|ImportError: [^\n]*(?:failed to map segment|[Cc]annot allocate memory)[^\n]*"
@@ -19,7 +19,7 @@ _NO_MEMORY = re.compile(
 _DISK_FAILED = re.compile(
     rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
 )
-# How Beam ends the text of an error in a step.
+# End of the text of an error in a step of Beam.
 _STEP = re.compile(r" \[while running [^\n]*")
 
 

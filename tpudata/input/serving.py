@@ -22,7 +22,7 @@ from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
-# What PNG can hold without a loss.
+# Dtypes that PNG stores without loss.
 _PNG_CHANNELS = (1, 3, 4)
 
 

@@ -51,7 +51,7 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
             re_exports = other.bindings.keys() & used
             words = f"`from {module} import *` binds"
         else:
-            # Whoever imports TensorFlow calls it tf, as a rule.
+            # Programs usually import TensorFlow as tf.
             re_exports = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
             re_exports = {name for name in re_exports if name not in bound or bound[name].statement.lineno < line}
             words = f"`from {module} import *` may bind"

@@ -43,7 +43,7 @@ from tpudata.storage import Entry, storage_for
 _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
 _MOST_BYTES = 1 << 24
-# Of ImageSets/Main, by file.
+# Splits by the file in ImageSets/Main.
 _LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
 _TRAIN_AND_VALIDATION = "trainval.txt"
 _SEGMENTATIONS = ("SegmentationClass", "SegmentationObject")

@@ -25,7 +25,7 @@ from tpudata.images.pixels import exif_turn
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
 _BOX_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
-# Of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
+# Turn of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
 _TURNED_POINTS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     1: lambda x, y: (x, y),
     2: lambda x, y: (1 - x, y),
@@ -115,7 +115,7 @@ class View(NamedTuple):
             )
         turn = _TURNED_POINTS[self.orientation]
         xs, ys = zip(*(turn(_clip(x), _clip(y)) for x, y in corners), strict=True)
-        # As records store them.
+        # Compared in the dtype that records store.
         edges = np.array([min(ys), min(xs), max(ys), max(xs)], np.float32)
         if not (edges[0] < edges[2] and edges[1] < edges[3]):
             raise ValueError(

@@ -140,7 +140,7 @@ class AnnotationSchema:
         if not self.class_labels.names:
             return ()
         shape: tuple[int | None, ...] = (None,) if self.several_classes else ()
-        # As of datasets without annotations, a list of labels has no number of classes.
+        # A list of labels has no number of classes, as in datasets without annotations.
         count, offset = (None, 0) if self.several_classes else (len(self.class_labels.names), self.label_offset)
         return (
             Feature("image/class/label", "int64", "int64", shape, num_classes=count, label_offset=offset),

@@ -204,7 +204,7 @@ def _plan_pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], n
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # By file and place. With millions of inputs every array matters, so types are narrow.
+    # Sorted by file and place. With millions of inputs every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]

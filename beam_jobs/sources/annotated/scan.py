@@ -20,7 +20,7 @@ from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
-# Of a block: its pictures are listed together.
+# Size of a block, whose pictures are listed together.
 _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 
 

@@ -32,7 +32,7 @@ from beam_jobs.sources.source import Scan, ScannedSource, make_reference
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Range, storage_for
 
-# What is listed together: annotated pictures, or files of which some have no annotation.
+# Listed together: annotated pictures, or files some of which have no annotation.
 Unit: TypeAlias = PictureBlock | Range
 # Pictures that are looked up together.
 _LOOKED_UP = 1000

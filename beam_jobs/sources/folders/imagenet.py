@@ -40,7 +40,7 @@ SYNSET_FILES = ("synset_labels.txt", "imagenet_2012_validation_synset_labels.txt
 _VALIDATION_FOLDERS = ("validation", "val")
 _SYNSET = re.compile(r"n\d{8}")
 _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
-# Of training and validation images alike.
+# Names of training and validation images.
 _IMAGE_NAME = re.compile(r"(n\d{8}|ILSVRC2012_val)_\d+\.[A-Za-z]+")
 _EXTRA = "image/class/synset"
 # A folder with more is something else.

@@ -101,7 +101,7 @@ class IdxPairs(ClassifiedSource):
             UsageError: the options deal out splits, but the pairs are of several splits already.
         """
         pairs = [_find_partners(path) for path in paths]
-        # Of MNIST alone there are two pairs, and --split would mix what has been apart for decades; one pair may be dealt out.
+        # MNIST has two pairs, training and test, which --split would mix; a single pair may be split.
         splits = sorted({split for _, _, _, split in pairs if split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
@@ -165,7 +165,7 @@ def _find_partners(path: str) -> tuple[str, str, str, str]:
     paths = {match["what"]: path}
     (other,) = {"images", "labels"} - {match["what"]}
     other_name = f"{match['prefix']}{other}"
-    # What follows is a dash or a dot.
+    # A dash or a dot follows.
     for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):

@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 _HEADER_BYTES, _TAG_BYTES, _ENDIAN_OFFSET = 128, 8, 126
 _MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
 _UINT8_CLASS = 9
-# By type of the numbers, as of `struct`.
+# Format of `struct`, by type of the numbers.
 _FORMS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
 # Flags, sizes and name of a variable.
 _MOST_HEADER_BYTES = 1 << 12

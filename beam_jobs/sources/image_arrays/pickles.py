@@ -18,7 +18,7 @@ from tpudata.errors import CorruptionError, SourceError
 _MOST_READ = 1 << 10
 _BUFFER_BYTES = 1 << 18
 _MOST_LINE = 256
-# What makes an array, by module and name; NumPy 2 has moved them.
+# Functions that make an array, by module and name; NumPy 2 has moved them.
 _RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
 _KNOWN = {
     **{(f"numpy.{core}.multiarray", _RECONSTRUCT): _RECONSTRUCT for core in ("core", "_core")},
@@ -199,11 +199,11 @@ def _decode_text(value: str | bytes) -> str:
 
 
 def _push_integer(reader: _PickleReader) -> None:
-    # Of at most 255 bytes.
+    # At most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._number("<B")), "little", signed=True))
 
 
-# By code; the names are those of pickletools.
+# Operations by code; the names are those of pickletools.
 _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME

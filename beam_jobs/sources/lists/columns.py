@@ -35,12 +35,12 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.json_values import shown_json
 
-# What is declared is taken with leading zeros too.
+# Declared numbers may have leading zeros.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
 # From narrow to wide; a column is as wide as its widest value.
 _KINDS = (INT, FLOAT, STR)
-# Of lists, in the same order.
+# Kinds of lists, in the same order.
 _LISTS = tuple(LIST_KINDS)
 
 

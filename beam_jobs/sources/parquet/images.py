@@ -20,7 +20,7 @@ def images_of(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     if data.null_count == 0 or not has_path:
         yield from ((one, None) for one in data.to_pylist())
         return
-    # As bytes, since a path need not be UTF-8.
+    # Bytes, since a path need not be UTF-8.
     paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
     yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
 

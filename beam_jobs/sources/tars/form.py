@@ -33,7 +33,7 @@ from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # In words.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
-# Of a compressed tar, whose members can only be skipped by unpacking them. That takes a second or two.
+# Bytes of a compressed tar to look at: its members can only be skipped by unpacking, which takes a second or two.
 MOST_LOOKED_AT = 1 << 29
 # Samples in which a label is looked for, and names among which the rest of a sample is.
 _MOST_SAMPLES, _MOST_NAMES = 1000, 100_000

@@ -50,7 +50,7 @@ _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16
 # Problem of a member whose path begins with more `..` than folders before them.
 OUTSIDE = "outside the archive by its path; pack the archive again from the folder that holds it"
-# Of a long name, or of all that a pax header says. Systems have names of 4096 bytes at most.
+# Largest long name or pax header. Systems have names of 4096 bytes at most.
 _MOST_NAME_BYTES = 1 << 20
 # Offsets in files are int64. A header can claim up to 2^95 bytes.
 _MOST_BYTES = (1 << 63) - 1

@@ -246,7 +246,7 @@ class Tars(ClassifiedSource):
             split = ""
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
-                # Where no folder is a class, the outermost is what may be a split.
+                # If no folder is a class, the outermost may be a split.
                 split, labels = folder_split(folders[0]) if folders else "", ()
             elif not unit.label:
                 if not folders:

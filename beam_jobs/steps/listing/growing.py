@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# So many elements have one item, so many two, and so on.
+# This many elements have one item, as many have two, and so on.
 _EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
 
 

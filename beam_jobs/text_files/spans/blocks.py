@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 # Most spans that are gathered into one block.
 _BLOCK_DOCUMENTS, _BLOCK_BYTES = 1 << 12, 1 << 22
 _LF, _CR = 0x0A, 0x0D
-# By byte: whether it is not whitespace, as in bytes.isspace.
+# Per byte value: whether it is not whitespace, as in bytes.isspace.
 _IS_TEXT = np.array([not bytes([octet]).isspace() for octet in range(256)])
 
 

@@ -14,7 +14,7 @@ from tpudata.format.manifest.annotation_features import object_tables
 from tpudata.input.dataset.fields import Field, Padding
 from tpudata.input.options.pad import Pad
 
-# Of fnmatch.
+# Wildcards of fnmatch.
 _WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
 _ANY = "*"
 # Number of names in a message.

@@ -21,7 +21,7 @@ from tpudata.input.options.columns import FeatureOptions
 _CHANNELS = (1, 3, 4)
 # dtypes of labels and weights as they are fed.
 _LABEL_DTYPES = ("int32", "float32")
-# What is read if nothing is asked for.
+# Read by default.
 _ALL = FeatureOptions()
 
 

@@ -159,7 +159,7 @@ class _Held:
     """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
 
     def __init__(self) -> None:
-        # By device, which is that of another host under some strategies.
+        # Keyed by device: under some strategies it belongs to another host.
         self._datasets: dict[str, tf.data.Dataset] = {}
 
     def __getstate__(self) -> dict[str, Any]:

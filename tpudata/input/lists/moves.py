@@ -117,7 +117,7 @@ def _stack_boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
 def _move_points(y: tf.Tensor, x: tf.Tensor, moves: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Return moved points, of the shape of y and x: [B, entries] or [B, entries, points]."""
     for move in moves:
-        # Of each row one number, for all its entries and points.
+        # One number per row, for all its entries and points.
         row_shape = [-1] + [1] * (y.shape.rank - 1)
         down, across = (
             [tf.reshape(value, row_shape) for value in tf.unstack(row, axis=1)] for row in tf.unstack(move, axis=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-# What a record's seed is combined with for each use, so that no two share their draws. A user's transform has the seed itself.
+# Combined with a record's seed for each use, so that no two uses share their draws. A user's transform has the seed itself.
 # Any numbers would do; these are digits of pi.
 CROP_SEED = (0x243F6A88, 0x05A308D3)
 AUGMENT_SEED = (0x13198A2E, 0x03707344)

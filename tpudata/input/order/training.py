@@ -200,7 +200,7 @@ class TrainingOrder:
         lengths = tf.maximum(ends - begins, 0)
         before = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        # Of each slot and turn, [slots, turns].
+        # Epoch of each slot and turn, [slots, turns].
         epoch = (numbers[:, tf.newaxis] + turns * self.lanes) // self.records - low
         where = tf.stack(
             [epoch, tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch))], -1

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from tpudata.migrate.analysis.bindings import Binding, find_paths
 
 _VERSIONS = frozenset({"__version__", "VERSION", "version"})
-# What a name that a release lacks raises.
+# Errors that a name raises in a release without it.
 _RAISED = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 
 

@@ -89,5 +89,5 @@ def file_fault() -> str | None:
 
 def billing_project() -> str | None:
     """Return the project that pays for requests, or None for the owner of the bucket."""
-    # Who shows no credentials may bill nobody: the store would answer 401 for what everybody may read.
+    # A request without credentials must not name a billing project: the store would answer 401 even for public objects.
     return None if is_switched_on(ANONYMOUS) else os.environ.get(BILLED, "").strip() or None

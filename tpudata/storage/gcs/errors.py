@@ -27,7 +27,7 @@ from tpudata.storage.objects.errors import (
 ERRORS = (
     StoreError,
     google.auth.exceptions.GoogleAuthError,
-    # Of requests, by which google-auth gets tokens.
+    # google-auth gets tokens with requests.
     requests.RequestException,
     urllib3.exceptions.HTTPError,
 )

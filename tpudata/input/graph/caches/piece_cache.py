@@ -32,7 +32,7 @@ from tpudata.input.order.order import Order
 from tpudata.storage.local.errors import WRITTEN, translate_errors
 
 _TENSOR = "records"
-# What a process that was killed has left: no process writes a piece for so long.
+# A file of a piece that is older was left by a killed process: writing a piece does not take this long.
 _LEFT_SECONDS = 600
 # Characters of patterns: TensorFlow looks for a bundle by its name as a pattern.
 _PATTERN = "*?[\\"
