@@ -97,7 +97,7 @@ _BY_FIRST_BYTE = {
 
 
 def file_kind(head: bytes) -> str:
-    """Return what a file is, by its first 512 bytes: one of the kinds above, or nothing.
+    """Return the kind of a file, by its first 512 bytes: one of the kinds above, or nothing.
 
     A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16: the caller decides which kinds it heeds.
     """

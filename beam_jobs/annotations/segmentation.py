@@ -46,7 +46,7 @@ class Segmentation(Protocol):
 
 
 class Polygons(NamedTuple):
-    """Polygons, of which an object covers the union.
+    """Polygons whose union an object covers.
 
     Attributes:
         points: float64 x and y of each point, for each polygon, from `pack_polygon`.

@@ -237,7 +237,7 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
 
 
 def _describe_fixed(feature: Feature) -> str:
-    """Return in words what stays as it is of a feature."""
+    """Return in words the parts of a feature that an append cannot change."""
     if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"

@@ -110,7 +110,7 @@ def standings_of_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint
 
 
 def standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
-    """Return what a dataset has of an input.
+    """Return the standing of an input in a dataset.
 
     Args:
         sought: what follows the key in its entry, as in `sought_words`.

@@ -158,7 +158,7 @@ class EntryFile:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
-        """Return what the dataset has of each of some inputs.
+        """Return the standing of each of some inputs in the dataset.
 
         Args:
             inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
@@ -167,7 +167,7 @@ class EntryFile:
         return [Standing(number) for number in self.standings_of(sought_words(inputs), is_error).tolist()]
 
     def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-        """Return the same of inputs by their entries: numbers of `Standing`.
+        """Return the standings of inputs by their entries: numbers of `Standing`.
 
         Args:
             words: uint64 [n, 2]: their entries as numbers, see `sought_words`.

@@ -89,7 +89,7 @@ class NewInputs(Source):
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
-        """Do what the source does."""
+        """Delegate to the source."""
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
@@ -204,11 +204,11 @@ class NewScannedInputs(NewInputs, ScannedSource):
     source: ScannedSource
 
     def no_facts(self) -> Any:
-        """Do what the source does."""
+        """Delegate to the source."""
         return self.source.no_facts()
 
     def scan(self, number: int, part: Any) -> Scan:
-        """Do what the source does."""
+        """Delegate to the source."""
         return self.source.scan(number, part)
 
     def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
@@ -216,7 +216,7 @@ class NewScannedInputs(NewInputs, ScannedSource):
         return _select_new(self.source.scanned(facts, parts), self.base, self.path)
 
     def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
-        """Do what the source does."""
+        """Delegate to the source."""
         return self.source.repeated(repeat, facts)
 
 

@@ -48,7 +48,7 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
 
 
 def _parse(option: Option, entries: Mapping[str, Any]) -> Any:
-    """Return what the flag of an option would be parsed to; None for one that has no entry, or an empty one."""
+    """Return the value of an option from its entry; None without an entry, or for an empty one."""
     if option.stored is None or option.stored.schema is None:
         return None
     name = option.stored.name or option.name

@@ -73,7 +73,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
 
 
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
-    """Return the same for a feature of the schema: the feature with the shape of the value, and the value for `encode_example`.
+    """Fit a value to a feature of the schema: return the feature with the shape of the value, and the value for `encode_example`.
 
     Raises:
         FeatureError: the value does not fit the feature.

@@ -58,7 +58,7 @@ class Rejects:
         self._counts[kind if has_room else _OTHER_KINDS] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return how many there are of each kind: the reason without its particulars."""
+        """Return the number of rejects of each kind: the reason without its particulars."""
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> tuple[WrittenFile, ...]:

@@ -10,7 +10,7 @@ _METADATA = b"huggingface"
 
 
 def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict[str, Any]]:
-    """Return what the metadata of a schema say of each column; nothing without them.
+    """Return the description of each column in the metadata of a schema; nothing without them.
 
     Args:
         schema: of pyarrow.

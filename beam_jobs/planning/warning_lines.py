@@ -64,7 +64,7 @@ class InputFacts:
 
     @classmethod
     def of(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
-        """Return what a source knows."""
+        """Return the facts that a source has."""
         is_ordered = options.labels_file is not None or options.label_type is not None
         return cls(
             source.named_splits,

@@ -47,7 +47,7 @@ class Payload:
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return what the entry of an input hashes of its kind and of its features.
+        """Return the parts of its kind and features that the entry of an input hashes.
 
         Entries are on disk, so these are the texts that references had in earlier versions, and each is empty if there is nothing.
 

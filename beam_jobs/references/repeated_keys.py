@@ -47,7 +47,7 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
 
 
 def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
-    """Return rows by group, of which there are 256: equal keys are in one."""
+    """Return rows in 256 groups: equal keys are in one group."""
     groups = (rows["high"] >> np.uint64(56)).astype(np.intp)
     order = np.argsort(groups, kind="stable")
     rows, groups = rows[order], groups[order]

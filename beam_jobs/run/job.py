@@ -56,7 +56,7 @@ def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) 
 
 
 def job_text(identity: Mapping[str, str]) -> str:
-    """Return how a job is called in messages."""
+    """Return the name of a job for messages."""
     return f"job {identity['id']} ({identity['where']})"
 
 
@@ -101,7 +101,7 @@ def counter_value(counter: MetricResult) -> int | None:
 
 
 def job_counts(result: PipelineResult) -> Counter[str]:
-    """Return what the steps of a job have counted so far: records, bytes_read, rejected, shards_written, shards_kept."""
+    """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # Portable results keep the first answer.
     metrics = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()

@@ -120,7 +120,7 @@ def _list_files(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _read_metadata() -> str:
-    """Return the core metadata, of which pip reads the name, the version and what is required; without the long description."""
+    """Return the core metadata: pip reads the name, the version and the requirements from it; without the long description."""
     try:
         required = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:

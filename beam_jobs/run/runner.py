@@ -44,7 +44,7 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         return view
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what copies are made from: without the views, which show these options."""
+        """Return the state that copies are made from: without the views, which show these options."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 

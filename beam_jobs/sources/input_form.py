@@ -48,7 +48,7 @@ _UNREAD = {
 
 
 def form_of_ending(name: str) -> str | None:
-    """Return what the end of a name says; None if it says nothing."""
+    """Return the form that the ending of a name stands for, or None."""
     lower = name.lower()
     plain = unpacked_name(lower)
     _, dot, ending = plain.rpartition(".")
@@ -62,7 +62,7 @@ def form_of_start(path: str) -> str | None:
 
 
 def form_of(path: str) -> str:
-    """Return what a file is, by its first bytes."""
+    """Return the form of a file, by its first bytes."""
     head = read_head(path, BLOCK)
     form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)
     if form is not None:

@@ -186,7 +186,7 @@ def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 
 def _find_form(pattern: str) -> str:
-    """Return what the files are that a pattern matches, by the names of the first of them: a single one may be the bad one."""
+    """Return the form of the files that a pattern matches, by the names of the first ones: a single one may be misnamed."""
     last = split_pattern(pattern)[1][-1]
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     paths: dict[str, str] = {}

@@ -106,7 +106,7 @@ class PathLabels:
         return features(self.kinds)
 
     def read(self, path: str, where: str) -> PathValues:
-        """Return what a path says.
+        """Return the values in a path.
 
         Args:
             path: the path, below the input or in its archive.
@@ -137,7 +137,7 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
-    """Return how classes become names: whole numbers are labels themselves, as in lists."""
+    """Return the naming of classes: whole numbers are labels themselves, as in lists."""
     declared = options.label_type
     integers = declared == INT or (declared is None and bool(labels) and all(map(is_integer_label, labels)))
     unmixed = declared is None and not any(map(is_number_label, labels))

@@ -98,7 +98,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
-        """Yield what is listed apart, in order. Called for each part, on any worker.
+        """Yield the parts that are listed separately, in order. Called for each part, on any worker.
 
         Files that a listing writes have names by the `repr` of its unit, which is another one for each unit, the same in every
         run: units are paths, tuples, named tuples or frozen dataclasses.

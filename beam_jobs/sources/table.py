@@ -37,7 +37,7 @@ OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 
 
 def source_opener(name: str) -> OpenSource:
-    """Return what opens the source of a name.
+    """Return the function that opens the source of a name.
 
     Raises:
         UsageError: there is none.

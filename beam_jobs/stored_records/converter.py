@@ -133,17 +133,17 @@ class DatasetConverter(FrameConverter):
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
-        """Return what is carried over: the counts of documents and tokens only if every record of the datasets is."""
+        """Return the carried-over counts: those of documents and tokens only if every record of the datasets is."""
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _OF_ALL_RECORDS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:
-        """Return what is carried over."""
+        """Return the carried-over maxima of lists."""
         del summary
         return dict(self.list_maxima)
 
     def converted(self) -> dict[str, int]:
-        """Return what is carried over."""
+        """Return the carried-over counts of re-encoded inputs."""
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:

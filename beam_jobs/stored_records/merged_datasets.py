@@ -87,7 +87,7 @@ class MergedDatasets:
         }
 
     def counts(self, take: Sequence[str] | None) -> dict[str, int]:
-        """Return what a manifest counts besides records, if every record is carried over.
+        """Return the counts of a manifest besides records, if every record is carried over.
 
         Args:
             take: the splits that are read, or None for all.

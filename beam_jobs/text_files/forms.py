@@ -90,7 +90,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 
 
 def text_compression(path: str) -> str:
-    """Return how a file of text is compressed, as `TextForm.compression`; raise as `look_at` if it is no text."""
+    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is no text."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression

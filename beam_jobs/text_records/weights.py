@@ -24,7 +24,7 @@ def split_weights(tokens: Ids) -> tuple[Ids, Ids]:
 
 
 def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool = False) -> Documents:
-    """Return documents of which each is the tokens of an input and then of its target.
+    """Return documents that each consist of the tokens of an input and then of its target.
 
     Args:
         inputs: the inputs.

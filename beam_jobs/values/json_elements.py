@@ -86,7 +86,7 @@ def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
 
 
 class _Text:
-    """The text of a file, of which a window is in memory."""
+    """The text of a file, with a window of it in memory."""
 
     def __init__(self, file: BinaryIO, path: str, piece_bytes: int) -> None:
         self._file = file

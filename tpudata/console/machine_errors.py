@@ -39,7 +39,7 @@ def machine_problem(error: BaseException) -> str:
 
 
 def machine_problem_in(text: str) -> str:
-    """Return the same for the text of a traceback."""
+    """Return the message for the text of a traceback, as `machine_problem` does."""
     plain = _STEP.sub("", text)
     if match := _NO_MEMORY.search(plain):
         return _without_memory(match[0])

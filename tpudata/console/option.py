@@ -179,7 +179,7 @@ class Option:
         return self.choices.get(parsed, parsed) if self.choices else parsed
 
     def parsed_of(self, value: Any) -> Any:
-        """Return what the flag is parsed to for a value."""
+        """Return the parsed form of a value, as the flag gives it."""
         if self.inverts:
             return not value
         return next((text for text, choice in self.choices.items() if choice == value), value)

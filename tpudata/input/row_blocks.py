@@ -16,7 +16,7 @@ from tpudata.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """Division of a global batch into equal blocks of rows, of which this process reads one or more.
+    """Division of a global batch into equal blocks of rows; this process reads one or more of them.
 
     A process reads several if the mesh mixes the devices of processes. Processes whose devices hold the same rows, as with a mesh
     axis for the model, read the same blocks.
@@ -36,7 +36,7 @@ class RowBlocks:
     count: int
 
     def place(self, name: str, blocks: Sequence[Any], axis: int) -> Any:
-        """Return the global array of a tensor, of which each process has its blocks of rows.
+        """Return the global array of a tensor; each process has its blocks of rows.
 
         Args:
             name: path of the tensor for messages.

@@ -169,7 +169,7 @@ class ShuffledRecords:
         return lane[key]
 
     def _is_late(self, key: WindowKey, place: int) -> bool:
-        """Return whether a record is of a window that was dropped, and to be read alone; the lock is held."""
+        """Return whether a record's window was dropped, so that the record is read alone; the lock is held."""
         lane = self._lanes.get(key.lane)
         # A loop that is begun anew begins with a window.
         if not lane or key >= next(iter(lane)) or place == 0:

@@ -148,7 +148,7 @@ def table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
 
 
 def parse_number(text: str, name: str) -> float:
-    """Return the number that a text is; ValueError with the name of what it is of if it is none."""
+    """Parse a number; ValueError with its name if the text is none."""
     try:
         return float(text)
     except ValueError:

@@ -96,7 +96,7 @@ class CelebaForm(AnnotationForm):
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what the lists say of each picture, in the order of the first list."""
+        """Yield the annotation of each picture, in the order of the first list."""
         del part
         for path in self.paths:
             columns = _find_columns(read_start(path))

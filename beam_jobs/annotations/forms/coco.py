@@ -66,7 +66,7 @@ class CocoForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what the file says of each picture, in the order in which they come first in it."""
+        """Yield the annotation of each picture, in the order of first appearance."""
         categories, ids, segments = _Categories(), _AnnotationIds(), SegmentFolder(part)
         has_images = False
         with PictureParts() as parts:

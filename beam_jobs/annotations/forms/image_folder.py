@@ -70,7 +70,7 @@ class ImageFolderForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what the file says of each picture, in its order."""
+        """Yield the annotation of each picture, in the order of the file."""
         del names
         seen: set[str] = set()
         for place, row in _read_csv_rows(part) if self.is_csv else _read_json_rows(part):

@@ -62,7 +62,7 @@ class OpenImagesForm(AnnotationForm):
         return self.paths
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a file says of each picture, whose name has no extension, in the order in which they come first."""
+        """Yield the annotation of each picture, whose name has no extension, in the order of first appearance."""
         class_names = _read_class_names(self.descriptions) if self.descriptions else {}
         has_boxes = _has_boxes(read_start(part))
         listed = tuple(class_names.values())

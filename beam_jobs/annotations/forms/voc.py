@@ -110,7 +110,7 @@ class VocForm(AnnotationForm):
         return (path for path in paths if self.lists.split_of(_strip_extension(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a file says of its picture."""
+        """Yield the annotation of a file's picture."""
         del names
         place = AnnotationPlace(part)
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)

@@ -104,7 +104,7 @@ class YoloForm(AnnotationForm):
                 yield path
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a file says of its picture, whose name has no extension."""
+        """Yield the annotation of a file's picture, whose name has no extension."""
         names.objects = tuple(dict.fromkeys(self.names.classes))
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
         picture = _find_picture(part.removeprefix(f"{self.path.rstrip('/')}/"))

@@ -46,7 +46,7 @@ class CarriedAnnotation:
     annotation: ImageAnnotation
 
     def tolist(self) -> list[Any]:
-        """Return what the entry of an input knows the annotation by: all but where it stands, which may move."""
+        """Return the part of the annotation that identifies it in an input's entry: all but its position, which may move."""
         kept = self.annotation._asdict()
         del kept["place"], kept["picture"], kept["map_file"], kept["target"], kept["source_id"]
         return list(kept.values())

@@ -116,7 +116,7 @@ def _are_fetched(pack: Pack) -> bool:
 
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield references of which some are fetched: the sizes of these are known once they are read."""
+    """Yield references some of which are fetched: their sizes are known once they are read."""
     held, size = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if held and (isinstance(data, BadRecordError) or size >= _BLOCK_BYTES):

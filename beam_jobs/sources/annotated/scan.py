@@ -179,7 +179,7 @@ class AnnotationScan:
 
 
 class PictureScan:
-    """The input's pictures, of which those without annotations are listed; nothing is read here.
+    """The input's pictures: those without annotations are listed, and nothing is read here.
 
     Args:
         folder: of the pictures.

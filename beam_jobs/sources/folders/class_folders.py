@@ -235,7 +235,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
 
 
 def _with_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
-    """Return the message about a folder with files, which are of no class."""
+    """Return the message about a folder with files that have no class."""
     if not folders:
         return (
             f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"

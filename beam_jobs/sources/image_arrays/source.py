@@ -179,7 +179,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return how labels become names: by `--labels FILE`, or else by the file of CIFAR's classes."""
+    """Return the names of labels: those of `--labels FILE`, or else of the file of CIFAR's classes."""
     if options.labels_file is None:
         folders = {one.path.rpartition("/")[0] or "." for one in sets if isinstance(one, CifarFile)}
         paths_by_names = {

@@ -34,7 +34,7 @@ _TYPES: Mapping[str, type] = {
 
 
 def check_attributes(source: Source) -> None:
-    """Raise UsageError if what a source says of its records is of another type than `Source` declares."""
+    """Raise UsageError if an attribute of a source has another type than `Source` declares."""
     expected: dict[str, str] = {}
     features: Any = source.features
     if not isinstance(features, tuple) or not all(isinstance(one, Feature) for one in features):

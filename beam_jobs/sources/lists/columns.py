@@ -259,7 +259,7 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
 
 
 def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
-    """Return where float32 would change a number, and how; None if it would not."""
+    """Return the place and description of a number that float32 would change; None if it would not."""
     number = _as_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)
     return (place, f"column {name!r} is {value}, which {problem}") if problem else None

@@ -112,7 +112,7 @@ class ListBlock(NamedTuple):
 
 
 def list_file(path: str, options: SourceOptions) -> ListFile:
-    """Return how a list is read, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
+    """Return the format of a list, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
 
     The delimiter of CSV is the one that finds the path's column.
     """

@@ -281,7 +281,7 @@ class Lists(ScannedSource):
     def _list_row(
         self, row: ListRow, where: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
-        """Return what a row lists, or its rejection."""
+        """Return the file that a row lists, or its rejection."""
         key = None
         try:
             key = row_path(row, self.roles, where)

@@ -21,7 +21,7 @@ class RowPlace(NamedTuple):
     path: str
 
     def __str__(self) -> str:
-        """Return how messages name the row."""
+        """Return the name of the row for messages."""
         return f"{self.path} line {self.line}"
 
 

@@ -142,7 +142,7 @@ class Pairs:
 
 
 def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
-    """Return where the label map of a sample is; BadRecordError if that is nowhere."""
+    """Return the place of a sample's label map; BadRecordError if there is none."""
     name = map_field(fields)
     if name is None:
         raise BadRecordError(where, "no label map, and the first sample has one")

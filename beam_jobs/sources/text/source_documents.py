@@ -147,11 +147,11 @@ class SourceDocuments(PackSource):
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
-        """Do what the source does."""
+        """Delegate to the source."""
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
-        """Do what the source does."""
+        """Delegate to the source."""
         return list_units(self.source, part, ignored)
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:

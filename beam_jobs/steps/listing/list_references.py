@@ -134,7 +134,7 @@ class ListReferences(LimitedStep):
 
     @contextlib.contextmanager
     def _open_unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
-        """Yield what a unit's listing writes to; once it has ended, keep its rejects, and add what it counted to `counts`."""
+        """Yield the sink of a unit's listing; once it has ended, keep its rejects, and add what it counted to `counts`."""
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 

@@ -69,7 +69,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Yield what is still buffered."""
+        """Yield the rest of the buffer."""
         if self._plan is not None:
             yield from in_global_window(self._release(self._plan))
 

@@ -189,7 +189,7 @@ def holds_image(values: Value) -> bool:
 
 
 def _look_at_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
-    """Return what an image in one record is, and its bytes as a tensor."""
+    """Return the type of an image in one record, and its bytes as a tensor."""
     if not values:
         return Seen("", key, 1), 0
     data = values[0]
@@ -208,7 +208,7 @@ def _look_at_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
 
 
 def _look_at_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
-    """Return what a label map in one record is, and its bytes as a tensor."""
+    """Return the type of a label map in one record, and its bytes as a tensor."""
     seen, _ = _look_at_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
@@ -222,7 +222,7 @@ def _look_at_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
 
 
 def _look_at_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[Seen, int]:
-    """Return what the values of another feature in one record are, and their bytes as a tensor."""
+    """Return the type of another feature's values in one record, and their bytes as a tensor."""
     seen = Seen(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
     if raw is not None:
         size = len(values[0]) if seen.kind == BYTES else None  # type: ignore[arg-type]

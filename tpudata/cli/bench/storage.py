@@ -41,7 +41,7 @@ class StorageRates:
     piece_memory: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was measured as a JSON object."""
+        """Return the measurements as a JSON object."""
         return {
             "latency_seconds": self.latency_seconds,
             "stream_bytes_per_second": self.stream_rate,
@@ -51,7 +51,7 @@ class StorageRates:
         }
 
     def predict_load(self, records_per_second: float) -> dict[str, Any]:
-        """Return what a rate of records takes of the store, as a JSON object.
+        """Return the load that a rate of records puts on the store, as a JSON object.
 
         Returns:
             `bytes_per_second`; the `streams` that give it if each has the rate of one alone, their `memory_bytes`, and the `cores`

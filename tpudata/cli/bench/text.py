@@ -86,7 +86,7 @@ def _format_tpu(tpu: dict[str, Any]) -> str:
 
 
 def _format_load(load: dict[str, Any] | None) -> str:
-    """Return what a rate takes of an object store."""
+    """Format the load of a rate on an object store."""
     if load is None:
         return ""
     return (

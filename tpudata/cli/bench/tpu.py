@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def compile_step(flags: argparse.Namespace) -> StepCost:
-    """Compile the training step of `--model` for `--tpu`, each host of which feeds `--batch-size` records.
+    """Compile the training step of `--model` for `--tpu`; each of its hosts feeds `--batch-size` records.
 
     Raises:
         RehearsalError: the TPU would reject the step.

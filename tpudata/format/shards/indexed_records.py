@@ -89,7 +89,7 @@ def check_frame(frame: bytes, path: str, offset: int) -> bytes:
 
 
 def find_damage(frame: Bytes, data: Bytes) -> str | None:
-    """Return what is wrong with a record, or None.
+    """Return the damage of a record, in words, or None.
 
     Args:
         frame: the record's bytes in the shard.

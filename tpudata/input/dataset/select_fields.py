@@ -158,7 +158,7 @@ def _check_sizes(
 
 
 def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
-    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is of none."""
+    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is not that of a sequence."""
     if sequence_length is None:
         return {}
     if not isinstance(sequence_length, Mapping):

@@ -82,7 +82,7 @@ class Shards(SplitFiles):
 
 
 class CompressedShards(Shards):
-    """The same in gzip blocks, of which the index says where each record begins in them, unpacked."""
+    """Shards in gzip blocks, whose index has the offset of each record in the unpacked blocks."""
 
     frame_bytes = None
 

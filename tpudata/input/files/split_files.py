@@ -177,7 +177,7 @@ class SplitFiles(abc.ABC):
         """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
 
     def decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that decodes stored records, of which it reads no more than fields."""
+        """Return a function that decodes only fields of stored records."""
         return functools.partial(keep_whole, fields)
 
     def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class Records:
         return self._cache.open(self.stored)
 
     def _open_ranges(self, order: Order, rows: Rows) -> Ranges:
-        """Return what an order takes a host's records from."""
+        """Return the ranges from which an order takes a host's records."""
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._held.get(self._read_all))
         if self._options.shuffles:

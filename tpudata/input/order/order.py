@@ -121,7 +121,7 @@ def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Te
 
 
 def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-    """Return what `read` returns for a part, or its rows of whole batches if these are read."""
+    """Return the result of `read` for a part; cut its rows out if whole batches are read."""
     rows = part.rows
     if not ranges.reads_all(rows):
         return read(part)

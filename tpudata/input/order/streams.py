@@ -84,7 +84,7 @@ class StreamOrder(TrainingOrder):
         )
 
     def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
-        """Return what a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""
+        """Return the ranges that a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""
         begin, slots = block * self.turns, tf.expand_dims(slot, 0)
 
         def list_spans(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -130,5 +130,5 @@ class StreamOrder(TrainingOrder):
         return places, tf.concat([places[1:], ends[-1:]], 0), tf.gather(firsts, chunk) + offset
 
     def _first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-        """Return the first turn of slots that is of an epoch."""
+        """Return the first turn of an epoch in each slot."""
         return -((slots - epoch * self.records) // self.lanes)

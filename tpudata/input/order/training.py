@@ -126,7 +126,7 @@ class TrainingOrder:
         return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.seeks(self.chunks)))
 
     def spans(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return what is to be read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
+        """Return the ranges to read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
 
         All that one block needs comes in a row: by epoch, then by slot, then by turn.
         """

@@ -24,8 +24,8 @@ from tpudata.storage.claims.process_identity import birth_of, machine_identity
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
-# A run ends with one of these: its process, which rewrites the claim; a pipeline of its process, which does not; or a submitted job,
-# which may continue without the process that started it.
+# A run ends with one of these: its process, which rewrites the claim; a pipeline of its process, which does not; or a submitted
+# job, which may continue without the process that started it.
 PROCESS, PIPELINE, JOB = "process", "pipeline", "job"
 _ENDS = Plain((str,), pattern=re.compile(f"{PROCESS}|{PIPELINE}|{JOB}"), words=f"{PROCESS}, {PIPELINE} or {JOB}")
 _SCHEMA = Keys(

@@ -164,7 +164,7 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
 
 
 def _describe_decoding(field: Field) -> tuple[Any, ...]:
-    """Return what a decoded value follows from; for a list, other parts, so that other caches keep their names."""
+    """Return all that determines a decoded value; lists have other parts, so that other caches keep their names."""
     padding = () if field.padding is None else (field.padding.table, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()

@@ -53,7 +53,7 @@ class PieceCache(Cache):
         self._is_elsewhere = is_elsewhere
 
     def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return what takes ranges from pieces in the folder, and fills it with those that the host reads."""
+        """Return files that serve ranges from pieces in the folder, and fill it with those that the host reads."""
         assert plan.pieces is not None
         files = PieceFiles.of(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.keep(plan.pieces_of(order.starts(rows)))
@@ -100,7 +100,7 @@ class PieceFiles:
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
 
     def keep(self, numbers: Integers) -> PieceFiles:
-        """Return the files, of which some pieces are kept."""
+        """Return the files with some of their pieces kept."""
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
 
     def prepare(self) -> None:

@@ -61,7 +61,7 @@ class FileRanges:
         return self.stored.read(ranges, load, reads or self.reads)
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges, of which elements have several, in order."""
+        """Return a dataset of the records of ranges, several per element, in order."""
         ranges = spans.flat_map(as_written(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts))))
         return self.read(ranges, load)
 
@@ -112,7 +112,7 @@ class MemoryRanges:
         return ranges.map(as_written(load), **PARALLEL)
 
     def read_spans(self, spans: tf.data.Dataset, _: Load) -> tf.data.Dataset:
-        """Return a dataset of the numbers of ranges, of which elements have several, in order."""
+        """Return a dataset of the numbers of ranges, several per element, in order."""
         return spans.map(as_written(lambda firsts, lasts: range_numbers(firsts, lasts)[1]))
 
     def pick(self, elements: tf.Tensor, places: tf.Tensor, whole: Any) -> Any:

@@ -50,7 +50,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, number: int, c
 
 
 def places(count: int = 0) -> tf.data.Dataset:
-    """Return the dataset of which each worker has the numbers of the parts that it makes."""
+    """Return a dataset that yields, on each worker, the numbers of the parts that it makes."""
     hint = tf.data.experimental.SHARD_HINT
     return tf.data.Dataset.range(max(count, MOST_WORKERS)).shard(hint, hint)
 

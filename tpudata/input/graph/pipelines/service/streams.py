@@ -46,7 +46,7 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
 
 
 def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
-    """Return streams as the workers of a service make them, all of which have registered."""
+    """Return streams that the workers of a service make; all workers have registered."""
     return [receive_stream(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
 
 

@@ -48,7 +48,7 @@ def wait_for_workers(service: DataService) -> None:
 
 
 def _find_missing(service: DataService) -> str | None:
-    """Return what is not there yet; None if everything is."""
+    """Return what is still missing, in words; None if everything is there."""
     registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
