@@ -25,7 +25,7 @@ from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.pipelines import local_pipeline
 from tests.beam_jobs.sources.inputs import write_files
 from tests.helpers.datasets import write_dataset
-from tests.helpers.frames import framed
+from tests.helpers.frames import add_frame
 from tpudata.format import Feature, encode_example
 
 
@@ -58,7 +58,7 @@ def dataset(folder: Path, count: int) -> Conversion:
 
 
 def record_files(folder: Path, count: int) -> Conversion:
-    record = framed(encode_example({"n": 1}))
+    record = add_frame(encode_example({"n": 1}))
     write_files(folder, {f"train-{number:05d}-of-{count:05d}": record for number in range(count)})
     return reshard(folder)
 
