@@ -36,7 +36,7 @@ def read_head(path: str, length: int) -> bytes:
         return file.read(length)
 
 
-def unpacked_name(name: str) -> str:
+def strip_compression(name: str) -> str:
     """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
     suffix = next(filter(name.endswith, _SUFFIXES), "")
     return name.removesuffix(suffix)

@@ -16,7 +16,7 @@ from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
-from beam_jobs.references.input_values import held_bytes, stored_value
+from beam_jobs.references.input_values import convert_value, count_bytes
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
@@ -79,7 +79,7 @@ class ImageConverter(InputConverter):
         if pack.features:
             sizes += np.array([len(text.encode(errors="replace")) for *_, text in pack.entry_texts()], np.int64)
         for column in pack.features.values():
-            sizes += np.array(list(map(held_bytes, column)), np.int64)
+            sizes += np.array(list(map(count_bytes, column)), np.int64)
         if self._layout.has_texts:
             sizes += np.array([sum(map(len, labels)) for labels in pack.labels], np.int64)
             sizes += np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
@@ -175,7 +175,7 @@ class ImageConverter(InputConverter):
         """Return the extra features of a record; ValueError if one is invalid."""
         values = reference.features
         return {
-            feature.name: stored_value(feature, values.get(feature.name))
+            feature.name: convert_value(feature, values.get(feature.name))
             for feature in self.extra
             if not isinstance(values.get(feature.name), RangedMap)
         }

@@ -44,7 +44,7 @@ class StoredImage(NamedTuple):
     reason: str = ""
 
 
-def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> StoredImage:
+def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> StoredImage:
     """Return the encoded image that a record holds.
 
     Args:
@@ -75,12 +75,12 @@ def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> Stored
     return _encode(decoded, options, reason, is_lossless=lossless)
 
 
-def stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
+def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
     """Return the left and the right half of a picture, re-encoded.
 
     Args:
         data: the input's bytes.
-        payload: as in `stored_image`.
+        payload: as in `make_stored_image`.
         options: rules for checking and storing images; `resize_shorter` is of each half.
 
     Raises:
@@ -121,7 +121,7 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
 
     Args:
         data: the input's bytes.
-        payload: as in `stored_image`.
+        payload: as in `make_stored_image`.
         options: rules for checking and storing images.
 
     Returns:

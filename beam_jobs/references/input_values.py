@@ -12,7 +12,7 @@ from tpudata.errors import FeatureError
 from tpudata.format import Feature
 
 
-def stored_value(feature: Feature, value: Any) -> Any:
+def convert_value(feature: Feature, value: Any) -> Any:
     """Return the value of a feature for `encode_example`.
 
     Text may have surrogate escapes, which stand for bytes of file names that are not UTF-8. Floats take any number that is not too
@@ -72,13 +72,13 @@ def _check_range(feature: Feature, stored: Any) -> None:
         raise FeatureError(f"Feature {feature.name!r}: an integer that does not fit int64.")
 
 
-def held_bytes(value: Any) -> int:
+def count_bytes(value: Any) -> int:
     """Return the size of the bytes in a value of a feature: of itself, or of the items of a list."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):
         return value.size
-    return sum(map(held_bytes, value)) if isinstance(value, (list, tuple)) else 0
+    return sum(map(count_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
 def _describe_problem(feature: Feature, value: Any, error: Exception) -> str:

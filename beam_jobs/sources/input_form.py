@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from beam_jobs import file_kinds
-from beam_jobs.compression.files import read_compression, read_head, unpacked_name
+from beam_jobs.compression.files import read_compression, read_head, strip_compression
 from beam_jobs.sources.image_arrays.source import is_array_file
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
@@ -50,7 +50,7 @@ _UNREAD = {
 def form_of_ending(name: str) -> str | None:
     """Return the form that the ending of a name stands for, or None."""
     lower = name.lower()
-    plain = unpacked_name(lower)
+    plain = strip_compression(lower)
     _, dot, ending = plain.rpartition(".")
     form = _FORM_OF_ENDING.get(ending) if dot else None
     return PACKED if form is None and plain != lower and not lower.endswith(".gz") else form

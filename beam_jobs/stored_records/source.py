@@ -28,7 +28,7 @@ from beam_jobs.sources.source import PackSource
 from beam_jobs.stored_records.foreign.unread_records import unread_records
 from beam_jobs.stored_records.frames import add_frame, read_frames, read_packed_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
-from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
+from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, list_stored_files
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Shard, read_records
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames
@@ -86,8 +86,8 @@ class StoredRecordSource(PackSource):
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
 
     def parts(self) -> Iterator[StoredFile]:
-        """Yield the files; raise as `stored_files`."""
-        return stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
+        """Yield the files; raise as `list_stored_files`."""
+        return list_stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
         """Return a file, which is listed at once; nothing is ignored here."""

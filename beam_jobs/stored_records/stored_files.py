@@ -69,7 +69,9 @@ class StoredDataset(NamedTuple):
         return _open(self)
 
 
-def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None) -> Iterator[StoredFile]:
+def list_stored_files(
+    paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None
+) -> Iterator[StoredFile]:
     """Yield the files of inputs, in order, with names that no two of them share.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.files import decompress_file, strip_compression
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
@@ -164,7 +164,7 @@ def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reje
         is_row = form.kind in (PARQUET, SQUAD)
         reject(
             BadRecordError(
-                f"{unpacked_name(block.file.name)}:{offset} in {path}" if is_row else path,
+                f"{strip_compression(block.file.name)}:{offset} in {path}" if is_row else path,
                 f"larger than --document-bytes (got {int(block.spans.sizes[row]):,} bytes, expected at most"
                 f" {options.document_bytes:,}). Pass the --form of the file, or a larger --document-bytes",
                 None if is_row or offset == WHOLE_FILE else offset,
@@ -238,7 +238,7 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
 
 
 def _reject_row(file: TextFile, reject: Reject, number: int, reason: str) -> None:
-    reject(BadRecordError(f"{unpacked_name(file.name)}:{number} in {file.path}", reason))
+    reject(BadRecordError(f"{strip_compression(file.name)}:{number} in {file.path}", reason))
 
 
 def _cut_runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_jobs import file_kinds
-from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.files import decompress_file, strip_compression
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.options import (
     AUTO,
@@ -136,7 +136,7 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
-    name = unpacked_name(path.lower())
+    name = strip_compression(path.lower())
     kind_by_name = next(
         (
             kind

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from beam_jobs.compression.files import decompress_file, read_compression, unpacked_name
+from beam_jobs.compression.files import decompress_file, read_compression, strip_compression
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
@@ -27,7 +27,7 @@ def targets_path(path: str, pattern: str) -> str:
         path: path of the file of inputs.
         pattern: path of the other one, in which `*` is the name of the first without its last ending.
     """
-    name = unpacked_name(path.rpartition("/")[2])
+    name = strip_compression(path.rpartition("/")[2])
     return pattern.replace(_ANY, name.rpartition(".")[0] or name)
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from beam_jobs.feature_values.values import empty_list
 from beam_jobs.options.labels import LABEL
-from beam_jobs.references.input_values import stored_value
+from beam_jobs.references.input_values import convert_value
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
@@ -203,7 +203,7 @@ class TextRecords:
         features = list(pack.feature_rows(len(pack.keys)))
         for row, fields in zip(rows, values, strict=True):
             try:
-                extra = [stored_value(feature, features[row].get(feature.name)) for feature in self.extra]
+                extra = [convert_value(feature, features[row].get(feature.name)) for feature in self.extra]
             except ValueError as error:
                 reference = pack.reference(row)
                 reject(reference, _make_rejection(reference, str(error)))

@@ -12,7 +12,7 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
-from tpudata.input.decode.parse import decode_columns, stored_columns
+from tpudata.input.decode.parse import decode_columns, parse_columns
 from tpudata.input.elements import features_of
 from tpudata.input.graph.steps.step import fold
 from tpudata.input.graph.steps.step_plan import StepPlan
@@ -72,7 +72,7 @@ class ServingFeatures:
         """Add the steps to the default graph, which must be one of TensorFlow 1."""
         v1 = tf.compat.v1
         examples = v1.placeholder(tf.string, [None], name="examples")
-        stored = stored_columns(examples, self._fields.inputs)
+        stored = parse_columns(examples, self._fields.inputs)
         encoded = None
         if self._is_one_image:
             (field,) = self._fields.inputs

@@ -80,7 +80,7 @@ def _is_same(name: str, plan: FilePlan, other: FilePlan) -> bool:
     )
 
 
-def reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
+def find_reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
     """Yield the line and a note for each name of TensorFlow that the program also assigns to."""
     for node in ast.walk(tree):
         stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tpudata.errors import DatasetError
 from tpudata.migrate.analysis.plans import plan_files
 from tpudata.migrate.calls import CallRewriter
-from tpudata.migrate.checks import dimension_values, indirect_imports, private_imports, reused_names
+from tpudata.migrate.checks import dimension_values, find_reused_names, indirect_imports, private_imports
 from tpudata.migrate.imports import rewrite_imports
 
 _OLD_KERAS = "TF_USE_LEGACY_KERAS"
@@ -93,7 +93,7 @@ def _parse(text: str, where: str) -> ast.Module:
 def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
     tree, bindings = program.tree, program.plan.bindings
     imports = {name: item for name, item in bindings.items() if not isinstance(item.statement, ast.Assign)}
-    program.notes += [*reused_names(tree, imports), *private_imports(tree)]
+    program.notes += [*find_reused_names(tree, imports), *private_imports(tree)]
     if bindings:
         for node in ast.walk(tree):
             program.rewrite(node)

@@ -18,7 +18,7 @@ from beam_jobs.image_records.annotated.values import values_of
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.layouts import TARGET, Label
 from beam_jobs.image_records.options import IMAGENET
-from beam_jobs.image_records.rules import stored_image
+from beam_jobs.image_records.rules import make_stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
@@ -136,7 +136,7 @@ class AnnotatedConverter(ImageConverter):
             raise annotation.place.error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")
         try:
-            return stored_image(data, SELF_DESCRIBING, self.options).data
+            return make_stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
             raise annotation.place.error(f"its target: {error}", annotation.picture) from None
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from beam_jobs.file_kinds import UTF16_BOMS
 from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, ListRow
 from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
-from beam_jobs.text_files.spans.csv_rows import placed_rows
+from beam_jobs.text_files.spans.csv_rows import locate_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
@@ -123,7 +123,7 @@ def _place(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterato
 
 def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
     spans = line_spans(pieces, offset, MOST_ROW_BYTES)
-    rows = placed_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
+    rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, lines, end in rows:
         number = line + lines
         where = f"{form.path} line {number}"

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from beam_jobs.compression.files import read_compression, unpacked_name
+from beam_jobs.compression.files import read_compression, strip_compression
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import Note, ignore_note
@@ -261,4 +261,4 @@ class Tars(ClassifiedSource):
 
 
 def _make_tar_unit(path: str, name: str, split: str = "") -> TarUnit:
-    return TarUnit(path, unpacked_name(name), split=split)
+    return TarUnit(path, strip_compression(name), split=split)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.compression.files import unpacked_name
+from beam_jobs.compression.files import strip_compression
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
@@ -103,7 +103,7 @@ class DocumentColumns:
         if not self.are_read:
             return block
         if self.text.labels.label_from is not None:
-            name = unpacked_name(block.file.name)
+            name = strip_compression(block.file.name)
             try:
                 return block._replace(labels=[(self._name_folder_class(block.file.path, name),)])
             except BadRecordError as error:

@@ -9,7 +9,7 @@ from typing import Any
 _EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
 
 
-def growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield items in lists of `size`, later of more."""
     held, lists = list[Any](), 0
     for item in items:

@@ -13,7 +13,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts, list_units
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
-from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.growing import batch_growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
@@ -62,7 +62,7 @@ def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]
 def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from growing(list_parts(source), 1)
+        yield from batch_growing(list_parts(source), 1)
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
@@ -94,7 +94,7 @@ class _TakeApart(LimitedStep):
         else:
             # Shuffled, no number counts.
             units_by_number = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
-        for units in growing(units_by_number, len(parts) or 1):
+        for units in batch_growing(units_by_number, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)
             ignored.clear()

@@ -18,7 +18,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
-from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.growing import batch_growing
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
@@ -99,7 +99,7 @@ def scan_here(source: ScannedSource) -> Source:
 def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from growing(enumerate(list_parts(source)), 1)
+        yield from batch_growing(enumerate(list_parts(source)), 1)
 
 
 class _Scan(LimitedStep):
@@ -112,7 +112,7 @@ class _Scan(LimitedStep):
     @holds_limits
     def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []
-        for parts in growing(self._scan_parts(numbered, aside), len(numbered)):
+        for parts in batch_growing(self._scan_parts(numbered, aside), len(numbered)):
             yield parts
             yield from aside
             aside.clear()

@@ -38,11 +38,11 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Join the lines of CSV to rows, as `placed_rows` does."""
-    return (row.span for row in placed_rows(spans, delimiter, limit, path))
+    """Join the lines of CSV to rows, as `locate_rows` does."""
+    return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 
-def placed_rows(
+def locate_rows(
     spans: Iterable[Span], delimiter: str, limit: int, path: str, *, is_raw: bool = False, fix: str = _FIX
 ) -> Iterator[PlacedRow]:
     """Join the lines of CSV to rows, blank ones omitted. A row is yielded before the line after it is taken.

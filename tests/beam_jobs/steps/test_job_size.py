@@ -20,7 +20,7 @@ from beam_jobs.reshard import reshard_conversion
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.growing import batch_growing
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.pipelines import local_pipeline
 from tests.beam_jobs.sources.inputs import write_files
@@ -74,7 +74,7 @@ def test_the_job_does_not_grow_with_the_input(conversion_of: Callable[[Path, int
 
 
 def test_few_units_are_spread_and_many_come_together() -> None:
-    lists = list(growing(range(20_000), 1))
+    lists = list(batch_growing(range(20_000), 1))
     assert [item for part in lists for item in part] == list(range(20_000))
     assert {len(part) for part in lists[:100]} == {1}
     assert len(lists) < 1100

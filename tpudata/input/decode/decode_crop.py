@@ -55,15 +55,15 @@ def decode_crop(
     Raises:
         UsageError: a TrainCrop without a seed.
     """
-    return decode_placed(encoded, channels, options, seed, dtype)[0]
+    return decode_and_place(encoded, channels, options, seed, dtype)[0]
 
 
-def decode_placed(
+def decode_and_place(
     encoded: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropPlace]:
     """Return the result of `decode_crop`, and its place in the image."""
     if channels not in _JPEG_CHANNELS:
-        return crop_placed(_decode_image(encoded, channels), options, seed, dtype)
+        return crop_and_place(_decode_image(encoded, channels), options, seed, dtype)
     # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
     # format's operations in its branch, a picture of 256 pixels took 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
@@ -89,10 +89,10 @@ def crop_image(
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
     """Return a crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
-    return crop_placed(image, options, seed, dtype)[0]
+    return crop_and_place(image, options, seed, dtype)[0]
 
 
-def crop_placed(
+def crop_and_place(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropPlace]:
     """Return the result of `crop_image`, and its place in the image."""

@@ -36,10 +36,10 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     """
     if all(field.is_whole for field in fields):
         return {field.feature.name: serialized for field in fields}
-    return decode_columns(stored_columns(serialized, fields), fields, hint)
+    return decode_columns(parse_columns(serialized, fields), fields, hint)
 
 
-def stored_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
     """Return the stored values of a batch of records, by feature name: tensors, or ragged ones, with a row for each record.
 
     Args:

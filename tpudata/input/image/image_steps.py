@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.decode.decode_crop import CropPlace, crop_map, crop_placed, decode_placed
+from tpudata.input.decode.decode_crop import CropPlace, crop_and_place, crop_map, decode_and_place
 from tpudata.input.decode.image import cast_image
 from tpudata.input.decode.label_map import decode_label_map
 from tpudata.input.decode.masks import crop_masks
@@ -90,9 +90,9 @@ def prepare_image(
         crop_seed = _derive_seed(seed, CROP_SEED)
         place: CropPlace
         if image.dtype == tf.string:
-            image, place = decode_placed(image, channels, options.crop, crop_seed, dtype)
+            image, place = decode_and_place(image, channels, options.crop, crop_seed, dtype)
         else:
-            image, place = crop_placed(image, options.crop, crop_seed, dtype)
+            image, place = crop_and_place(image, options.crop, crop_seed, dtype)
         moved = {
             name: crop_map(decode_label_map(value, feature), feature.name, place, options.crop)
             for name, (feature, value) in maps.items()

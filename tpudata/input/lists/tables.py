@@ -41,7 +41,7 @@ class Table:
 
 
 def find_tables(fields: Fields) -> tuple[Table, ...]:
-    """Return the tables that have boxes or points, of fields for which `check_placed` raised no error."""
+    """Return the tables that have boxes or points, of fields for which `check_movable` raised no error."""
     groups = _group_columns(fields.inputs)
     tables = []
     for count in (field for field in fields.inputs if field.counts is not None):
@@ -55,7 +55,7 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-def check_placed(fields: Fields, option: str) -> None:
+def check_movable(fields: Fields, option: str) -> None:
     """Check that all boxes and points can move with the image.
 
     Args:

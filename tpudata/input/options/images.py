@@ -16,7 +16,7 @@ from tpudata.input.image.augment import RandAugment
 from tpudata.input.image.crop import CentreCrop, TrainCrop
 from tpudata.input.image.mix import CutMix, MixUp
 from tpudata.input.image.normalize import Normalize
-from tpudata.input.lists.tables import check_placed, has_places
+from tpudata.input.lists.tables import check_movable, has_places
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
@@ -159,7 +159,7 @@ class Images:
             )
         self._check_label_maps(fields)
         if self.moves_pixels:
-            check_placed(fields, "crop" if self.crop is not None else "augment")
+            check_movable(fields, "crop" if self.crop is not None else "augment")
         if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
             return
         if self.mix is not None and not _can_mix(fields.label):
