@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.append.base import Added, Base
+from beam_jobs.append.base import AppendResult, Base
 from beam_jobs.append.entry_file import write_entry_file
 from beam_jobs.append.new_inputs import count_known
 from beam_jobs.conversion import Conversion
@@ -91,7 +91,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
     return plan
 
 
-def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch | None = None) -> Added | None:
+def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch | None = None) -> AppendResult | None:
     """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
     Args:
@@ -117,7 +117,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
-) -> Added | None:
+) -> AppendResult | None:
     options = conversion.options
     check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
@@ -135,7 +135,7 @@ def _convert(
 
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
-) -> Added | None:
+) -> AppendResult | None:
     options = conversion.options
     # A run that ended before the claim was taken may have changed it.
     contents = _look_at_output(conversion)
@@ -164,7 +164,7 @@ def _count_most_parts(conversion: Conversion) -> int | None:
 
 def _append(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
-) -> Added | None:
+) -> AppendResult | None:
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
@@ -180,7 +180,7 @@ def _append(
             storage.delete(keys_path)
     if result is None:
         return None
-    return Added(base.manifest, open_dataset(output).manifest, count_known(result))
+    return AppendResult(base.manifest, open_dataset(output).manifest, count_known(result))
 
 
 def _open_base(conversion: Conversion) -> Base:

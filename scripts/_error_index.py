@@ -31,7 +31,7 @@ MAKERS = {
     "DocumentError": "BadRecordError",
     "error": "BadRecordError",
     "Problem": "BadRecordError",
-    "Unreadable": "BadRecordError",
+    "UnreadableValue": "BadRecordError",
     "damage_error": "SourceError",
     "reject_split_flag": "UsageError",
     "_describe_denial": "StorageUnavailableError",

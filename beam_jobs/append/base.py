@@ -189,7 +189,7 @@ class Base:
 
 
 @dataclasses.dataclass(frozen=True)
-class Added:
+class AppendResult:
     """Result of an append.
 
     Attributes:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_jobs.append.base import Added
+from beam_jobs.append.base import AppendResult
 from beam_jobs.planning.plan import Plan
 from tpudata.format import Manifest, Shard
 
@@ -41,7 +41,7 @@ def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str,
     }
 
 
-def append_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
+def append_summary(added: AppendResult, output: str, seconds: float) -> dict[str, Any]:
     """Return a summary of an append, as `result_summary` of what it added, and the records that were there before."""
     before, after = added.before, added.after
     old = {name: len(split.shards) for name, split in before.splits.items()}

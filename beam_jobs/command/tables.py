@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from beam_jobs.append.base import Added
+from beam_jobs.append.base import AppendResult
 from beam_jobs.planning.plan import Plan
 from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
 from tpudata.format import Manifest, Shard
@@ -60,7 +60,7 @@ def result_table(manifest: Manifest, output: str, seconds: float, ignored: str =
     return "\n".join([head, splits, *counts, *warning_texts(manifest.warnings)])
 
 
-def append_table(added: Added, output: str, seconds: float) -> str:
+def append_table(added: AppendResult, output: str, seconds: float) -> str:
     """Return the result of an append as text: a line for every split, and records that are no longer in the input."""
     before, after = added.before, added.after
     new = {

@@ -63,7 +63,7 @@ class _Zlib:
         self.is_finished, self.unused = self._stream.eof, self._stream.unused_data
 
 
-class _Limited:
+class _LimitedStream:
     """A stream of bz2 or lzma."""
 
     def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
@@ -163,8 +163,8 @@ def _open_stream(compression: str) -> Decompressor:
     if compression == GZIP:
         return _Zlib(zlib.MAX_WBITS | 16)
     if compression == XZ:
-        return _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
-    return _Limited(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
+        return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
+    return _LimitedStream(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
 
 
 def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
@@ -172,7 +172,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     if method == zipfile.ZIP_DEFLATED:
         return _Zlib(-zlib.MAX_WBITS), data
     if method == zipfile.ZIP_BZIP2:
-        return _Limited(bz2.BZ2Decompressor()), data
+        return _LimitedStream(bz2.BZ2Decompressor()), data
     if method != zipfile.ZIP_LZMA:
         raise NotImplementedError(f"method {method}")
     if len(data) < _ZIP_LZMA.size:
@@ -185,4 +185,4 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     rest, literal = divmod(places, 9)
     high, low = divmod(rest, 5)
     filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal, "lp": low, "pb": high}]
-    return _Limited(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]
+    return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

@@ -29,7 +29,7 @@ NOT_UTF8 = "not UTF-8"
 _DAY_MILLISECONDS = 86_400_000
 
 
-class Unreadable(NamedTuple):
+class UnreadableValue(NamedTuple):
     """In place of a value that cannot be read.
 
     Attributes:
@@ -41,7 +41,7 @@ class Unreadable(NamedTuple):
     detail: str
 
 
-UNREADABLE: type = Unreadable
+UNREADABLE: type = UnreadableValue
 
 
 def is_read(kind: Any) -> bool:
@@ -68,12 +68,12 @@ def is_list(kind: Any) -> bool:
 
 
 def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
-    """Return the values of an array: strings, numbers, booleans, None for null, and `Unreadable`.
+    """Return the values of an array: strings, numbers, booleans, None for null, and `UnreadableValue`.
 
     Args:
         column: an array of pyarrow of a type for which `is_read` or `is_list` is true, or of chats.
         as_text: whether dates, times and decimals become text; otherwise numbers.
-        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `Unreadable`.
+        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
         column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
@@ -102,7 +102,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
             item = value.as_py()
             values.append(_with_texts(item, errors) if has_bytes else item)
         except UnicodeDecodeError as error:
-            values.append(Unreadable(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
+            values.append(UnreadableValue(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
     return values
 
 
@@ -146,11 +146,11 @@ def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
     return [_decode_text(value, replace_invalid) if isinstance(value, bytes) else value for value in values]
 
 
-def _decode_text(value: bytes, replace_invalid: bool) -> str | Unreadable:
+def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
     try:
         return value.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
-        return Unreadable(NOT_UTF8, f"byte {value[error.start]:#04x} (byte {error.start} of the value)")
+        return UnreadableValue(NOT_UTF8, f"byte {value[error.start]:#04x} (byte {error.start} of the value)")
 
 
 def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
@@ -168,7 +168,7 @@ def _format_times(column: Any) -> list[Any]:
         column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.date32())
     texts = column.cast(pyarrow.string()).to_pylist()
     return [
-        Unreadable("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
+        UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
         if text is not None and text.startswith("<")
         else text and text.replace(" ", "T")
         for text in texts

@@ -30,7 +30,7 @@ def folder_split(name: str) -> str:
     return _SPLITS.get(name.lower(), "")
 
 
-def split_of_entry(name: str) -> str:
+def find_listed_split(name: str) -> str:
     """Return the split that a name in a list stands for: as of a folder, and any other name is a split itself."""
     return folder_split(name) or name
 

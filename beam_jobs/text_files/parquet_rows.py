@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pyarrow import compute, types  # type: ignore[import-untyped]
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
+from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, UnreadableValue, column_values, is_list, is_read
 from beam_jobs.text_files.fields import TEXT_KINDS
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.lines import Span
@@ -150,7 +150,7 @@ def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
     return next(
         f"{value.problem}: column {name!r}, {value.detail}{_FIXES.get(value.problem, '')}"
         for name, value in zip(names, values, strict=True)
-        if isinstance(value, Unreadable)
+        if isinstance(value, UnreadableValue)
     )
 
 

@@ -67,7 +67,7 @@ class _Piece(NamedTuple):
     inputs: int
 
 
-class _Unread(NamedTuple):
+class _MissingPiece(NamedTuple):
     """The reason why a piece is missing."""
 
     reason: str
@@ -143,7 +143,7 @@ def _read_ranges(
     pieces, piece_of = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read, is_checked=is_checked)
     read = _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
-    held: dict[int, bytes | _Unread] = {}
+    held: dict[int, bytes | _MissingPiece] = {}
     rest = [piece.inputs for piece in pieces]
     begins = np.array([piece.start for piece in pieces], np.int64)
     done = 0
@@ -176,11 +176,11 @@ def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.
 
 
 def _cut(
-    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _Unread]
+    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _MissingPiece]
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Yield references and their bytes, cut from these pieces at these places."""
     places = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
-    read = {number: piece for number, piece in held.items() if not isinstance(piece, _Unread)}
+    read = {number: piece for number, piece in held.items() if not isinstance(piece, _MissingPiece)}
     if all(number in read for number in set(numbers.tolist())):
         data = b"".join([read[number][start : start + size] for number, start, size in places])
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
@@ -190,7 +190,7 @@ def _cut(
     for row, (number, start, size) in enumerate(places):
         one, piece = pack.take(np.array([row])), held[number]
         (reference,) = one.references()
-        if isinstance(piece, _Unread):
+        if isinstance(piece, _MissingPiece):
             yield one, BadRecordError(reference.origin, piece.reason)
             continue
         record = piece[start : start + size]
@@ -257,14 +257,14 @@ def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 
 
 def _read_remote(
-    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread], ahead_bytes: int
-) -> Iterator[bytes | _Unread]:
+    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
+) -> Iterator[bytes | _MissingPiece]:
     # A part of an object is read twice, at the same time, and compared.
     threads = max(1, request_limits().read_threads // 2)
     return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
 
 
-def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
+def _read(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:
@@ -274,7 +274,7 @@ def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
-        return _Unread(f"could not be read: {error}")
+        return _MissingPiece(f"could not be read: {error}")
     if len(data) != piece.size:
-        return _Unread(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
+        return _MissingPiece(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
     return data

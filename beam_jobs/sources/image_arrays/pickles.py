@@ -57,7 +57,7 @@ class PickledArray:
         self.data: bytes | BytesPlace = b""
 
 
-class _Known(NamedTuple):
+class _KnownName(NamedTuple):
     """A function or a type that the reader knows."""
 
     name: str
@@ -168,15 +168,15 @@ class _PickleReader:
                 f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
                 " read, since unpickling may run any code. Save its images as files."
             )
-        self._push(_Known(kind))
+        self._push(_KnownName(kind))
 
     def _reduce(self) -> None:
         function, arguments = self._pop(2)
-        if function == _Known(_RECONSTRUCT):
+        if function == _KnownName(_RECONSTRUCT):
             self._push(PickledArray())
-        elif function == _Known(_DTYPE):
+        elif function == _KnownName(_DTYPE):
             self._push(_Dtype(_decode_text(arguments[0])))
-        elif function == _Known(_FROM_BUFFER):
+        elif function == _KnownName(_FROM_BUFFER):
             array = PickledArray()
             array.data, dtype, array.shape, order = arguments
             array.dtype, array.is_fortran = dtype.name, _decode_text(order) == "F"

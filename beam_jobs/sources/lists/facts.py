@@ -8,7 +8,7 @@ from beam_jobs.references.labels import Labels, check_classes, integer_labels, i
 from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_number_label
 from beam_jobs.sources.lists.columns import ColumnFacts
 from beam_jobs.sources.lists.place import RowPlace
-from beam_jobs.sources.named_splits import split_of_entry
+from beam_jobs.sources.named_splits import find_listed_split
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import SourceError
 
@@ -52,7 +52,7 @@ class ListFacts:
         """Raise SourceError if rows write one split in two ways; names the first row of each."""
         first: dict[str, tuple[RowPlace, str]] = {}
         for place, split in sorted((place, split) for split, place in self.splits.items()):
-            name = split_of_entry(split)
+            name = find_listed_split(split)
             other, before = first.setdefault(name, (place, split))
             if before.lower() != split.lower():
                 raise SourceError(

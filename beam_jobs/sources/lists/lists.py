@@ -31,7 +31,7 @@ from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name, split_of_entry
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, find_listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
@@ -292,5 +292,5 @@ class Lists(ScannedSource):
         except BadRecordError as error:
             return with_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
-        split = split_of_entry(str(row.values[self.roles.split])) if self.roles.split else ""
+        split = find_listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
         return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))

@@ -20,7 +20,7 @@ from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import Unreadable, column_values
+from beam_jobs.parquet_files.values import UnreadableValue, column_values
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
@@ -306,7 +306,7 @@ class ParquetImages(Source):
         return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
     def _name(self, value: Any, where: str) -> str:
-        if isinstance(value, Unreadable):
+        if isinstance(value, UnreadableValue):
             raise BadRecordError(where, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
@@ -334,7 +334,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
 
 def _find_problem(value: Any, kind: ColumnKind) -> str:
     """Return why a further column cannot hold a value, or nothing."""
-    if isinstance(value, Unreadable):
+    if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
     items = value if isinstance(value, list) else [value]
     if value is None:

@@ -29,7 +29,7 @@ _HELD_ROWS = 1 << 16
 ScannedParts: TypeAlias = list[tuple[int, int, Any]]
 
 
-class Scanned(NamedTuple):
+class ScanOutputs(NamedTuple):
     """Results of a scan.
 
     Attributes:
@@ -56,7 +56,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         self._source = source
         self._options = options
 
-    def expand(self, begin: beam.pvalue.PBegin) -> Scanned:
+    def expand(self, begin: beam.pvalue.PBegin) -> ScanOutputs:
         """Apply the transform."""
         outputs = (
             begin
@@ -73,7 +73,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
             | "Check"
             >> beam.Map(with_limits(self._options.request_limits, _check_repeats), self._source, AsSingleton(facts))
         )
-        return Scanned(outputs.parts, facts, checked)
+        return ScanOutputs(outputs.parts, facts, checked)
 
 
 def scan_here(source: ScannedSource) -> Source:

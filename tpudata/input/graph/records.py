@@ -49,7 +49,7 @@ class Records:
         self._request = request
         self._options = request.options
         self._cache = cache
-        self._held = _Held()
+        self._held = _MemoryDatasets()
 
     @classmethod
     def open(cls, request: InputRequest) -> Records:
@@ -155,7 +155,7 @@ class Records:
         return order.one_pass(FileRanges(self._opened, self.plan, self._is_decoded, keep), HostPart(rows, 0)).cache()
 
 
-class _Held:
+class _MemoryDatasets:
     """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
 
     def __init__(self) -> None:

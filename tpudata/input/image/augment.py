@@ -85,7 +85,7 @@ class Operation(Protocol):
 
 
 # Operations that move pixels, and with them those of label maps: where the pixels come from.
-MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.Sources]] = {
+MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.PixelSources]] = {
     "rotate": lambda image, strength, draw: ops.rotation(image, draw.sign * (_DEGREES * strength)),
     "shear_x": lambda image, strength, draw: ops.x_shear(image, draw.sign * (_SLOPE * strength)),
     "shear_y": lambda image, strength, draw: ops.y_shear(image, draw.sign * (_SLOPE * strength)),
@@ -147,7 +147,7 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
     return augment_with_maps(image, (), options, seed).image
 
 
-class Augmented(NamedTuple):
+class AugmentedImage(NamedTuple):
     """An image that is augmented, and what moved with it.
 
     Attributes:
@@ -171,7 +171,7 @@ def augment_with_maps(
     *,
     masks: Sequence[tf.Tensor] = (),
     tracks_moves: bool = False,
-) -> Augmented:
+) -> AugmentedImage:
     """Return the result of `rand_augment`, and the image's label maps and masks, moved as its pixels are.
 
     Args:
@@ -210,7 +210,7 @@ def augment_with_maps(
         values = list(results[: len(values)])
         moves += results[len(values) :]
     moved = [tf.transpose(each, (2, 0, 1)) for each in values[1 + len(maps) :]]
-    return Augmented(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
+    return AugmentedImage(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
 
 
 def _trace_branches(

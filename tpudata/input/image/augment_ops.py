@@ -17,7 +17,7 @@ FILL = 128
 Scalar = Any
 
 
-class Sources(NamedTuple):
+class PixelSources(NamedTuple):
     """Places that the pixels of a transformed image come from, at pixels' centres.
 
     Attributes:
@@ -134,32 +134,32 @@ def translate_y(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor
     return transform(image, y_translation(image, pixels), fill)
 
 
-def rotation(image: tf.Tensor, degrees: Scalar) -> Sources:
+def rotation(image: tf.Tensor, degrees: Scalar) -> PixelSources:
     """Return where the pixels of `rotate` come from."""
     angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
-    return Sources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
+    return PixelSources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
 
 
-def x_shear(_: tf.Tensor, slope: Scalar) -> Sources:
+def x_shear(_: tf.Tensor, slope: Scalar) -> PixelSources:
     """Return where the pixels of `shear_x` come from."""
-    return Sources((1.0, slope, 0.0), (0.0, 1.0, 0.0))
+    return PixelSources((1.0, slope, 0.0), (0.0, 1.0, 0.0))
 
 
-def y_shear(_: tf.Tensor, slope: Scalar) -> Sources:
+def y_shear(_: tf.Tensor, slope: Scalar) -> PixelSources:
     """Return where the pixels of `shear_y` come from."""
-    return Sources((1.0, 0.0, 0.0), (slope, 1.0, 0.0))
+    return PixelSources((1.0, 0.0, 0.0), (slope, 1.0, 0.0))
 
 
-def x_translation(_: tf.Tensor, pixels: Scalar) -> Sources:
+def x_translation(_: tf.Tensor, pixels: Scalar) -> PixelSources:
     """Return where the pixels of `translate_x` come from."""
-    return Sources((1.0, 0.0, pixels), (0.0, 1.0, 0.0))
+    return PixelSources((1.0, 0.0, pixels), (0.0, 1.0, 0.0))
 
 
-def y_translation(_: tf.Tensor, pixels: Scalar) -> Sources:
+def y_translation(_: tf.Tensor, pixels: Scalar) -> PixelSources:
     """Return where the pixels of `translate_y` come from."""
-    return Sources((1.0, 0.0, 0.0), (0.0, 1.0, pixels))
+    return PixelSources((1.0, 0.0, 0.0), (0.0, 1.0, pixels))
 
 
 def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
@@ -217,7 +217,7 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     return tf.reshape(mapped, image.shape)
 
 
-def transform(image: tf.Tensor, sources: Sources, fill: int = FILL) -> tf.Tensor:
+def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.Tensor:
     """Return the image with each pixel taken from its source; `fill` where that lies outside."""
     height, width, channels = image.shape
     x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)

@@ -37,7 +37,7 @@ class Masks(NamedTuple):
     count: tf.Tensor
 
 
-class Prepared(NamedTuple):
+class PreparedImage(NamedTuple):
     """An image after its steps, and what moved with it.
 
     Attributes:
@@ -64,7 +64,7 @@ def prepare_image(
     *,
     masks: Mapping[str, Masks],
     tracks_moves: bool = False,
-) -> Prepared:
+) -> PreparedImage:
     """Crop, augment and scale one image, and move its label maps and masks with it.
 
     Args:
@@ -116,7 +116,7 @@ def prepare_image(
         image, moved = augmented.image, dict(zip(moved, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
-    return Prepared(scale_images(image, options), moved, moved_masks, moves, shape)
+    return PreparedImage(scale_images(image, options), moved, moved_masks, moves, shape)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:

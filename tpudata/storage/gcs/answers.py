@@ -22,7 +22,7 @@ _OBJECT, _LISTING = "storage#object", "storage#objects"
 _OK = 200
 
 
-class Listed(NamedTuple):
+class ListingPage(NamedTuple):
     """One page of a listing.
 
     Attributes:
@@ -54,7 +54,7 @@ def describe_object(transport: Transport, bucket: str, name: str) -> Description
         return None
 
 
-def list_page(transport: Transport, bucket: str, query: str) -> Listed:
+def list_page(transport: Transport, bucket: str, query: str) -> ListingPage:
     """Return one page of a listing, without retries; `query` is that of the URL."""
     fields = "kind,items(name,size,crc32c),prefixes,nextPageToken"
     return _ask(transport, f"/storage/v1/b/{quote(bucket, safe='')}/o?fields={fields}&{query}", _parse_page)
@@ -114,14 +114,14 @@ def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
     return fields
 
 
-def _parse_page(data: bytes) -> Listed:
+def _parse_page(data: bytes) -> ListingPage:
     fields = _parse_json(data, _LISTING)
     try:
         objects = [(item["name"], int(item["size"]), _parse_checksum(item)) for item in fields.get("items", ())]
         prefixes = list(map(str, fields.get("prefixes", ())))
     except (KeyError, ValueError, TypeError) as error:
         raise UnprovenError(f"an answer that is not a listing ({error!r})") from None
-    return Listed(objects, prefixes, fields.get("nextPageToken"))
+    return ListingPage(objects, prefixes, fields.get("nextPageToken"))
 
 
 def _parse_checksum(fields: dict[str, Any]) -> int | None:

@@ -8,7 +8,7 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset_ops import as_written, ensure
 from tpudata.input.elements import features_of, with_features
 from tpudata.input.graph.steps.step import Extras, Step
-from tpudata.input.image.image_steps import Masks, Prepared, prepare_image, scale_images
+from tpudata.input.image.image_steps import Masks, PreparedImage, prepare_image, scale_images
 from tpudata.input.lists.moves import move_record, move_tables
 from tpudata.input.lists.tables import Table
 from tpudata.input.options.images import Images
@@ -68,7 +68,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     return prepare
 
 
-def _check_size(field: Field, prepared: Prepared, shape: tf.Tensor | None) -> tf.Tensor:
+def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
     """Return an image once it is known to be as large as the one before it, if both are cropped."""
     if prepared.shape is None or shape is None:
         return prepared.image
