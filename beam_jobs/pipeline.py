@@ -127,8 +127,8 @@ class _ReadResults:
 def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
-        listed = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
-        return _ListedUnits(listed.units, listed[SKIPPED])
+        outputs = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
+        return _ListedUnits(outputs.units, outputs[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
     firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_find_first_parts)),)

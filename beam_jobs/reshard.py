@@ -199,7 +199,7 @@ def _convert_files(
     stored = add_tfds_facts(stored, inputs)
     first = FirstRecords.of(input_parts.first)
     raw = {raw.name for raw in stored.raw}
-    declared = {one.name for one in stored.features}
+    declared = {feature.name for feature in stored.features}
     label = None
     if stored.labels is not None:
         label = first.label_name(stored.label)

@@ -71,13 +71,13 @@ class Contents:
     def merge(self, other: Contents) -> None:
         """Add those of another part; SourceError if the parts list different classes, or have different keypoints."""
         for field in dataclasses.fields(ListedNames):
-            one, two = getattr(self.names, field.name), getattr(other.names, field.name)
-            if one and two and one != two:
+            ours, theirs = getattr(self.names, field.name), getattr(other.names, field.name)
+            if ours and theirs and ours != theirs:
                 raise SourceError(
-                    f"the annotation files list different names of {field.name}: {len(one)} and {len(two)}, from"
-                    f" {', '.join(one[:3])} and from {', '.join(two[:3])}. Pass files with the same names."
+                    f"the annotation files list different names of {field.name}: {len(ours)} and {len(theirs)}, from"
+                    f" {', '.join(ours[:3])} and from {', '.join(theirs[:3])}. Pass files with the same names."
                 )
-            setattr(self.names, field.name, one or two)
+            setattr(self.names, field.name, ours or theirs)
         if self.keypoints and other.keypoints and self.keypoints != other.keypoints:
             raise SourceError(_describe_keypoint_counts(self.keypoints, other.keypoints))
         self.keypoints = self.keypoints or other.keypoints

@@ -53,9 +53,9 @@ def find_form(path: str) -> AnnotationForm:
             raise _unknown_form_error(path)
         return form
     entries = first_entries(path)
-    inside = pick_folder(entries, *_FOLDERS)
+    folder = pick_folder(entries, *_FOLDERS)
     # Before the dataset's folder: names of label maps are paths below theirs.
-    form = _find_form_of_folder(inside, first_entries(inside)) if inside else None
+    form = _find_form_of_folder(folder, first_entries(folder)) if folder else None
     form = form or _find_form_of_folder(path, entries)
     if form is None:
         raise _unknown_form_error(path)

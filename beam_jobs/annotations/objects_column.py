@@ -28,9 +28,9 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
     Raises:
         ValueError: it is of another form; says what was got and what is expected.
     """
-    if isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
-        keys = {key for one in value for key in one} or {"bbox"}
-        value = {key: [one.get(key) for one in value] for key in keys}
+    if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
+        keys = {key for item in value for key in item} or {"bbox"}
+        value = {key: [item.get(key) for item in value] for key in keys}
     if not isinstance(value, Mapping):
         raise ValueError(f"'objects' is no dict of lists: {shown_json(value)}")
     boxes = value.get("bbox")

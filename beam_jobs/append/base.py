@@ -214,8 +214,8 @@ def _list_numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted((Counter(one) + Counter(other)).items()))
+def _sum(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted((Counter(counts) + Counter(other)).items()))
 
 
 def _join_splits(old: Split | None, new: Split | None) -> Split:
@@ -228,10 +228,10 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
     olds, news = ({feature.name: _describe_fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:
-        was, now = (features.get(name, "not there") for features in (olds, news))
-        if was != now:
+        there, added = (features.get(name, "not there") for features in (olds, news))
+        if there != added:
             raise OutputError(
-                f"--append: feature {name!r} of {output} is {was}, and in what would be added it is {now}. Bring the input's"
+                f"--append: feature {name!r} of {output} is {there}, and in what would be added it is {added}. Bring the input's"
                 " columns in line, or name another folder."
             )
 
@@ -250,7 +250,7 @@ def _merge_features(old: Feature, new: Feature) -> Feature:
             f"Feature {old.name!r}: the records that are there have shape {old.shape}, those to be added {new.shape}. Layout raw"
             " needs images of one size: bring the new ones to it, or take them out of the input."
         )
-    shape = [one if one == other else None for one, other in zip(old.shape, new.shape, strict=True)]
+    shape = [size if size == other else None for size, other in zip(old.shape, new.shape, strict=True)]
     if old.encoding == "image":
         # Every image is decoded to as many channels as the richest has.
         shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)

@@ -79,15 +79,15 @@ def line_entry(line: bytes) -> bytes:
 def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries of inputs as numbers: uint64 [n, 2], the key and what follows it; of an error, that of its line."""
     words = np.empty((len(inputs), 2), np.uint64)
-    rows = [row for row, one in enumerate(inputs) if not isinstance(one, BadRecordError)]
-    references = [one for one in inputs if not isinstance(one, BadRecordError)]
-    described = [_hash_description(one.split, one.labels, *one.entry_texts()) for one in references]
-    sizes = np.array([one.size for one in references], np.uint64)
-    words[rows, 0] = key_digests([one.key for one in references])[:, 0]
+    rows = [row for row, item in enumerate(inputs) if not isinstance(item, BadRecordError)]
+    references = [item for item in inputs if not isinstance(item, BadRecordError)]
+    described = [_hash_description(item.split, item.labels, *item.entry_texts()) for item in references]
+    sizes = np.array([item.size for item in references], np.uint64)
+    words[rows, 0] = key_digests([item.key for item in references])[:, 0]
     words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
-    for row, one in enumerate(inputs):
-        if isinstance(one, BadRecordError):
-            words[row] = np.frombuffer(line_entry(reject_line(one)), ">u8")
+    for row, item in enumerate(inputs):
+        if isinstance(item, BadRecordError):
+            words[row] = np.frombuffer(line_entry(reject_line(item)), ">u8")
     return words
 
 

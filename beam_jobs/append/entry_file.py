@@ -163,7 +163,7 @@ class EntryFile:
         Args:
             inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
-        is_error = np.array([isinstance(one, BadRecordError) for one in inputs], np.bool_)
+        is_error = np.array([isinstance(item, BadRecordError) for item in inputs], np.bool_)
         return [Standing(number) for number in self.standings_of(sought_words(inputs), is_error).tolist()]
 
     def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
@@ -184,9 +184,9 @@ class EntryFile:
             entries = entry_words(self._read(buckets[place:last]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
-            one = (ends - begins == 1) & ~is_error[rows]
-            standings[rows[one]] = standings_of_one(words[rows[one], 1], entries[begins[one], 1])
-            for match in np.flatnonzero((begins < ends) & ~one).tolist():
+            has_single = (ends - begins == 1) & ~is_error[rows]
+            standings[rows[has_single]] = standings_of_one(words[rows[has_single], 1], entries[begins[has_single], 1])
+            for match in np.flatnonzero((begins < ends) & ~has_single).tolist():
                 row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
                 standings[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
         return standings

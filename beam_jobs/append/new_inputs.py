@@ -126,19 +126,19 @@ class NewInputs(Source):
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
         count = 0
-        for one, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
-            if standing is Standing.NEW and isinstance(one, BadRecordError):
-                reject(one)
-            elif standing is Standing.NEW and isinstance(one, Reference):
-                yield one
-            elif standing is Standing.CHANGED and isinstance(one, Reference):
-                raise self._describe_change(one)
+        for item, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
+            if standing is Standing.NEW and isinstance(item, BadRecordError):
+                reject(item)
+            elif standing is Standing.NEW and isinstance(item, Reference):
+                yield item
+            elif standing is Standing.CHANGED and isinstance(item, Reference):
+                raise self._describe_change(item)
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
-    def _describe_change(self, one: Reference) -> SourceError:
+    def _describe_change(self, reference: Reference) -> SourceError:
         return SourceError(
-            f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
+            f"{reference.origin}: {self.base.output} has a record of {reference.key!r} already, and its size, class,"
             " split or columns are not what they were then. --append changes no record: put back what was there, give the"
             " new one another name, or pass --overwrite to convert everything again."
         )
@@ -157,10 +157,10 @@ class NewPacks(NewInputs, PackSource):
         """Yield the new records of a unit by column, and pass on rejections as `references` does."""
         held: list[ListedPack | BadRecordError] = []
         count = size = 0
-        for listed in self.source.packs(unit[1], ignored, held.append):
-            held.append(listed)
-            count += len(listed.digests)
-            size += listed.held_bytes
+        for pack in self.source.packs(unit[1], ignored, held.append):
+            held.append(pack)
+            count += len(pack.digests)
+            size += pack.held_bytes
             if count >= _HELD_INPUTS or size >= _HELD_BYTES:
                 yield from self._select_rows(held, reject)
                 held, count, size = [], 0, 0
@@ -173,28 +173,28 @@ class NewPacks(NewInputs, PackSource):
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
         file, count = open_entry_file(self.path), 0
         words = [
-            sought_words([one])
-            if isinstance(one, BadRecordError)
-            else entry_words(entries_of([one.pack], [one.digests]))
-            for one in inputs
+            sought_words([item])
+            if isinstance(item, BadRecordError)
+            else entry_words(entries_of([item.pack], [item.digests]))
+            for item in inputs
         ]
         if not words:
             return
         lengths = list(map(len, words))
-        is_error = np.repeat([isinstance(one, BadRecordError) for one in inputs], lengths)
+        is_error = np.repeat([isinstance(item, BadRecordError) for item in inputs], lengths)
         standings = file.standings_of(np.concatenate(words), is_error)
-        for one, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
+        for item, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
             rows = np.flatnonzero(standing_of_rows == Standing.NEW)
-            if isinstance(one, BadRecordError):
+            if isinstance(item, BadRecordError):
                 if len(rows):
-                    reject(one)
+                    reject(item)
                 continue
             changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
             if len(changed):
-                raise self._describe_change(one.pack.reference(int(changed[0])))
+                raise self._describe_change(item.pack.reference(int(changed[0])))
             count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
-                yield one if len(rows) == len(standing_of_rows) else one.take(rows)
+                yield item if len(rows) == len(standing_of_rows) else item.take(rows)
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
 

@@ -83,7 +83,7 @@ def _find_source(config: dict[str, Any]) -> str:
     """Return the template of a tokenizer_config.json, of several the default one; empty without any."""
     template = config.get("chat_template")
     if isinstance(template, list):
-        templates_by_name = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        templates_by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = templates_by_name.get(_DEFAULT)
     return template if isinstance(template, str) else ""
 

@@ -77,8 +77,8 @@ def append_table(added: AppendResult, output: str, seconds: float) -> str:
     head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {stock}{_format_classes(after.labels)}"
     splits = [_format_splits({name: shards for name, shards in new.items() if shards})] if records else []
     rejected, converted = (
-        Counter(now) - Counter(then)
-        for now, then in ((after.rejected, before.rejected), (after.converted, before.converted))
+        Counter(counts_after) - Counter(counts_before)
+        for counts_after, counts_before in ((after.rejected, before.rejected), (after.converted, before.converted))
     )
     counts = _format_counts(output, rejected, after.source.ignored_files, converted)
     counts += _format_text_counts(Counter(after.counts) - Counter(before.counts))

@@ -134,7 +134,7 @@ def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
         raise ThriftError(f"the number of rows of a row group is negative: {rows}")
     if len(columns) != len(leaves):
         raise ThriftError(f"a row group has {counted(len(columns), 'column')}, and its schema {len(leaves)}")
-    return RowGroup(rows, tuple(_parse_chunk(one, leaf, size) for one, leaf in zip(columns, leaves, strict=True)))
+    return RowGroup(rows, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True)))
 
 
 def _parse_chunk(values: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:

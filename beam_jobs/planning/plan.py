@@ -194,8 +194,8 @@ def _divide(
             f" {counted(_BUCKETS // 4, 'shard')} or fewer, or {counted(_EVEN_RECORDS, 'record')} in each). Give a larger"
             " --shard-size."
         )
-    inside = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
-    starts = (buckets.starts[:, None] + inside).ravel()
+    steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
+    starts = (buckets.starts[:, None] + steps).ravel()
     # The remainder goes to the first part.
     divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
     divided[:, 0] += sizes & (1 << bits) - 1

@@ -161,9 +161,9 @@ class NamedSplits:
             UsageError: the options deal out splits, but the names are splits.
         """
         splits = {name: split_of(name) for name in names}
-        inside = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
-        if len({*inside.values()}) > 1 and all(inside.values()):
-            splits, split_of = inside, split_inside
+        inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
+            splits, split_of = inner_splits, split_inside
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
         are_splits = bool(split_names) and (

@@ -212,7 +212,9 @@ class ForeignConverter(FrameConverter):
 
     def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema that all records share, in the order of the names."""
-        declared = {raw.name: raw.feature for raw in self.raw} | {one.name: one.feature for one in self.declared}
+        declared = {raw.name: raw.feature for raw in self.raw} | {
+            feature.name: feature.feature for feature in self.declared
+        }
         schema = {
             name: declared.get(name) or seen.feature(name, summary.records)
             for name, seen in sorted(summary.features.items())

@@ -210,9 +210,9 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        names = [*(one.name for one in self.features), *(raw.name for raw in self.raw), *self.label_maps]
+        names = [*(feature.name for feature in self.features), *(raw.name for raw in self.raw), *self.label_maps]
         name = next((name for name in names if names.count(name) > 1), None)
-        if name is not None and any(one.name == name for one in self.features):
+        if name is not None and any(feature.name == name for feature in self.features):
             raise UsageError(f"--feature {name}: this feature is described twice. Omit one of the flags.")
         if self.key is not None and not self.key:
             raise UsageError("--key is empty (expected record, content or the name of a feature)")

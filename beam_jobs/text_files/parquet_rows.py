@@ -108,7 +108,10 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     for field in options.columns:
         kind = _find_type(file.schema, field.name)
         if kind is None:
-            columns = [*names, *(f"{one.name}.{inner.name}" for one in file.schema for inner in _list_fields(one.type))]
+            columns = [
+                *names,
+                *(f"{column.name}.{inner.name}" for column in file.schema for inner in _list_fields(column.type)),
+            ]
             raise UsageError(
                 f"{path} has no column {field.name!r}; it has {', '.join(map(repr, columns))}."
                 f"{did_you_mean(field.name, columns)} Name columns with --field."
@@ -129,8 +132,8 @@ def _find_type(schema: Any, name: str) -> Any:
         return schema.field(schema.names.index(name)).type
     column, *inner = name.split(".")
     kind = schema.field(column).type if schema.names.count(column) == 1 else None
-    for one in inner:
-        kind = next((field.type for field in _list_fields(kind) if field.name == one), None)
+    for inner_name in inner:
+        kind = next((field.type for field in _list_fields(kind) if field.name == inner_name), None)
     return kind
 
 

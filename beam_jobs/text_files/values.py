@@ -248,7 +248,7 @@ def _list(field: TextField, value: Any) -> list[Any]:
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
     item = TextField(field.name, LIST_KINDS[field.kind])
-    return [_convert_value(item, {field.name: one}) for one in items]
+    return [_convert_value(item, {field.name: element}) for element in items]
 
 
 def missing_field(name: str, values: Iterable[str]) -> DocumentError:

@@ -65,11 +65,11 @@ class OpenImagesForm(AnnotationForm):
         """Yield the annotation of each picture, whose name has no extension, in the order of first appearance."""
         class_names = _read_class_names(self.descriptions) if self.descriptions else {}
         has_boxes = _has_boxes(read_start(part))
-        listed = tuple(class_names.values())
+        all_names = tuple(class_names.values())
         if has_boxes:
-            names.objects = listed
+            names.objects = all_names
         else:
-            names.pictures = listed
+            names.pictures = all_names
         return group_parts(_read_parts(part, class_names, has_boxes=has_boxes))
 
 

@@ -150,7 +150,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
         sizes = super().text_bytes(dataclasses.replace(pack, features={}))
         carried = pack.features[ANNOTATION]
-        return sizes + np.array([_estimate_text_bytes(one.annotation) for one in carried], np.int64)
+        return sizes + np.array([_estimate_text_bytes(payload.annotation) for payload in carried], np.int64)
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
         """Return None: the values of the annotation have the classes."""

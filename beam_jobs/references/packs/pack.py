@@ -44,11 +44,11 @@ def packs(references: Iterable[Reference], order: RecordOrder, unit: int) -> Ite
         first += len(batch)
 
 
-def full_packs(listed: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
+def full_packs(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
     """Yield the references of packs in packs of 4,096, and a last one of the rest, each with the digests of its keys."""
     held: list[tuple[Pack, Digests]] = []
     count = 0
-    for pack, digests in listed:
+    for pack, digests in parts:
         held.append((pack, digests))
         count += len(digests)
         if count >= PACK_REFERENCES:

@@ -188,15 +188,15 @@ def _cut(
             return
     # A piece is missing: yield one by one.
     for row, (number, start, size) in enumerate(places):
-        one, piece = pack.take(np.array([row])), held[number]
-        (reference,) = one.references()
+        row_pack, piece = pack.take(np.array([row])), held[number]
+        (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
-            yield one, BadRecordError(reference.origin, piece.reason)
+            yield row_pack, BadRecordError(reference.origin, piece.reason)
             continue
         record = piece[start : start + size]
         is_cut = len(record) < size
         reason = f"cut: {len(record)} of {size} bytes"
-        yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else record
+        yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_cut else record
 
 
 def _plan_pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:

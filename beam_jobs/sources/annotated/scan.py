@@ -139,10 +139,10 @@ class AnnotationScan:
         held: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
         for annotation in self._form.read(self._part, self.facts.contents.names):
-            one = self._place(annotation)
-            held.append(one)
-            if not isinstance(one, BadRecordError):
-                objects += len(one.annotation.objects)
+            picture = self._place(annotation)
+            held.append(picture)
+            if not isinstance(picture, BadRecordError):
+                objects += len(picture.annotation.objects)
             if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
                 yield PictureBlock.of(held)
                 held, objects, blocks = [], 0, blocks + 1

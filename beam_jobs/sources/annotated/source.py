@@ -185,13 +185,13 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for one in unit.pictures():
-            if isinstance(one, BadRecordError):
-                reject(one)
-            elif self.form.split_lists.split_of(one.picture.key) is None:
-                ignored.append(self._join_path(one.picture))
+        for item in unit.pictures():
+            if isinstance(item, BadRecordError):
+                reject(item)
+            elif self.form.split_lists.split_of(item.picture.key) is None:
+                ignored.append(self._join_path(item.picture))
             else:
-                yield self._make_reference_of(one.picture, one.annotation)
+                yield self._make_reference_of(item.picture, item.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):

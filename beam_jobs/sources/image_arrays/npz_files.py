@@ -138,11 +138,11 @@ def open_npz_file(path: str) -> list[NpzSet]:
             " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
         )
     sets = []
-    for words, one in sorted(images.items()):
-        two = labels[words]
-        _check(path, one, two)
+    for words, image_array in sorted(images.items()):
+        label_array = labels[words]
+        _check(path, image_array, label_array)
         split = next(filter(None, map(folder_split, words.split("_"))), "")
-        sets.append(NpzSet(path, f"{file_name}/{one.name}", split, one, two))
+        sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
     return sets
 
 

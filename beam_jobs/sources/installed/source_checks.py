@@ -37,7 +37,7 @@ def check_attributes(source: Source) -> None:
     """Raise UsageError if an attribute of a source has another type than `Source` declares."""
     expected: dict[str, str] = {}
     features: Any = source.features
-    if not isinstance(features, tuple) or not all(isinstance(one, Feature) for one in features):
+    if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
         expected["features"] = "a tuple of tpudata.format.Feature"
     labels: Any = source.labels
     if labels is not None and not isinstance(labels, Labels):

@@ -89,7 +89,7 @@ class Column:
                 )
             # An empty text is one in a list.
             kinds = [_KINDS.index(STR) if item == "" else _find_kind(item, typed, place, name) for item in value]
-            items, kind = value, max((one for one in kinds if one is not None), default=0)
+            items, kind = value, max((number for number in kinds if number is not None), default=0)
         else:
             scalar_kind = _find_kind(value, typed, place, name)
             if scalar_kind is None:
@@ -118,8 +118,8 @@ class ColumnFacts:
         """Add the values of other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # Rows without the key have no value.
-            one = self.columns.get(name) or Column(missing=self.first)
-            self.columns[name] = one.merge(other.columns.get(name) or Column(missing=other.first))
+            ours = self.columns.get(name) or Column(missing=self.first)
+            self.columns[name] = ours.merge(other.columns.get(name) or Column(missing=other.first))
         self.first = earliest(self.first, other.first)
 
     def kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:

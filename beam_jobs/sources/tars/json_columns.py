@@ -97,7 +97,11 @@ def _is_scalar(value: Any) -> bool:
 def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
     if kind.kind in LIST_KINDS:
         item = ColumnKind(LIST_KINDS[kind.kind], "")
-        return [_convert_value(name, item, one, where) for one in value] if isinstance(value, list) else value or []
+        return (
+            [_convert_value(name, item, element, where) for element in value]
+            if isinstance(value, list)
+            else value or []
+        )
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing

@@ -116,7 +116,7 @@ class Tars(ClassifiedSource):
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, first_paths(_make_tar_unit(*one) for one in first_files))
+        path_labels = PathLabels.find(source_options, first_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)

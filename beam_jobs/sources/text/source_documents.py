@@ -191,7 +191,7 @@ class SourceDocuments(PackSource):
         payload = reference.payload
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
-        features = {one.name: reference.features.get(one.name) for one in self.schema} or NO_FEATURES
+        features = {feature.name: reference.features.get(feature.name) for feature in self.schema} or NO_FEATURES
         return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
     def _name_classes(self, reference: Reference) -> tuple[str, ...]:

@@ -227,9 +227,9 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
     if not (positions[1:] == positions[:-1]).any():
         return
     references = itertools.chain.from_iterable(pack.references() for pack in packs)
-    for one, other in itertools.pairwise(references):
-        if one.key == other.key and not other.payload.may_repeat:
-            raise duplicate_keys(one, other)
+    for reference, other in itertools.pairwise(references):
+        if reference.key == other.key and not other.payload.may_repeat:
+            raise duplicate_keys(reference, other)
 
 
 def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:

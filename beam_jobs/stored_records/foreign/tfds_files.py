@@ -53,8 +53,8 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
     if merged is None:
         return stored
     label, labels = (stored.label, stored.labels) if stored.labels is not None else (merged.label, merged.labels)
-    own_names = {raw.name for raw in stored.raw} | {one.name for one in stored.features} | {*stored.label_maps}
-    raw = (*stored.raw, *(one for one in merged.raw if one.name not in own_names))
+    own_names = {raw.name for raw in stored.raw} | {feature.name for feature in stored.features} | {*stored.label_maps}
+    raw = (*stored.raw, *(feature for feature in merged.raw if feature.name not in own_names))
     label_maps = (*stored.label_maps, *(name for name in merged.label_maps if name not in own_names))
     return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=label, labels=labels)
 
@@ -72,13 +72,13 @@ def read_tfds(folder: str) -> TfdsFacts | None:
         features = dict(_list_leaves("", schema, in_list=False))
         label = _label(features, info)
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
-        raw = tuple(filter(None, (_parse_raw(name, one) for name, one in features.items())))
+        raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
-    maps = tuple(name for name, one in features.items() if one["pythonClassName"].endswith(".LabeledImage"))
+    maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
     names = None if label is None or count > _MOST_CLASSES else _read_class_names(folder, label, count)
     return TfdsFacts(label if names else None, names, raw, maps)
 
@@ -109,7 +109,7 @@ def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[st
 
 def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     """Return the name of the label: the one of the supervised keys, or the only class of a record."""
-    classes = [name for name, one in features.items() if "classLabel" in one and not one["in_list"]]
+    classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     for item in items[1:2]:
         if item.get("featureKey") in classes:
