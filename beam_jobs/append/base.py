@@ -228,10 +228,10 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
     olds, news = ({feature.name: _describe_fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:
-        there, added = (features.get(name, "not there") for features in (olds, news))
-        if there != added:
+        stored, added = (features.get(name, "not there") for features in (olds, news))
+        if stored != added:
             raise OutputError(
-                f"--append: feature {name!r} of {output} is {there}, and in what would be added it is {added}. Bring the input's"
+                f"--append: feature {name!r} of {output} is {stored}, and in what would be added it is {added}. Bring the input's"
                 " columns in line, or name another folder."
             )
 
