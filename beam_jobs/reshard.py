@@ -49,7 +49,7 @@ from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.option import stored_options
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.format import Manifest
+from tpudata.format import Dataset, Manifest
 
 # Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
@@ -157,6 +157,8 @@ def _merge_datasets(
             f"--key={stored.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
         )
     key = stored.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
+    if stored.key is None and key == _FILE_NAME and stored.take and options.split:
+        _reject_split_of_a_split(input_parts.datasets)
     splitter = Splitter(key, stored.split_keys, options.split)
     tokenizer = merged.tokenizer
     label = merged.label
@@ -189,6 +191,16 @@ def _merge_datasets(
         {**merged.options, **ours, "reshard": {**stored_options(stored), "inputs": origin}},
         tuple(name for name, _ in tokenizer),
     )
+
+
+def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
+    """Raise UsageError if splits were dealt out by the hash of the file names, which would give all of one split the same part."""
+    for dataset in datasets:
+        if dataset.manifest.options.get("split"):
+            raise UsageError(
+                f"--split: --split has made the splits of {dataset.path} from the file names, which do not divide a part of them"
+                " evenly. Pass --key=content."
+            )
 
 
 def _convert_files(

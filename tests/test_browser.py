@@ -1,4 +1,4 @@
-"""The site, and a report, in a real browser: a headless Chromium of this machine, at the width of a desk and of a phone."""
+"""The site, and a report, in a real browser: headless Chromium at the widths of a desktop and of a phone."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         page = context.new_page()
         page.on("console", lambda line: problems.append(line.text) if line.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        # A request that the next page interrupts is none.
+        # A request interrupted by the next page is not an error.
         page.on(
             "requestfailed",
             lambda request: None if "ABORTED" in (request.failure or "") else problems.append(request.url),
@@ -109,7 +109,7 @@ def test_pages_fit_the_window_without_errors(site: str, open_page: Callable[...,
 def test_the_search_finds_a_page_by_a_flag(site: str, open_page: Callable[..., Page]) -> None:
     page = open_page(site)
     for _ in range(12):
-        # What is typed before the search has started is lost.
+        # Input typed before the search has started is lost.
         page.fill("input.md-search__input", "")
         page.fill("input.md-search__input", "unannotated")
         with contextlib.suppress(playwright.TimeoutError):
@@ -128,9 +128,9 @@ def test_the_index_of_errors_finds_a_pasted_message(site: str, open_page: Callab
     assert "no such picture in the input" in page.inner_text("#error-search li >> nth=0")
 
 
-def test_diagrams_have_letters_that_can_be_read_on_a_phone(site: str, open_page: Callable[..., Page]) -> None:
+def test_diagrams_are_legible_on_a_phone(site: str, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{site}concepts/three_acts/", PHONE)
-    # Pixels for each of the drawing's, of which its smallest letters have 12.
+    # The scale of each drawing, whose smallest letters have 12 pixels.
     scales = page.eval_on_selector_all(
         "img[src$='.svg']", "images => images.map(image => image.clientWidth / image.naturalWidth)"
     )
@@ -172,10 +172,10 @@ def test_a_report_fits_the_window(report: Path, open_page: Callable[..., Page], 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_report_of_100_classes_is_a_grid(report: Path, open_page: Callable[..., Page]) -> None:
+def test_a_report_of_100_classes_shows_a_grid(report: Path, open_page: Callable[..., Page]) -> None:
     page = open_page(report.as_uri())
     assert page.inner_text(".grid").split()[:12] == [str(number) for number in range(12)]
     pictures = page.eval_on_selector_all("main img, body img", "images => images.map(image => image.offsetTop)")
     assert len(pictures) >= 100
-    # Several pictures stand in a row, and 100 classes take no more than some screens.
+    # Several pictures share a row, so 100 classes take only a few screens.
     assert page.evaluate("document.documentElement.scrollHeight") < 10 * 900

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 HEADINGS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
 
-def test_it_has_the_form_of_keep_a_changelog() -> None:
+def test_changelog_follows_keep_a_changelog() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     start = lines.index("## [Unreleased]")
     sections: list[str] = []

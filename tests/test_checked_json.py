@@ -1,4 +1,4 @@
-"""JSON that is checked by a schema: messages name the field, and nothing recurses or overflows."""
+"""JSON that is checked by a schema: messages name the field, and no input overflows the stack."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GOOD = {
 }
 
 
-def test_accepts_what_matches() -> None:
+def test_accepts_values_that_match_the_schema() -> None:
     SCHEMA.check("", GOOD)
     Anything().check("", GOOD)
 
@@ -63,13 +63,13 @@ def test_accepts_what_matches() -> None:
         ({"other": 1}, "the file has the unknown key 'other'"),
     ],
 )
-def test_names_the_field_that_does_not_match(change: dict[str, Any], message: str) -> None:
+def test_names_the_field_that_breaks_the_schema(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SCHEMA.check("", {**GOOD, **change})
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 1])
-def test_names_the_file_that_is_no_object(value: Any) -> None:
+def test_rejects_a_file_without_an_object(value: Any) -> None:
     with pytest.raises(ValueError, match="the file is"):
         SCHEMA.check("", value)
 
@@ -84,7 +84,7 @@ def test_names_the_file_that_is_no_object(value: Any) -> None:
     ],
     ids=["infinite", "infinite inside", "deep", "long"],
 )
-def test_rejects_what_could_not_be_printed_again(schema: Schema, value: Any, message: str) -> None:
+def test_rejects_values_that_json_cannot_print(schema: Schema, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         schema.check("x", value)
 
@@ -94,6 +94,6 @@ def test_rejects_what_could_not_be_printed_again(schema: Schema, value: Any, mes
     [b"", b"{", b"\xff", b"NaN", b"[-Infinity]", b"[" * 100_000, b"1" * 5000, "[" * 10**6],
     ids=["empty", "cut", "binary", "NaN", "infinite", "deep", "long", "deep text"],
 )
-def test_parsing_fails_with_a_value_error_alone(data: bytes | str) -> None:
+def test_bad_json_raises_only_value_error(data: bytes | str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(data)

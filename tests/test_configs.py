@@ -1,4 +1,4 @@
-"""The files in configs/: each names a bundled model, and trains it briefly."""
+"""The files in configs/: each names a bundled model, which the tests train briefly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-# What makes each small enough for a test; the rest is as the file says.
+# Options that make each model small enough for a test.
 SMALLER = {
     "char_lstm": ["--param=hidden_units=8"],
     "iris_mlp": [],
@@ -76,18 +76,20 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(write_dataset(str(folder), {"train": [record] * 8}, features, layout="imagenet", shards=1))
 
 
-def test_each_model_has_a_file() -> None:
+def test_each_bundled_model_has_a_config() -> None:
     assert sorted(path.stem for path in CONFIGS.glob("*.yaml")) == model_names() == sorted(SMALLER)
 
 
 @pytest.mark.parametrize("name", SMALLER)
-def test_it_trains(name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_config_trains_its_model(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A ResNet of two blocks; tests/models has those of all sizes.
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     path = CONFIGS / f"{name}.yaml"
     assert f"tpudata train --config configs/{name}.yaml" in path.read_text()
     data = request.getfixturevalue(DATA.get(name, "digits_dataset"))
-    # With warm-up, it is longer than the run.
+    # The warm-up is longer than the run.
     flags = [f"--data={data}", f"--model-dir={tmp_path}", "--train-steps=2", "--batch-size=8", *SMALLER[name]]
     # tests/models evaluates each model.
     flags += [] if name == "mnist_cnn" else ["--mode=train"]
@@ -97,8 +99,8 @@ def test_it_trains(name: str, request: pytest.FixtureRequest, tmp_path: Path, mo
     assert json.loads((tmp_path / "train_config.json").read_bytes())["options"]["model"] == name
 
 
-def test_a_run_shorter_than_its_warm_up(text: Path, tmp_path: Path) -> None:
-    """test_it_trains runs one."""
+def test_decay_is_longer_than_a_warm_up_that_outlasts_the_run(text: Path, tmp_path: Path) -> None:
+    """test_each_config_trains_its_model runs one."""
 
     def params(steps: int, **given: int) -> dict[str, Any]:
         warmup = [f"--param={name}={value}" for name, value in {"warmup_steps": 5, **given}.items()]
@@ -108,5 +110,5 @@ def test_a_run_shorter_than_its_warm_up(text: Path, tmp_path: Path) -> None:
         return model_params(options, dataset, label_of(options, dataset))
 
     assert [params(steps)["decay_steps"] for steps in (5, 7)] == [6, 7]
-    # Steps that the user set are taken as they are.
+    # Steps that the user set are not changed.
     assert params(5, decay_steps=4)["decay_steps"] == 4

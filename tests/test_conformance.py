@@ -1,4 +1,4 @@
-"""The dataset read back by other libraries' own readers, record by record; scripts/conformance has those that are not light."""
+"""The dataset read back by other libraries' own readers, record by record; scripts/conformance runs the heavy ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any])
     found = CONFORMANCE.as_drawn(kind, records)
     assert len(found) == CONFORMANCE.INPUTS
     key = CONFORMANCE.KEYS[kind]
-    # The tfrecord package knows no lists of strings.
+    # The tfrecord package does not support lists of strings.
     missing = {name for record in found for name in expected[record[key]].keys() ^ record.keys()}
     assert missing <= {"image/object/class/text"}
     assert CONFORMANCE.differences(found, expected, key) == []
@@ -75,7 +75,7 @@ def test_every_record_is_read_back_equal(name: str, kind: str, datasets: dict[st
     assert_equal(kind, READERS.READERS[name](datasets[kind], kind), due(datasets, kind))
 
 
-def test_the_tfrecord_package_in_a_process_of_its_own(datasets: dict[str, str]) -> None:
+def test_the_tfrecord_package_reads_every_record_back_equal(datasets: dict[str, str]) -> None:
     # Its protobuf classes have the names of TensorFlow's.
     for kind, folder in datasets.items():
         command = [sys.executable, str(SCRIPTS / "_conformance_readers.py"), "tfrecord", folder, kind]
@@ -84,7 +84,7 @@ def test_the_tfrecord_package_in_a_process_of_its_own(datasets: dict[str, str]) 
         assert_equal(kind, map(json.loads, done.stdout.splitlines()), due(datasets, kind))
 
 
-def test_differences_are_seen(datasets: dict[str, str]) -> None:
+def test_differences_reports_missing_repeated_and_changed_records(datasets: dict[str, str]) -> None:
     expected = due(datasets, "images")
     first, second, *rest = expected.values()
     assert CONFORMANCE.differences([first, second, *rest], expected) == []
@@ -95,7 +95,7 @@ def test_differences_are_seen(datasets: dict[str, str]) -> None:
     assert len(CONFORMANCE.differences([{**first, "image/height": 0}, second, *rest], expected)) == 1
 
 
-def test_differences_of_packed_rows_are_seen(datasets: dict[str, str]) -> None:
+def test_rejects_changed_packed_rows(datasets: dict[str, str]) -> None:
     expected = due(datasets, "packed")
     records = list(READERS.READERS["grain"](datasets["packed"], "packed"))
     row = records[0]

@@ -1,4 +1,4 @@
-"""The Python of the docs runs as it stands there, the blocks of a document in order, on small data."""
+"""The Python blocks of the docs run unchanged, each document's blocks in order, on small data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.pictures import make_pictures
 from tests.helpers.sequences import write_sequences
 from tpudata.format import Feature, encode_example
 
-# Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
+# Numbers of blocks, by document, that are parts of a reader's program: they are only parsed.
 PARTS = {
     "docs/convert/python.md": (1,),
     "docs/feed/jax.md": (2, 3),
@@ -144,7 +144,7 @@ def _inputs(folder: Path) -> dict[str, str]:
     return {"workers=4": "workers=1"}
 
 
-# What a document's programs find, by document; returns what is replaced so that they take less time.
+# Functions that write the data of a document's programs, and return replacements that make them faster.
 DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/convert/python.md": _inputs,
     "docs/dataset/compression.md": _gzip,
@@ -161,7 +161,7 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
 }
 
 
-def test_every_block_of_python_is_run_or_named_here() -> None:
+def test_every_python_block_runs_here_or_is_listed_as_skipped() -> None:
     documents = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/**/*.md"))]
     found = {document: len(blocks) for document in documents if (blocks := python_blocks(document))}
     assert found.keys() == {*DATA, *PARTS, *ELSEWHERE}
@@ -171,7 +171,7 @@ def test_every_block_of_python_is_run_or_named_here() -> None:
         assert document in DATA or len(parts) == found[document]
 
 
-def test_pages_that_programs_name_are_there() -> None:
+def test_pages_named_in_code_exist() -> None:
     folders = ("tpudata", "beam_jobs", "scripts", "configs", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in ("", ".py", ".yaml")]
     named = {
@@ -184,7 +184,7 @@ def test_pages_that_programs_name_are_there() -> None:
     assert [(path, page) for path, page in sorted(named) if not (ROOT / page).is_file()] == []
 
 
-def test_the_table_of_commands_has_each_common_dataset_with_its_command() -> None:
+def test_the_table_of_commands_agrees_with_the_dataset_pages() -> None:
     table = html.unescape((ROOT / "docs/convert/which_command.md").read_text(encoding="utf-8"))
     found = re.findall(r"^\| \[(.*?)\]\(.*?\) \| .*? \| (?:`|<code>)(.*)(?:`|</code>) \|$", table, re.MULTILINE)
     expected = []

@@ -21,7 +21,7 @@ from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.format import open_dataset
 
-# What a recipe needs before its block: those above it on its page.
+# Imports that a recipe needs before its block; its page has them above it.
 IMPORTS = "import numpy as np\nimport torch\n\nimport tpudata\n"
 
 
@@ -61,13 +61,13 @@ def needs(*packages: str) -> pytest.MarkDecorator:
 
 
 @needs("torch", "transformers")
-def test_the_trainer_of_hugging_face_learns(folder: Path, tmp_path: Path) -> None:
+def test_the_hugging_face_trainer_runs(folder: Path, tmp_path: Path) -> None:
     program = section("docs/feed/ecosystem.md", "The Trainer of Hugging Face").replace('"trained"', repr(str(tmp_path)))
     assert "'train_loss'" in run(program, folder)
 
 
 @needs("datasets")
-def test_datasets_of_hugging_face_have_the_records(folder: Path) -> None:
+def test_hugging_face_datasets_hold_the_records(folder: Path) -> None:
     block = section("docs/feed/ecosystem.md", "Datasets of Hugging Face")
     program = f"import tpudata\n{block}\nprint(len(table), table[0]['input_ids'])"
     lines = run(program, folder).splitlines()
@@ -77,18 +77,18 @@ def test_datasets_of_hugging_face_have_the_records(folder: Path) -> None:
 
 
 @needs("torch", "lightning")
-def test_lightning_takes_a_loader(folder: Path) -> None:
+def test_lightning_trains_from_a_loader(folder: Path) -> None:
     run(IMPORTS + section("docs/feed/ecosystem.md", "Lightning"), folder)
 
 
 @needs("torch")
-def test_collates_make_batches_of_different_sizes(folder: Path) -> None:
+def test_collate_functions_batch_pictures_of_different_sizes(folder: Path) -> None:
     program = IMPORTS + section("docs/feed/ecosystem.md", "Texts and pictures of different sizes")
     assert run(program, folder) == "4 torch.Size([4, 3, 224, 224])\n"
 
 
 @needs("seqio")
-def test_a_task_of_seqio_has_the_tokens(folder: Path) -> None:
+def test_a_seqio_task_yields_the_tokens(folder: Path) -> None:
     block = section("docs/dataset/other_readers.md", "A task of SeqIO")
     expected = [record["input_ids"].tolist() for record in RecordSource(str(folder / "mails"), "train")]
     printed = run(f"{block}\nprint([row['targets'].tolist() for row in rows])", folder)
@@ -130,7 +130,7 @@ def test_mosaicml_streaming_reads_an_export(folder: Path, tmp_path: Path) -> Non
 
 
 @needs("torch", "torch_xla")
-def test_the_loader_of_torch_xla_takes_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_torch_xla_loader_accepts_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PJRT_DEVICE", "CPU")
     block = section("docs/feed/ecosystem.md", "torch_xla")
     program = f"{IMPORTS}{block}\nassert sum(1 for _ in MpDeviceLoader(loader, device)) == 5"

@@ -18,7 +18,7 @@ from tpudata.storage import storage_for
         ("faulty:Pets", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_an_entry_point_that_cannot_be_loaded_is_an_error_with_its_name(
+def test_reports_the_name_of_an_entry_point_that_cannot_be_loaded(
     value: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.py").touch()
@@ -33,7 +33,7 @@ def test_an_entry_point_that_cannot_be_loaded_is_an_error_with_its_name(
         storage_for("pets://here")
 
 
-def test_an_error_of_ours_is_raised_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raises_our_own_errors_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needy.py").write_text(
         "from tpudata.errors import MissingExtraError\nraise MissingExtraError('This', 'text')"
     )

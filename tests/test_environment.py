@@ -1,4 +1,4 @@
-"""scripts/_venv.sh, with a stand-in for Python that notes what is made and installed."""
+"""scripts/_venv.sh, with a stand-in for Python that records what it makes and installs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Its checks of versions pass, an environment has a copy of it, and what else it runs is Python's.
+# Its version checks pass, an environment gets a copy of it, and everything else is run by Python.
 PYTHON = f"""#!/usr/bin/env bash
 case "$*" in
   "-c import"* | "-m pip --version") exit 0 ;;
@@ -50,12 +50,12 @@ def start(project: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A test may run where it is ignored, which a shell passes on.
+        # The signal may be ignored where the test runs, which a shell inherits.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
-def test_scripts_that_start_at_once_make_one_environment(project: Path) -> None:
+def test_concurrent_scripts_make_one_environment(project: Path) -> None:
     processes = [start(project) for _ in range(3)]
     said = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], said
@@ -64,7 +64,7 @@ def test_scripts_that_start_at_once_make_one_environment(project: Path) -> None:
     assert sum("Waiting for another script that makes .venv" in out for out, _ in said) == 2
 
 
-def test_an_installation_without_a_network_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_missing_network(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_ENDS", "echo 'WARNING: ... after connection broken by NewConnectionError' >&2; exit 1")
     process = start(project)
     _, said = process.communicate(timeout=60)
@@ -72,9 +72,7 @@ def test_an_installation_without_a_network_says_so(project: Path, monkeypatch: p
     assert "pip reaches no package index. Connect to the network, or name an index" in said.splitlines()[-1]
 
 
-def test_an_interrupted_installation_ends_with_130_and_goes_on_later(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_installation_exits_130_and_can_continue(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_SECONDS", "30")
     process = start(project)
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""Errors of ours, out of what Beam and TensorFlow make of them."""
+"""Our own errors, recovered from exceptions of Beam and TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_from_the_text_of_a_traceback(error: TpudataError) -> None:
+def test_recovers_an_error_from_a_traceback_text(error: TpudataError) -> None:
     kind = f"{type(error).__module__}.{type(error).__name__}"
     text = f"Traceback (most recent call last):\n  File x\n{kind}: {error} [while running 'WriteShards']\n\nmore"
     found = own_error(RuntimeError(text))
@@ -44,7 +44,7 @@ def test_from_the_text_of_a_traceback(error: TpudataError) -> None:
         assert vars(pickle.loads(pickle.dumps(found))) == vars(error)
 
 
-def test_from_a_cause() -> None:
+def test_recovers_an_error_from_a_cause() -> None:
     try:
         try:
             raise ERRORS[1]
@@ -56,7 +56,7 @@ def test_from_a_cause() -> None:
     assert (found.source, found.offset) == ("/in/x.tar", 512)
 
 
-def test_from_a_function_that_tensorflow_called() -> None:
+def test_recovers_an_error_from_a_py_function() -> None:
     def fail(row: tf.Tensor) -> tf.Tensor:
         raise ERRORS[2]
 
@@ -68,12 +68,12 @@ def test_from_a_function_that_tensorflow_called() -> None:
     assert (found.offset, found.reason) == (12, "the checksum does not fit")
 
 
-def test_others_are_none_of_ours() -> None:
+def test_ignores_text_that_only_mentions_the_errors_module() -> None:
     assert own_error(RuntimeError("tpudata.errors was imported")) is None
 
 
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])
-def test_an_image_that_tensorflow_cannot_decode(name: str) -> None:
+def test_explains_an_image_that_does_not_decode(name: str) -> None:
     data = encode(picture(24, 40), name)
     dataset = tf.data.Dataset.from_tensors(data[: len(data) // 4]).map(tf.io.decode_image)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
@@ -90,7 +90,7 @@ def test_an_image_that_tensorflow_cannot_decode(name: str) -> None:
     assert "For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record)" in either
 
 
-def test_an_image_of_no_format_is_told_with_one_full_stop() -> None:
+def test_an_unknown_image_format_message_has_one_full_stop() -> None:
     dataset = tf.data.Dataset.from_tensors(b"no image").map(tf.io.decode_image)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
@@ -100,10 +100,10 @@ def test_an_image_of_no_format_is_told_with_one_full_stop() -> None:
 
 
 @pytest.mark.parametrize("record", [b"\x0a\x08some line", b"\x0a\xc3(some line \xff", b"Invalid PNG data"])
-def test_a_record_that_tensorflow_cannot_take_apart(record: bytes) -> None:
+def test_explains_a_record_that_is_not_an_example(record: bytes) -> None:
     spec = {"label": tf.io.FixedLenFeature((), tf.int64)}
     dataset = tf.data.Dataset.from_tensors([record]).map(lambda records: tf.io.parse_example(records, spec))
-    # It puts the record into its message, and Python's binding takes that for text.
+    # TensorFlow puts the record into its message, which Python's binding decodes as text.
     with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)) as caught:
         list(dataset)
     found = reader_error(caught.value, may_be_plain=True)
@@ -114,7 +114,7 @@ def test_a_record_that_tensorflow_cannot_take_apart(record: bytes) -> None:
     assert str(found).endswith("one by one.")
 
 
-def test_an_integer_that_no_tpu_takes() -> None:
+def test_explains_an_integer_beyond_int32() -> None:
     dataset = tf.data.Dataset.from_tensors(np.array([1, 2**40])).map(lambda values: to_int32("some]/label", values))
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
@@ -126,7 +126,7 @@ def test_an_integer_that_no_tpu_takes() -> None:
     )
 
 
-def test_the_reader_s_own_errors_come_first() -> None:
+def test_the_readers_own_errors_take_precedence() -> None:
     found = reader_error(RuntimeError("tpudata.errors.UsageError: Invalid PNG data"))
     assert str(found) == "Invalid PNG data"
     assert reader_error(RuntimeError("something else")) is None

@@ -38,7 +38,7 @@ def test_errors_survive_pickling(kind: type[TpudataError]) -> None:
     assert vars(again) == vars(error)
 
 
-def test_the_tree_is_as_drawn() -> None:
+def test_the_docstring_draws_the_error_tree() -> None:
     drawn = re.findall(r"^([ │├└─]*)(\w+Error) ", errors.__doc__ or "", re.MULTILINE)
     assert sorted(name for _, name in drawn) == sorted(ALL)
     branch: list[str] = []
@@ -48,13 +48,13 @@ def test_the_tree_is_as_drawn() -> None:
         assert [kind.__name__ for kind in ALL[name].__mro__[1:] if kind.__name__ in branch] == branch[-2::-1]
 
 
-def test_exit_codes() -> None:
+def test_only_wrong_usage_and_missing_extras_exit_with_2() -> None:
     codes = {name: kind.exit_code for name, kind in ALL.items()}
     assert {name for name, code in codes.items() if code == 2} == {"UsageError", "MissingExtraError"}
     assert set(codes.values()) == {1, 2}
 
 
-def test_messages_and_attributes() -> None:
+def test_messages_name_the_place_and_attributes_hold_it() -> None:
     missing = MissingExtraError("tpudata.input", "tensorflow")
     assert isinstance(missing, (UsageError, ImportError))
     assert str(missing).endswith(f"which is not installed. Run: {install_command('tensorflow')}")

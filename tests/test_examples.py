@@ -1,4 +1,4 @@
-"""The programs in examples, each run briefly as its docstring says."""
+"""The programs in examples/, each run briefly in the way its docstring shows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
     ).path
 
 
-def test_mnist_by_tpu_estimator(digits: str, tmp_path: Path) -> None:
+def test_the_mnist_estimator_learns(digits: str, tmp_path: Path) -> None:
     files = [f"--train_file={digits}/train-*", f"--model_dir={tmp_path}"]
     flags = ["--use_tpu=False", "--master=", "--train_steps=60", "--batch_size=64"]
     out = _run("mnist_tpu_estimator.py", *files, *flags)
@@ -51,23 +51,23 @@ def test_mnist_by_tpu_estimator(digits: str, tmp_path: Path) -> None:
     assert float(found[1]) > 60
 
 
-def test_iris_without_estimator() -> None:
+def test_iris_replicas_learn_the_weights_of_one_device() -> None:
     four, one = (_run("iris_without_estimator.py", "--epochs=40", f"--num-replicas={count}") for count in (4, 1))
     assert four.startswith("replicas: 4\n")
     found = re.findall(r"epoch 40, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", four)
     assert min(map(float, found[0])) > 85
-    # The weights are those of one device, as the gradients of all are summed.
+    # The gradients of all devices are summed, so the weights equal those of one device.
     assert four.splitlines()[-2:] == one.splitlines()[-2:]
 
 
-def test_keras_images(digits: str) -> None:
+def test_keras_learns_images(digits: str) -> None:
     out = _run("keras_images.py", f"--data={digits}", "--epochs=1", "--steps-per-epoch=40")
     found = re.search(r"^held-out accuracy ([\d.]+)% on 100 pictures$", out, re.MULTILINE)
     assert found is not None, out
     assert float(found[1]) > 50
 
 
-def test_keras_text(tmp_path: Path) -> None:
+def test_keras_learns_text(tmp_path: Path) -> None:
     text = "ROMEO:\nBut soft, what light through yonder window breaks?\n\nJULIET:\nO Romeo, Romeo!\n\n"
     (tmp_path / "text.txt").write_text(text * 60)
     words = ["--form=paragraphs", "--tokenizer=chars", "--sequence-length=32", f"--output={tmp_path / 'data'}"]
@@ -77,7 +77,7 @@ def test_keras_text(tmp_path: Path) -> None:
     assert "JULIET:\nO Romeo" in out
 
 
-def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
+def test_reports_a_folder_that_is_not_a_dataset(tmp_path: Path) -> None:
     done = run(str(EXAMPLES / "keras_text.py"), f"--data={tmp_path}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"tpudata: error: {tmp_path} has no manifest.json")
@@ -111,7 +111,7 @@ def test_jax_processes_share_batches_and_resume(digits: str, tmp_path: Path) -> 
     half = _jax(digits, tmp_path / "parts", 11, processes=1)
     assert _trained(half, tmp_path / "parts")["step"] == 11
     alone = _trained(whole, tmp_path / "alone")
-    # The other half, by two.
+    # Two processes train the other half.
     parts = _trained(_jax(digits, tmp_path / "parts", 20, processes=2), tmp_path / "parts")
     assert alone["step"] == 20
     for name, value in alone.items():

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_extra_of_tpus_brings_the_versions_of_jax_that_run() -> None:
+def test_the_tpu_extra_allows_the_supported_jax_versions() -> None:
     pytest.importorskip("jax")
     from tpudata.devices.spmd.stablehlo import JAX_VERSIONS
 
@@ -22,6 +22,6 @@ def test_the_extra_of_tpus_brings_the_versions_of_jax_that_run() -> None:
 
 
 @pytest.mark.parametrize("text", ["tensorflow-tpu", "TPUStrategy"])
-def test_nothing_needs_the_tpu_runtime_of_tensorflow(text: str) -> None:
+def test_no_module_uses_tensorflows_tpu_runtime(text: str) -> None:
     files = [path for path in (ROOT / "tpudata").rglob("*") if path.suffix in (".py", ".txt")]
     assert [path.name for path in (*files, ROOT / "setup.py") if text in path.read_text(encoding="utf-8")] == []

@@ -1,4 +1,4 @@
-"""The project that pays for what TensorFlow's client for gs:// requests."""
+"""The project billed for requests of TensorFlow's gs:// client."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from tpudata._gcs_billing import set_billing_header
 
 
-def test_commands_pass_the_project_that_pays_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_the_billing_project_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     header = "GCS_ADDITIONAL_REQUEST_HEADER"
-    # An entry that is deleted at the end, whatever it was.
+    # Monkeypatch restores the variable even if it was unset.
     monkeypatch.setenv(header, "")
     monkeypatch.delenv(header)
     monkeypatch.delenv("TPUDATA_GCS_BILLING_PROJECT", raising=False)
-    # A project for quota alone would bill it, and need a role, for every bucket.
+    # A quota project would otherwise be billed, and need a role, for every bucket.
     monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
     set_billing_header()
     assert header not in os.environ

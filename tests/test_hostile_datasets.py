@@ -1,4 +1,4 @@
-"""Changed files of a dataset with right checksums: every command and reader ends in one line, or has the right records."""
+"""Changed dataset files with valid checksums: every command and reader reports one line or yields the right records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEW, _FEWER, _MANY = range(25), range(2), range(25, 1500)
 
 
 class Hostile:
-    """A dataset to be changed, and what is right about it."""
+    """A dataset to be changed, and its correct contents."""
 
     def __init__(self, folder: Path, source: Path, kind: str) -> None:
         self.kind, self.source, self.good = kind, source, folder
@@ -157,7 +157,7 @@ def hostile(request: pytest.FixtureRequest, kind: str) -> Hostile:
     ],
     ids=["read", "fed", "many read", "many fed"],
 )
-def test_ends_in_one_line_or_has_the_right_records(
+def test_changed_files_end_in_one_line_or_yield_the_right_records(
     hostile: Hostile, tmp_path: Path, capsys: pytest.CaptureFixture[str], seeds: range, feeds: bool
 ) -> None:
     for seed in seeds:

@@ -23,7 +23,7 @@ Provides-Extra: text
 """
 
 
-def test_a_checkout_installs_itself() -> None:
+def test_a_checkout_is_installed_from_its_own_folder() -> None:
     assert install_command("text") == f"pip install -e '{ROOT}[text]'"
     assert install_command() == f"pip install -e {ROOT}"
 
@@ -50,7 +50,9 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (None, "pip install 'sentencepiece<0.3,>=0.2.3' 'tokenizers<0.24,>=0.23'"),
     ],
 )
-def test_an_installation_installs_from_where_it_came(copied: Path, origin: dict[str, Any] | None, command: str) -> None:
+def test_the_command_installs_from_the_packages_origin(
+    copied: Path, origin: dict[str, Any] | None, command: str
+) -> None:
     notes = copied / "tpudata-1.2.3.dist-info"
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir()
@@ -60,7 +62,7 @@ def test_an_installation_installs_from_where_it_came(copied: Path, origin: dict[
     assert said(copied) == f"HEIC needs the [text] extra, which is not installed. Run: {command}"
 
 
-def test_a_copy_that_is_not_installed_says_what_it_does_not_know(copied: Path) -> None:
+def test_a_copy_without_metadata_asks_for_a_path(copied: Path) -> None:
     shutil.rmtree(copied / "tpudata-1.2.3.dist-info", ignore_errors=True)
     assert said(copied).endswith("Run: pip install 'PATH[text]', where PATH is a clone of tpudata or a wheel of it")
 

@@ -1,4 +1,4 @@
-"""Numbers that stand on several pages are those of scripts/bench/measured.yaml, and the table of costs follows from them."""
+"""Numbers on several pages equal those of scripts/bench/measured.yaml, and the table of costs follows from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_pages_show_the_measured_number(number: dict[str, Any]) -> None:
 
 def test_the_table_of_costs_follows_from_the_measured_numbers() -> None:
     costs = MEASURED["costs"]
-    # By the words that begin a row, the cells.
+    # The cells of each row, by its first cell.
     rows = dict(re.findall(r"^\| ([^|]+?) \| (.*) \|$", _page("docs/reference/costs.md"), re.MULTILINE))
     decode_us = costs["gs_us"] + costs["local_decode_us"] - costs["local_us"]
     works = {

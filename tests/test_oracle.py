@@ -1,4 +1,4 @@
-"""The code that compares the original TPUEstimator with ours; scripts/oracle_tf215 runs both."""
+"""The comparison of the original TPUEstimator with ours; scripts/oracle_tf215 runs both."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def oracle() -> Any:
         ([], []),
     ],
 )
-def test_equal(original: Any, ours: Any, oracle: Any) -> None:
+def test_close_values_have_no_differences(original: Any, ours: Any, oracle: Any) -> None:
     assert list(oracle.differences(original, ours)) == []
 
 
@@ -57,11 +57,11 @@ def test_equal(original: Any, ours: Any, oracle: Any) -> None:
         ("ValueError", "TypeError", '"ValueError" became "TypeError"'),
     ],
 )
-def test_different(original: Any, ours: Any, message: str, oracle: Any) -> None:
+def test_describes_the_first_difference(original: Any, ours: Any, message: str, oracle: Any) -> None:
     assert next(oracle.differences(original, ours)) == message
 
 
-def test_fields_are_compared_one_by_one(oracle: Any) -> None:
+def test_compares_fields_and_gives_known_reasons(oracle: Any) -> None:
     known = (oracle.Known("cnn", "event steps/*", "as we like it"), oracle.Known("other", "*", "not this program"))
     original = {"losses": [1.0, 2.0, 3.0], "variables/w": [1.0], "event steps/rate": [1]}
     ours = {"losses": [1.0, 2.5, 3.5], "variables/w": [1.0], "event steps/speed": [1]}
@@ -74,7 +74,7 @@ def test_fields_are_compared_one_by_one(oracle: Any) -> None:
     ]
 
 
-def test_the_table(oracle: Any) -> None:
+def test_the_table_merges_equal_fields_and_marks_unlisted_differences(oracle: Any) -> None:
     rows = [
         oracle.Row("cnn", "variables/a", "", None),
         oracle.Row("cnn", "variables/b", "", None),
@@ -90,13 +90,13 @@ def test_the_table(oracle: Any) -> None:
     ]
 
 
-def test_the_docs_give_every_reason(oracle: Any) -> None:
+def test_the_docs_explain_every_known_difference(oracle: Any) -> None:
     text = " ".join((ROOT / "docs" / "reference" / "original_estimator.md").read_text().replace("`", "").split())
     for item in oracle.KNOWN:
         assert item.reason in text, item.reason
 
 
-def test_every_listed_difference_is_of_a_program(oracle: Any) -> None:
+def test_every_known_difference_names_an_existing_program(oracle: Any) -> None:
     source = "".join(path.read_text() for path in (ROOT / "scripts" / "tf215").glob("*.py"))
     for item in oracle.KNOWN:
         assert item.program == "*" or f"\ndef {item.program}(folder):" in source

@@ -1,4 +1,4 @@
-"""What is published: the source distribution, the wheel, and their page on an index."""
+"""The source distribution, the wheel, and their page on a package index."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def page(built: Path) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
-def test_an_index_accepts_both(built: Path) -> None:
+def test_twine_accepts_both_distributions(built: Path) -> None:
     files = sorted(map(str, built.iterdir()))
     assert len(files) == 2
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_page_has_no_link_or_picture_that_an_index_lacks(page: Message) -> None:
+def test_the_page_links_only_to_https(page: Message) -> None:
     text = page.get_payload()
     assert isinstance(text, str)
     assert [target for target in re.findall(r"\]\(([^)]*)\)", text) if not target.startswith("https://")] == []
-    # Nothing but links and pictures is lost.
+    # Only links and pictures are changed.
     assert "| an old TPUEstimator program | tutorial |" in text
     assert text.count("```") == (ROOT / "README.md").read_text().count("```")
 
 
-def test_the_wheel_has_the_two_packages_alone(built: Path) -> None:
+def test_the_wheel_holds_only_the_two_packages(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -66,7 +66,7 @@ def test_the_wheel_has_the_two_packages_alone(built: Path) -> None:
     assert {name for name in names if name.endswith(".md")} == pages
 
 
-def test_the_source_distribution_has_what_its_tests_need(built: Path) -> None:
+def test_the_source_distribution_holds_the_files_its_tests_need(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -90,14 +90,14 @@ def test_the_source_distribution_has_what_its_tests_need(built: Path) -> None:
     assert {"setup.py", "pyproject.toml", "mkdocs.yml", "README.md", "CITATION.cff", ".gitignore", "LICENSE"} <= names
 
 
-def test_classifiers_name_the_versions_of_python_that_are_allowed(page: Message) -> None:
+def test_classifiers_name_the_allowed_python_versions(page: Message) -> None:
     allowed = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", str(page["Requires-Python"]))
     assert allowed, page["Requires-Python"]
     versions = {f"Programming Language :: Python :: 3.{minor}" for minor in range(int(allowed[1]), int(allowed[2]))}
     assert {name for name in page.get_all("Classifier", []) if re.search(r":: 3\.\d", name)} == versions
 
 
-def test_all_is_for_users_and_dev_for_developers(page: Message) -> None:
+def test_the_all_extra_serves_users_and_dev_serves_developers(page: Message) -> None:
     def packages(extra: str) -> set[str]:
         lines = [line for line in page.get_all("Requires-Dist", []) if line.endswith(f'extra == "{extra}"')]
         return {re.split(r"[<>=!\[; ]", line)[0].lower() for line in lines}

@@ -1,4 +1,4 @@
-"""Files by which others work on the repository: workflows, forms, hooks, images and the citation are valid, and agree."""
+"""Workflows, issue forms, hooks, images and the citation are valid, and agree with the scripts and the docs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
         ("citation-file-format", ["CITATION.cff"]),
     ],
 )
-def test_files_have_the_form_of_their_schema(schema: str, files: list[str]) -> None:
+def test_files_match_their_schemas(schema: str, files: list[str]) -> None:
     folders = {file.rpartition("/")[0] for file in files}
     forms = {path.name for folder in folders for path in (ROOT / folder).glob("*.yml") if path.name != "config.yml"}
     assert schema.endswith(("config", "format")) or forms == {Path(file).name for file in files}
@@ -40,7 +40,7 @@ def jobs() -> list[dict[str, Any]]:
     return [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
 
 
-def test_workflows_run_scripts_that_are_there() -> None:
+def test_workflows_run_existing_scripts() -> None:
     commands = [step["run"] for job in jobs() for step in job["steps"] if "run" in step]
     assert len(commands) >= 6
     for command in commands:
@@ -49,7 +49,7 @@ def test_workflows_run_scripts_that_are_there() -> None:
         assert script.stat().st_mode & 0o100, command
 
 
-def test_workflows_try_every_version_of_python_that_is_allowed() -> None:
+def test_workflows_test_every_allowed_python_version() -> None:
     tried = {
         step["with"]["python-version"]
         for job in jobs()
@@ -68,14 +68,14 @@ def test_workflows_try_every_version_of_python_that_is_allowed() -> None:
     assert matrix == [f"3.{minor}" for minor in range(int(first), int(last) + 1)]
 
 
-def test_hooks_run_what_scripts_lint_runs() -> None:
+def test_hooks_run_the_commands_of_scripts_lint() -> None:
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     hooks = {re.sub(r"\.venv/bin/| --\S+", "", hook["entry"]) for hook in repository["hooks"]}
     lint = re.findall(r'^"\$bin/(\w+)"(.*)$', (ROOT / "scripts" / "lint").read_text(), re.MULTILINE)
     assert hooks == {re.sub(r" --\S+", "", name + words) for name, words in lint}
 
 
-def test_the_image_of_dataflow_workers_is_the_one_in_the_docs() -> None:
+def test_the_docs_show_the_dataflow_image() -> None:
     image = (ROOT / "configs" / "dataflow.Dockerfile").read_text()
     page = (ROOT / "docs" / "convert" / "dataflow.md").read_text()
     assert "".join(f"    {line}\n" for line in image.splitlines()) in page
@@ -91,7 +91,7 @@ def test_the_citation_has_the_version() -> None:
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == tpudata.__version__
 
 
-def test_the_container_makes_the_environment_of_the_scripts() -> None:
+def test_the_dev_container_makes_the_scripts_environment() -> None:
     container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
     assert container["postCreateCommand"] == "bash -c '. scripts/_venv.sh && ensure_venv .venv dev'"
     assert (ROOT / ".devcontainer" / container["build"]["dockerfile"]).is_file()

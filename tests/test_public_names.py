@@ -58,7 +58,7 @@ def test_every_parameter_is_documented(function: Callable[..., object]) -> None:
     section = re.search(r"^(?:Args|Attributes):\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
     found = re.findall(r"^    ([\w*][\w, *]*):", section[1], re.MULTILINE) if section else []
     documented = [name.strip(" *") for names in found for name in names.split(",")]
-    # A function of one argument may name it in its first line.
+    # A function of one argument can describe it in its first line.
     assert documented == parameters or (not documented and len(parameters) <= 1)
 
 
@@ -67,7 +67,7 @@ def test_every_error_is_public() -> None:
     assert kinds <= set(tpudata.__all__)
 
 
-def test_the_lazy_name_is_the_real_one() -> None:
+def test_lazy_names_resolve_to_the_real_objects() -> None:
     assert tpudata.make_input_fn is tpudata.input.make_input_fn
     with pytest.raises(AttributeError, match="no attribute 'make_input_fm'"):
         tpudata.make_input_fm  # noqa: B018
@@ -78,7 +78,7 @@ def python(program: str) -> str:
     return done.stdout.strip()
 
 
-def test_nothing_but_the_reader_and_the_trainer_loads_tensorflow() -> None:
+def test_conversion_and_storage_load_no_tensorflow() -> None:
     program = """
 import sys
 import tpudata, tpudata.errors, tpudata.format, tpudata.storage, beam_jobs, beam_jobs.images
@@ -88,7 +88,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"tensorflow", "tf_k
     assert python(program) == "[]"
 
 
-def test_the_client_of_a_store_is_loaded_only_with_a_path_of_that_store() -> None:
+def test_local_paths_load_no_storage_client() -> None:
     program = """
 import sys
 import tpudata, tpudata.format, tpudata.storage
@@ -105,7 +105,7 @@ print(sorted(clients & sys.modules.keys()))
     assert python(program).splitlines()[-1] == "[]"
 
 
-def test_without_tensorflow_the_reader_says_which_extra_to_install() -> None:
+def test_the_reader_names_the_missing_tensorflow_extra() -> None:
     program = """
 import sys
 sys.modules["tensorflow"] = None  # As if it were not installed.

@@ -1,4 +1,4 @@
-"""The road from pictures to a trained model, as scripts/quickstart takes it."""
+"""scripts/quickstart: from pictures to a trained model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     return folder, forked.run("-c", PROGRAM, str(SCRIPT), str(folder))
 
 
-def test_the_model_is_good(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_the_model_reaches_97_percent_accuracy(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = run
     assert done.returncode == 0, done.stderr
     metrics = json.loads((folder / "model" / "evaluation.json").read_bytes())
@@ -59,7 +59,7 @@ def test_the_model_is_good(run: tuple[Path, subprocess.CompletedProcess[str]]) -
     assert f"accuracy {metrics['accuracy']:.2%} on {metrics['records']} records" in done.stdout
 
 
-def test_the_commands_it_prints_are_those_it_ran(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_prints_the_commands_that_ran(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = run
     lines = done.stdout.splitlines()
     ran = [line.split(": ", 1)[1] for line in lines if line.startswith("== ") and "tpudata " in line]
@@ -84,11 +84,11 @@ def test_tfds_reads_every_digit_once(run: tuple[Path, subprocess.CompletedProces
     for name, label, image in read:
         number = int(Path(name).stem)
         assert label == digits.target[number]
-        # 0 to 16 became 0 to 255, and comes back from it.
+        # Pixels of 0 to 16 were scaled to 0 to 255, and are scaled back.
         np.testing.assert_array_equal(np.round(image[:, :, 0] * (16 / 255)), digits.images[number])
 
 
-def test_pictures_are_written_once(tmp_path: Path) -> None:
+def test_writes_only_missing_pictures(tmp_path: Path) -> None:
     quickstart = _module()
     assert quickstart.write_digits(tmp_path) == 1797
     paths = sorted(tmp_path.rglob("*"))
@@ -103,7 +103,7 @@ def test_pictures_are_written_once(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == paths
 
 
-def test_a_damaged_picture_is_written_again(tmp_path: Path) -> None:
+def test_rewrites_damaged_pictures(tmp_path: Path) -> None:
     quickstart = _module()
     quickstart.write_digits(tmp_path)
     emptied, changed = tmp_path / "0" / "0000.png", tmp_path / "1" / "0001.png"
@@ -115,7 +115,7 @@ def test_a_damaged_picture_is_written_again(tmp_path: Path) -> None:
     assert quickstart.write_digits(tmp_path) == 0
 
 
-def test_a_second_quickstart_in_the_same_folder_says_so(tmp_path: Path) -> None:
+def test_rejects_a_folder_that_another_quickstart_uses(tmp_path: Path) -> None:
     with _module().locked(tmp_path) as lock:
         assert lock is not None
         done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True)
@@ -124,7 +124,7 @@ def test_a_second_quickstart_in_the_same_folder_says_so(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_the_lock_lasts_as_long_as_a_command_that_was_started(tmp_path: Path) -> None:
+def test_a_running_child_process_keeps_the_lock(tmp_path: Path) -> None:
     quickstart = _module()
     with quickstart.locked(tmp_path) as lock:
         child = subprocess.Popen(["sleep", "60"], pass_fds=[lock])
@@ -139,7 +139,7 @@ def test_the_lock_lasts_as_long_as_a_command_that_was_started(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("moment", ["== Pictures", "== Convert"])
-def test_interrupted_it_says_how_to_carry_on(tmp_path: Path, moment: str) -> None:
+def test_an_interrupt_says_how_to_continue(tmp_path: Path, moment: str) -> None:
     # A separate session, so that the signal reaches the commands it starts as well, as a terminal's Ctrl-C does.
     with subprocess.Popen(
         [sys.executable, "-u", str(SCRIPT), str(tmp_path)],
@@ -151,7 +151,7 @@ def test_interrupted_it_says_how_to_carry_on(tmp_path: Path, moment: str) -> Non
         assert process.stdout is not None
         assert process.stderr is not None
         assert any(line.startswith(moment) for line in process.stdout)
-        # Python alone takes a moment before it can be interrupted in words.
+        # Python needs a moment before it can report an interrupt.
         time.sleep(1.5 if moment == "== Convert" else 0.2)
         os.killpg(process.pid, signal.SIGINT)
         words = process.stderr.read()

@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there, each block by itself."""
+"""The README is short, its links work, and each of its Python blocks runs unchanged."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def folder(digits_dataset: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_is_short() -> None:
+def test_readme_has_fewer_than_120_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_resolves() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     assert len(links) > 20
@@ -34,18 +34,18 @@ def test_every_link_leads_somewhere() -> None:
         assert not anchor or anchor in [slugify(heading, "-") for heading in headings], link
 
 
-def test_all_blocks_are_run() -> None:
+def test_readme_has_the_two_blocks_tested_here() -> None:
     assert len(python_blocks("README.md")) == 2
 
 
-def test_training(folder: Path) -> None:
+def test_the_training_block_evaluates_after_the_last_step(folder: Path) -> None:
     block = python_blocks("README.md")[1]
     # The fixture has 200 training digits.
     out = run_python(block, folder, {"max_steps=500": "max_steps=20"})
     assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': np\.int64\(20\)\}\n", out)
 
 
-def test_a_plain_loop(folder: Path) -> None:
+def test_the_plain_loop_prints_the_shape_in_its_comment(folder: Path) -> None:
     block = python_blocks("README.md")[0]
     shown = run_python(block, folder).rstrip()
     (comment,) = re.findall(r"# (\(128.*)$", block, flags=re.MULTILINE)

@@ -54,14 +54,14 @@ def release(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
         (["0.0.2"], r"the new version must be above \d+\.\d+\.\d+ \(got 0.0.2\)"),
     ],
 )
-def test_rejects_what_is_no_new_version(clone: Path, words: list[str], message: str) -> None:
+def test_rejects_versions_that_are_not_new(clone: Path, words: list[str], message: str) -> None:
     done = release(clone, *words)
     assert done.returncode == 1
     assert re.search(message if "\\" in message else re.escape(message), done.stderr)
     assert git(clone, "status", "--porcelain") == ""
 
 
-def test_rejects_a_tree_with_changes(clone: Path) -> None:
+def test_rejects_uncommitted_changes(clone: Path) -> None:
     (clone / "new").touch()
     try:
         done = release(clone, "9.0.0")
@@ -73,7 +73,7 @@ def test_rejects_a_tree_with_changes(clone: Path) -> None:
     )
 
 
-def test_makes_a_version_its_section_both_distributions_and_a_tag(clone: Path) -> None:
+def test_writes_the_version_changelog_distributions_and_tag(clone: Path) -> None:
     done = release(clone, "9.0.0")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (clone / "dist").iterdir()} == {

@@ -40,9 +40,9 @@ ROOMS = (
     "cli",
     "__main__",
 )
-# Those that use the package by its public names.
+# Rooms that use the package by its public names.
 USERS = ("train", "testing", "cli", "__main__")
-# A command that asks the sources of a conversion; `convert` finds its job by the job's name.
+# A command that uses the sources of a conversion; `convert` finds its job by name.
 CONVERTING = {"tpudata.cli.help"}
 WITHOUT_TENSORFLOW = (
     "_version",
@@ -85,7 +85,7 @@ def modules_in(*rooms: str) -> set[str]:
     return {module for module in MODULES if room_of(module) in rooms}
 
 
-def test_every_room_is_in_the_order() -> None:
+def test_the_order_lists_every_room() -> None:
     assert {room_of(module) for module in MODULES} - {"tpudata"} == set(ROOMS)
 
 
@@ -102,11 +102,11 @@ def test_only_commands_that_need_it_import_beam_jobs(graph: Graph) -> None:
     assert callers - modules_in("beam_jobs") == CONVERTING
 
 
-def test_no_module_imports_itself_by_way_of_others(graph: Graph) -> None:
+def test_imports_form_no_cycles(graph: Graph) -> None:
     assert circles(graph) == {}
 
 
-def test_conversion_reaches_no_tensorflow(graph: Graph) -> None:
+def test_conversion_imports_no_tensorflow(graph: Graph) -> None:
     """Follow all imports, also those of functions; tests/test_public_names.py loads the modules."""
     reached, waiting = set(), modules_in(*WITHOUT_TENSORFLOW)
     while waiting:
@@ -116,6 +116,6 @@ def test_conversion_reaches_no_tensorflow(graph: Graph) -> None:
     assert {(module, name) for module, name in names if name.partition(".")[0] in TENSORFLOW} == set()
 
 
-def test_rooms_are_small() -> None:
+def test_rooms_have_at_most_twelve_modules() -> None:
     counts = Counter(path.parent for path in modules_of("tpudata").values() if path.stem != "__init__")
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}

@@ -18,7 +18,7 @@ from tests.helpers.markdown import ROOT
 from tests.helpers.site import build_site
 from tpudata.cli import COMMANDS
 
-# Attributes that a browser loads at once, by tag. A link that a reader follows is none of them.
+# Attributes that a browser loads at once, by tag; links that a reader follows are not among them.
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 
 
@@ -58,7 +58,7 @@ def pages(site: Path) -> dict[str, Page]:
     return {path.relative_to(site).as_posix().removesuffix("index.html"): Page(path.read_text()) for path in files}
 
 
-def test_every_link_and_anchor_is_there(site: Path, pages: dict[str, Page]) -> None:
+def test_every_link_and_anchor_resolves(site: Path, pages: dict[str, Page]) -> None:
     broken = []
     for address, page in pages.items():
         for link in (*page.links, *page.loaded):
@@ -75,7 +75,7 @@ def test_every_link_and_anchor_is_there(site: Path, pages: dict[str, Page]) -> N
     assert broken == []
 
 
-def test_nothing_is_loaded_from_other_servers(site: Path, pages: dict[str, Page]) -> None:
+def test_pages_load_nothing_from_other_servers(site: Path, pages: dict[str, Page]) -> None:
     assert [link for page in pages.values() for link in page.loaded if "//" in link] == []
     styles = [path.read_text() for path in site.rglob("*.css")]
     assert styles
@@ -91,7 +91,7 @@ def entries(part: object) -> list[str]:
     return [page for below in (part.values() if isinstance(part, dict) else part) for page in entries(below)]  # type: ignore[attr-defined]
 
 
-def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None:
+def test_the_navigation_lists_every_page(pages: dict[str, Page]) -> None:
     nav = entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     made = {"reference/commands.md", "reference/changelog.md", "reference/contributing.md"}
@@ -101,7 +101,7 @@ def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None
     }
 
 
-def test_each_part_of_the_navigation_is_of_one_kind_of_page() -> None:
+def test_each_part_of_the_navigation_holds_one_kind_of_page() -> None:
     kinds = {
         "Tutorials": ("tutorials/",),
         "How to": ("convert/", "dataset/", "feed/", "train/"),
@@ -115,7 +115,7 @@ def test_each_part_of_the_navigation_is_of_one_kind_of_page() -> None:
     assert [page for title, pages in found.items() for page in pages if not page.startswith(kinds[title])] == []
 
 
-def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
+def test_the_api_reference_covers_all_public_names(pages: dict[str, Page]) -> None:
     # From the text: the import would load TensorFlow.
     text = (ROOT / "tpudata" / "estimator" / "__init__.py").read_text()
     estimator = re.findall(r'"(\w+)"', text.split("__all__")[1])
@@ -128,9 +128,9 @@ def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
     assert sorted(names - anchors) == []
 
 
-def test_types_of_signatures_are_linked_or_explained(site: Path) -> None:
+def test_types_in_signatures_are_linked_or_explained(site: Path) -> None:
     explained = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/api/types.md").read_text(), re.MULTILINE))
-    # Of Python's typing and of other packages, and constants that defaults name.
+    # Names of Python's typing and of other packages, and constants used as defaults.
     known = {
         *dir(typing),
         "Unpack",
@@ -156,14 +156,14 @@ def test_types_of_signatures_are_linked_or_explained(site: Path) -> None:
     for page in (site / "reference" / "api").rglob("index.html"):
         for signature in re.findall(r'<div class="doc-signature highlight">(.*?)</div>', page.read_text(), re.DOTALL):
             plain = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<a .*?</a>", "", signature, flags=re.DOTALL)))
-            # What follows a colon or an arrow, without defaults, which may hold texts.
+            # The text after a colon or an arrow, without defaults, which may be strings.
             for annotation in re.findall(r"(?::|->) ([^=\n]+)", plain):
                 words = set(re.findall(r"(?<![\w.'\"])_?[A-Z][A-Za-z]\w*", re.sub(r"Literal\[.*?\]", "", annotation)))
                 unknown |= {(page.parent.name, word) for word in words - known - explained}
     assert sorted(unknown) == []
 
 
-def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pages: dict[str, Page]) -> None:
+def test_the_command_reference_lists_each_command_and_some_flags(site: Path, pages: dict[str, Page]) -> None:
     commands = {"convert-images", "convert-text", *COMMANDS} - {"convert"}
     assert {f"tpudata-{name}" for name in commands} <= pages["reference/commands/"].anchors
     text = re.sub(r"<[^>]*>", "", (site / "reference" / "commands" / "index.html").read_text())
@@ -177,7 +177,7 @@ def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pa
         assert flag in text
 
 
-def test_the_reference_has_the_keyword_of_a_flag_and_whether_it_decides_what_a_dataset_holds(site: Path) -> None:
+def test_the_command_reference_shows_keywords_and_whether_a_flag_changes_the_data(site: Path) -> None:
     text = (site / "reference" / "commands" / "index.html").read_text()
     rows = [re.sub(r"<[^>]*>", "", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)]
     found = {tuple(row.strip("\n").split("\n")[:3]) for row in rows}

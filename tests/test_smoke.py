@@ -1,4 +1,4 @@
-"""One run of each command and mode, on small data: what scripts/check tries of the rest."""
+"""One run of each main command and mode on small data, as scripts/check runs them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_images(dataset: Path) -> None:
+def test_converts_and_reads_images(dataset: Path) -> None:
     for command in ("inspect", "verify"):
         assert main([command, str(dataset)]) == 0
     input_fn = tpudata.make_input_fn(dataset, "train", training=True, seed=1)
@@ -34,14 +34,14 @@ def test_images(dataset: Path) -> None:
     assert len(tpudata.RecordSource(dataset, "train")) + len(tpudata.RecordSource(dataset, "validation")) == 40
 
 
-def test_text(tmp_path: Path) -> None:
+def test_converts_and_verifies_text(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one line\nand another\n" * 30)
     flags = ["--tokenizer=bytes", "--sequence-length=16", "--pack"]
     assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out", *flags]) == 0
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
-def test_training(dataset: Path, tmp_path: Path) -> None:
+def test_trains_evaluates_predicts_and_exports(dataset: Path, tmp_path: Path) -> None:
     common = ["--model=mnist_cnn", f"--data={dataset}", f"--model-dir={tmp_path}", "--batch-size=4", "--iterations=2"]
     assert main(["train", *common, "--train-steps=4", "--mode=train_and_eval"]) == 0
     for mode in ("eval", "predict", "export"):

@@ -24,7 +24,7 @@ except MissingExtraError as error:
 """
 
 
-def test_the_extra_is_named_where_tensorflow_is_missing() -> None:
+def test_names_the_extra_if_tensorflow_is_missing() -> None:
     result = subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == str(MissingExtraError("tpudata.estimator", "tensorflow"))
 
@@ -39,5 +39,5 @@ def test_a_broken_tensorflow_is_not_called_missing(monkeypatch: pytest.MonkeyPat
     assert not isinstance(caught.value, MissingExtraError)
 
 
-def test_it_is_silent_where_tensorflow_is_there() -> None:
+def test_accepts_an_installed_tensorflow() -> None:
     require_tensorflow("tpudata.estimator")

@@ -1,4 +1,4 @@
-"""The tutorials and the notebook, run from the first command to the last, on less data and with fewer steps.
+"""The tutorials and the notebooks, run from the first command to the last, on less data and with fewer steps.
 
 `tpudata ...` is called in this process, `python ...` in another. Blocks marked `console` need Google Cloud: they are not run,
 and hold nothing else.
@@ -138,7 +138,7 @@ def write_imagenet(folder: Path) -> None:
     (folder / "synset_labels.txt").write_text("".join(f"{synsets[number % 3]}\n" for number in range(12, 18)))
 
 
-def test_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imagenet_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Compiling a ResNet takes seconds a block: two of them here, one with a stride.
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
@@ -160,7 +160,7 @@ def test_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads((tmp_path / "trial" / "evaluation.json").read_text())["global_step"] == 2
 
 
-def test_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_model_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     smaller = {
         'glob("*.py")': 'glob("a*.py")',
@@ -175,7 +175,7 @@ def test_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["bits_per_character"] < 6.6  # log2(99)
 
 
-def test_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boxes_tutorial_learns_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = run_and_compare("boxes.md", tmp_path, {"max_steps=500": "max_steps=60"})
     found = re.match(r"\{'box_error': np\.float32\(([\d.]+)\), 'accuracy'", printed)
@@ -184,7 +184,7 @@ def test_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(found[1]) < 0.12
 
 
-def test_text_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_classes_tutorial_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_and_compare("text_classes.md", tmp_path, {"--train-steps 200": "--train-steps 60"})
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.8
@@ -193,7 +193,7 @@ def test_text_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[0] == "index,label,label_name,class_name,classes,probabilities"
 
 
-def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_porting_tutorial_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path / "quickstart" / "dataset", {"train": 200, "validation": 102})
     printed = run_page("porting.md", tmp_path, {'"train_steps", 500': '"train_steps", 30'})
@@ -220,13 +220,15 @@ def run_notebook(name: str, replaced: dict[str, str]) -> None:
     for code in cells:
         for old, new in replaced.items():
             code = code.replace(old, new)
-        # IPython's shell commands, with expressions in braces; a magic installs, which is not for here.
+        # IPython's shell commands, with expressions in braces; magics only install packages, and are skipped.
         code = re.sub(r"^!(.*)$", lambda found: f"run_line(f{found[1]!r})", code, flags=re.MULTILINE)
         code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)
         exec(compile(code, name, "exec"), names)
 
 
-def test_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notebook_learns_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     run_notebook("tpudata.ipynb", {"--train-steps 300": "--train-steps 50"})
     out = capsys.readouterr().out
@@ -237,17 +239,17 @@ def test_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.5
 
 
-def test_notebook_of_text_in_jax(
+def test_jax_text_notebook_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_notebook("text_jax.ipynb", {"range(300)": "range(60)"})
     (bits,) = re.findall(r"([\d.]+) bits per byte", capsys.readouterr().out)
-    # 8 without any knowledge of the text, and about 4.5 by the frequencies of bytes.
+    # 8 bits without learning, and about 4.5 by the frequencies of bytes.
     assert float(bits) < 5
 
 
-def test_notebook_of_images_in_pytorch(
+def test_pytorch_image_notebook_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")

@@ -1,4 +1,4 @@
-"""scripts/_words.py: which words it finds, and where."""
+"""scripts/_words.py finds words to avoid in pages and programs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str, 
     return findings
 
 
-def test_words_in_prose_and_not_in_code(check: Callable[[str, str], list[str]]) -> None:
+def test_finds_words_in_prose_but_not_in_code(check: Callable[[str, str], list[str]]) -> None:
     page = "Put it beside the shard.\n\n    beside = 1\n\n```\nrefused\n```\n\nThe flag `--refuse` is kept.\n"
     assert check("page.md", page) == ["page.md:1: 'beside': write next to"]
 
 
-def test_words_of_the_glossary(check: Callable[[str, str], list[str]]) -> None:
+def test_suggests_terms_of_the_glossary(check: Callable[[str, str], list[str]]) -> None:
     assert check("page.md", "After growing waits.\n") == ["page.md:1: 'growing waits': write backoff"]
 
 
-def test_words_in_strings_and_comments_of_python(check: Callable[[str, str], list[str]]) -> None:
+def test_finds_words_in_python_strings_and_comments(check: Callable[[str, str], list[str]]) -> None:
     program = '''"""Opens a file.
 
 It is passed over.
@@ -57,12 +57,12 @@ raise ValueError(f"{mend} was refused")  # Left out.
     ]
 
 
-def test_flags_are_used_or_passed(check: Callable[[str, str], list[str]]) -> None:
+def test_rejects_say_before_a_flag(check: Callable[[str, str], list[str]]) -> None:
     program = 'raise ValueError("no labels: say"\n " --unlabelled")\n'
     assert check("program.py", program) == ["program.py:1: 'say --unlabelled': write use --x, pass --x"]
 
 
-def test_the_width_of_prose(check: Callable[[str, str], list[str]]) -> None:
+def test_reports_prose_wider_than_100_columns(check: Callable[[str, str], list[str]]) -> None:
     wide = "a word " * 15
     assert check("page.md", f"{wide}\n") == ["page.md:1: 105 characters: wrap at 100"]
     assert check("page.md", f"| {wide} |\n\n    {wide}\n\n{'x' * 120}\n") == []

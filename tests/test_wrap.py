@@ -27,7 +27,7 @@ def test_every_page_renders_as_before(page: str) -> None:
     assert wrapped(wrapped(text)) == wrapped(text)
 
 
-def test_paragraphs_and_lists() -> None:
+def test_wraps_paragraphs_and_lists_but_no_code_or_tables() -> None:
     word = "word " * 30
     text = f"# {word}\n\n{word}\n- {word}\n  goes on\n1. {word}\n\n    {word}\n\n```\n{word}\n```\n| {word} |\n"
     lines = wrapped(text).splitlines()
@@ -36,11 +36,11 @@ def test_paragraphs_and_lists() -> None:
     assert sum("goes on" in line and line.startswith("  ") for line in lines) == 1
 
 
-def test_code_is_not_broken() -> None:
+def test_breaks_no_inline_code() -> None:
     text = "word " * 18 + "`tpudata convert images` goes on"
     assert wrapped(text).splitlines() == [("word " * 18).strip(), "`tpudata convert images` goes on"]
 
 
-def test_no_line_begins_with_what_would_be_a_list() -> None:
+def test_starts_no_line_with_a_list_marker() -> None:
     text = "word " * 19 + "1234 - 1 is a difference"
     assert wrapped(text).splitlines() == [("word " * 19).strip(), "1234 - 1 is a difference"]

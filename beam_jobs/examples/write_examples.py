@@ -263,7 +263,8 @@ def _parse_shares(split: str) -> SplitShares:
 
 
 def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(labels, str) or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
+    is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
+    if not is_sequence or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
         raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")
     if not labels or len(set(labels)) != len(labels):
         raise UsageError(
@@ -284,6 +285,8 @@ def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
 def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
     """Return the given features, the label with its number of classes."""
     schema = {}
+    if not isinstance(features, Iterable):
+        raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {features!r})")
     for feature in features:
         if not isinstance(feature, Feature):
             raise UsageError(f"features: not a tpudata.format.Feature (got {type(feature).__name__})")

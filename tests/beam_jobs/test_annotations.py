@@ -99,7 +99,7 @@ def records(dataset: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("form", BOXES)
-def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
+def test_stores_boxes_as_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
     flags = BOXES[form](tmp_path / "in")
     assert run([*flags, "--output", str(tmp_path / "out")]) == 0
     found = records(tmp_path / "out")
@@ -119,7 +119,7 @@ def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "images/"])
-def test_folders_inside_of_images_are_splits(tmp_path: Path, below: str) -> None:
+def test_takes_splits_from_folders_inside_images(tmp_path: Path, below: str) -> None:
     for split, name in (("train", "a"), ("val", "b")):
         write_pictures(tmp_path / "in" / "images" / split, [name])
         (tmp_path / "in" / "labels" / split).mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_folders_inside_of_images_are_splits(tmp_path: Path, below: str) -> None
     assert keys_by_split(tmp_path / "out") == {"train": [f"{before}train/a.jpg"], "validation": [f"{before}val/b.jpg"]}
 
 
-def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_table_without_rows(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", ["a"])
     (tmp_path / "boxes.csv").write_text("filename,class,xmin,ymin,xmax,ymax\n")
     with pytest.raises(SourceError, match="no annotation of a picture"):
@@ -163,7 +163,7 @@ def keys_by_split(dataset: Path) -> dict[str, list[str]]:
     }
 
 
-def test_voc_has_the_splits_of_its_lists(tmp_path: Path) -> None:
+def test_voc_takes_splits_from_its_lists(tmp_path: Path) -> None:
     make_voc(tmp_path / "in")
     write_lists(tmp_path / "in", train=NAMES[:4], val=NAMES[4:6], trainval=NAMES[:6], cat_train=NAMES[6:])
     (tmp_path / "in" / "SegmentationClass").mkdir()
@@ -188,7 +188,7 @@ def test_voc_has_the_splits_of_its_lists(tmp_path: Path) -> None:
     assert {split: len(keys) for split, keys in keys_by_split(tmp_path / "all").items()} == {"train": 12}
 
 
-def test_voc_without_lists_of_training_alone_takes_that_of_both(tmp_path: Path) -> None:
+def test_voc_without_a_train_list_takes_trainval(tmp_path: Path) -> None:
     make_voc(tmp_path / "in")
     write_lists(tmp_path / "in", trainval=NAMES[:8], test=NAMES[8:])
     flags = ["--input", str(tmp_path / "in" / "JPEGImages"), "--annotations", str(tmp_path / "in")]
@@ -211,7 +211,7 @@ def test_stores_captions_and_masks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tf.io.decode_png(mask).numpy(), expected)
 
 
-def test_keypoints_are_fed_next_to_their_boxes(tmp_path: Path) -> None:
+def test_input_fn_feeds_keypoints_next_to_boxes(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     file = coco()
     for row in file["annotations"]:
@@ -235,7 +235,7 @@ def test_keypoints_are_fed_next_to_their_boxes(tmp_path: Path) -> None:
     assert batch["image/object/keypoint/visibility"][row].tolist() == [[2, 1, 0], *[[0, 0, 0]] * 3]
 
 
-def test_label_maps_are_stored_as_they_are(tmp_path: Path) -> None:
+def test_stores_label_maps_unchanged(tmp_path: Path) -> None:
     write_pictures(tmp_path / "images")
     (tmp_path / "maps").mkdir()
     maps = {name: np.full((24, 40), number, np.uint8) for number, name in enumerate(NAMES)}
@@ -251,7 +251,7 @@ def test_label_maps_are_stored_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_label_maps_have_the_bits_of_their_files(tmp_path: Path, dtype: type[np.unsignedinteger[Any]]) -> None:
+def test_label_maps_keep_the_bit_depth_of_their_files(tmp_path: Path, dtype: type[np.unsignedinteger[Any]]) -> None:
     write_pictures(tmp_path / "images", NAMES[:2])
     (tmp_path / "maps").mkdir()
     for name, value in zip(NAMES, (np.iinfo(dtype).max, 5), strict=False):
@@ -263,7 +263,7 @@ def test_label_maps_have_the_bits_of_their_files(tmp_path: Path, dtype: type[np.
     assert not list(verify(str(tmp_path / "out")))
 
 
-def test_label_maps_inside_of_the_input_are_no_pictures(tmp_path: Path) -> None:
+def test_does_not_list_label_maps_in_the_input_as_pictures(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pets" / "images", ["Cat_1"])
     trimaps = tmp_path / "pets" / "annotations" / "trimaps"
     trimaps.mkdir(parents=True)
@@ -283,7 +283,7 @@ def test_label_maps_inside_of_the_input_are_no_pictures(tmp_path: Path) -> None:
     assert run([*flags, "--output", str(tmp_path / "coco out")]) == 0
 
 
-def test_a_whole_path_stands_for_one_picture(tmp_path: Path) -> None:
+def test_prefers_a_picture_whose_whole_path_matches(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", ["a", "b"])
     write_pictures(tmp_path / "in" / "more", ["a"])
     (tmp_path / "in" / "b.jpg").rename(tmp_path / "in" / "b.JPG")
@@ -296,7 +296,7 @@ def test_a_whole_path_stands_for_one_picture(tmp_path: Path) -> None:
     assert texts == [[b"a.jpg"], [b"more/a.jpg"], [b"b.jpg"]]
 
 
-def test_boxes_follow_the_picture_that_is_turned_and_shrunk(tmp_path: Path) -> None:
+def test_boxes_turn_and_shrink_with_their_picture(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     turned = tmp_path / "in" / "images" / "p00.jpg"
     # Viewers turn it by a quarter, clockwise.
@@ -320,7 +320,7 @@ def test_writes_the_same_bytes_with_two_workers_and_after_a_resume(tmp_path: Pat
     assert digests(tmp_path / "one") == digests(tmp_path / "resumed")
 
 
-def test_an_append_numbers_classes_as_the_dataset_does(tmp_path: Path) -> None:
+def test_append_keeps_the_class_numbers_of_the_dataset(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     output = ["--output", str(tmp_path / "out")]
     assert run([*flags, *output]) == 0
@@ -349,7 +349,7 @@ def one_box(category: Any) -> dict[str, Any]:
     return {"bbox": [[xmin, ymin, xmax - xmin, ymax - ymin]], "categories": [category]}
 
 
-def test_an_append_does_not_number_objects_anew(tmp_path: Path) -> None:
+def test_append_rejects_object_classes_that_would_renumber_others(tmp_path: Path) -> None:
     rows = [{"label": "x", "objects": one_box("n")}, {"label": "y", "objects": one_box("p")}]
     output = ["--output", str(tmp_path / "out")]
     assert run([*make_metadata(tmp_path / "in", rows), *output]) == 0
@@ -359,7 +359,7 @@ def test_an_append_does_not_number_objects_anew(tmp_path: Path) -> None:
     assert len(records(tmp_path / "out")) == 2
 
 
-def test_a_file_of_names_numbers_classes(tmp_path: Path) -> None:
+def test_labels_file_numbers_the_classes(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("dog\nbird\ncat\n")
     flags = ["--labels", str(tmp_path / "names.txt")]
     for name, categories in (("names", ["cat", "dog"]), ("numbers", [2, 0])):
@@ -373,7 +373,7 @@ def test_a_file_of_names_numbers_classes(tmp_path: Path) -> None:
         run([*other, *flags, "--output", str(tmp_path / "no")])
 
 
-def test_a_large_number_is_no_class_of_almost_empty_ones(tmp_path: Path) -> None:
+def test_rejects_a_large_class_number_without_a_labels_file(tmp_path: Path) -> None:
     rows = [{"objects": one_box(0)}, {"objects": one_box(20_240_131)}]
     flags = [*make_metadata(tmp_path / "in", rows), "--output", str(tmp_path / "out")]
     with pytest.raises(SourceError, match=r"Correct it, or pass --labels FILE"):
@@ -389,14 +389,14 @@ def test_a_large_number_is_no_class_of_almost_empty_ones(tmp_path: Path) -> None
         ({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": []}, "no annotation of a picture in"),
     ],
 )
-def test_a_damaged_annotation_is_a_bad_record(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_rejects_damaged_annotations(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     flags = make_coco(tmp_path / "in")
     (tmp_path / "in" / "instances.json").write_text(json.dumps(coco() | changed))
     with pytest.raises(TpudataError, match=message):
         run([*flags, "--output", str(tmp_path / "out")])
 
 
-def test_a_box_outside_of_its_picture_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_a_box_outside_of_its_picture(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     file = tmp_path / "in" / "instances.json"
     file.write_text(file.read_text().replace("[10.0, 6.0, 20.0, 12.0]", "[10.0, 6.0, 90.0, 12.0]", 1))
@@ -407,7 +407,7 @@ def test_a_box_outside_of_its_picture_is_a_bad_record(tmp_path: Path) -> None:
     assert len(records(tmp_path / "skipped")) == 11
 
 
-def test_pictures_without_annotation_follow_the_flag(tmp_path: Path) -> None:
+def test_unannotated_flag_decides_about_pictures_without_annotations(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     write_pictures(tmp_path / "in" / "images", ["more"])
     with pytest.raises(BadRecordError, match=r"no annotation; pass --unannotated=empty"):
@@ -420,7 +420,7 @@ def test_pictures_without_annotation_follow_the_flag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["coco", "voc", "yolo", "open images", "image folder"])
-def test_a_picture_with_a_bad_annotation_is_rejected_once_and_never_stored_as_empty(tmp_path: Path, form: str) -> None:
+def test_rejects_a_picture_with_a_bad_annotation_once(tmp_path: Path, form: str) -> None:
     flags = BOXES[form](tmp_path / "in")
     annotations = Path(flags[-1])
     damaged, old, new = {
@@ -440,7 +440,7 @@ def test_a_picture_with_a_bad_annotation_is_rejected_once_and_never_stored_as_em
     assert not list(verify(str(tmp_path / "out")))
 
 
-def test_pictures_of_an_ambiguous_annotation_are_not_stored_as_empty(tmp_path: Path) -> None:
+def test_rejects_pictures_with_an_ambiguous_annotation(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     for folder in ("a", "b"):
         write_pictures(tmp_path / "in" / "images" / folder, ["more"])
@@ -452,7 +452,7 @@ def test_pictures_of_an_ambiguous_annotation_are_not_stored_as_empty(tmp_path: P
     assert sorted(records(tmp_path / "out")) == [f"{name}.jpg" for name in NAMES]
 
 
-def test_two_annotations_for_one_picture_are_an_error(tmp_path: Path) -> None:
+def test_rejects_two_annotations_for_one_picture(tmp_path: Path) -> None:
     flags = make_voc(tmp_path / "in")
     shutil.copyfile(tmp_path / "in" / "Annotations" / "p03.xml", tmp_path / "in" / "Annotations" / "zz.xml")
     with pytest.raises(SourceError, match=r"p03\.xml and .*zz\.xml: two annotations for the picture 'p03\.jpg'"):
@@ -473,7 +473,7 @@ def test_rejects_flags_that_do_not_fit_annotations(tmp_path: Path, flags: list[s
         run([*make_coco(tmp_path / "in"), "--output", str(tmp_path / "out"), *flags])
 
 
-def test_rejects_a_rule_for_pictures_without_annotations(tmp_path: Path) -> None:
+def test_rejects_the_unannotated_flag_without_annotations(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in" / "cat")
     with pytest.raises(UsageError, match="--unannotated requires --annotations, --masks or --targets"):
         run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unannotated=skip"])

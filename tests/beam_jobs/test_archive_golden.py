@@ -1,4 +1,4 @@
-"""Datasets of tars, zips and IDX files have the bytes that earlier versions gave them: shards, keys, rejects and manifest."""
+"""Datasets of tars, zips and IDX files keep the bytes of earlier versions: shards, keys, rejects and manifest."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_datasets_have_the_bytes_that_they_always_had(
+def test_datasets_keep_the_bytes_of_earlier_versions(
     name: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Messages and the manifest have the paths of the input.

@@ -51,7 +51,7 @@ def records(folder: Path) -> list[Any]:
     return list(open_dataset(str(folder)).examples("train"))
 
 
-def test_the_records_are_those_of_shards_that_are_not_compressed(
+def test_compressed_shards_hold_the_records_of_plain_shards(
     convert: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain, packed = convert("plain"), convert("packed", "--compression=gzip")
@@ -100,7 +100,7 @@ def test_resumes_and_overwrites_compressed_shards(convert: Callable[..., Path]) 
     assert digests(convert("plain", "--compression=gzip", "--overwrite")) == due
 
 
-def test_beam_sees_the_compression_by_the_name(convert: Callable[..., Path], tmp_path: Path) -> None:
+def test_beam_reads_compressed_shards_by_their_names(convert: Callable[..., Path], tmp_path: Path) -> None:
     folder = convert("packed", "--compression=gzip")
     pipeline = beam.Pipeline("BundleBasedDirectRunner")
     found = pipeline | beam.io.ReadFromTFRecord(f"{folder}/train-*")
@@ -153,7 +153,7 @@ def test_keeps_reading_shards_with_the_names_of_earlier_versions(drawn: Path, tm
     assert sorted(path.name for path in output.glob("train-*")) == [f"{name}.gz" for name in names]
 
 
-def test_examples_of_a_pipeline_are_compressed(tmp_path: Path) -> None:
+def test_compresses_examples_of_a_pipeline(tmp_path: Path) -> None:
     for name, compression in (("plain", None), ("packed", "gzip")):
         write(range(100), tmp_path / name, flower, num_shards=2, compression=compression)
     assert records(tmp_path / "packed") == records(tmp_path / "plain")
@@ -162,7 +162,7 @@ def test_examples_of_a_pipeline_are_compressed(tmp_path: Path) -> None:
     assert sizes[0] < sizes[1]
 
 
-def test_other_compressions_are_rejected(drawn: Path, tmp_path: Path) -> None:
+def test_rejects_other_compressions(drawn: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"compression: unknown value \(got 'zip', expected None or 'gzip'\)"):
         write([], tmp_path / "out", compression="zip")
     with pytest.raises(UsageError, match="--compression"):

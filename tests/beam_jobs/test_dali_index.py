@@ -46,14 +46,14 @@ def assert_indexed(folder: Path, shards: int) -> None:
     assert list(verify(str(folder))) == []
 
 
-def test_the_index_is_the_same_with_the_dataset_and_later(convert: Callable[..., Path]) -> None:
+def test_index_is_the_same_when_added_later(convert: Callable[..., Path]) -> None:
     one, other = convert("one", "--dali-index"), convert("other")
     assert_indexed(one, 2)
     add_dali_index(str(other))
     assert digests(one) == digests(other)
 
 
-def test_an_append_adds_the_index_if_the_dataset_has_it(convert: Callable[..., Path], pictures: Path) -> None:
+def test_append_adds_the_index_if_the_dataset_has_one(convert: Callable[..., Path], pictures: Path) -> None:
     convert("with", "--dali-index")
     convert("without")
     shutil.copy(pictures / "cat" / "0.png", pictures / "dog" / "new.png")
@@ -65,7 +65,7 @@ def test_an_append_adds_the_index_if_the_dataset_has_it(convert: Callable[..., P
 
 
 @pytest.mark.parametrize(("first", "second"), [([], ["--dali-index"]), (["--dali-index"], [])])
-def test_a_resumed_run_makes_the_index_as_asked(
+def test_resume_writes_or_removes_the_index_as_asked(
     convert: Callable[..., Path], first: list[str], second: list[str]
 ) -> None:
     due = digests(convert("due", *second))
@@ -75,7 +75,7 @@ def test_a_resumed_run_makes_the_index_as_asked(
     assert digests(convert("killed", "--resume", *second)) == due
 
 
-def test_a_complete_dataset_without_it_is_not_resumed_silently(convert: Callable[..., Path]) -> None:
+def test_rejects_a_resume_that_would_add_the_index(convert: Callable[..., Path]) -> None:
     convert("out")
     with pytest.raises(OutputError, match="Run `tpudata index"):
         convert("out", "--resume", "--dali-index")
@@ -84,11 +84,11 @@ def test_a_complete_dataset_without_it_is_not_resumed_silently(convert: Callable
     assert list(folder.rglob("*.idx")) == []
 
 
-def test_compressed_shards_have_no_index(convert: Callable[..., Path]) -> None:
+def test_rejects_the_index_for_compressed_shards(convert: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="--dali-index: DALI reads no compressed shards"):
         convert("out", "--dali-index", "--compression=gzip")
 
 
-def test_examples_of_a_pipeline_have_an_index(tmp_path: Path) -> None:
+def test_indexes_examples_of_a_pipeline(tmp_path: Path) -> None:
     write(range(20), tmp_path / "out", flower, num_shards=2, dali_index=True)
     assert_indexed(tmp_path / "out", 2)

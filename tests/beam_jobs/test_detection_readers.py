@@ -90,7 +90,7 @@ def write_coco(root: Path) -> Path:
 
 # pycocotools 2.0 with NumPy 2.
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
-def test_their_decoders_get_the_values_of_pycocotools(tmp_path: Path) -> None:
+def test_detection_decoders_read_the_values_of_pycocotools(tmp_path: Path) -> None:
     path = write_coco(tmp_path)
     flags = ["--label-offset=1", "--unannotated=empty", "--num-shards=2"]
     assert (

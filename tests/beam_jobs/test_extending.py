@@ -82,7 +82,7 @@ def test_a_broken_package_does_not_hide_a_wrong_name(value: str, monkeypatch: py
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_source_of_the_other_kind_is_named(tmp_path: Path) -> None:
+def test_rejects_a_source_of_the_other_kind(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--source=diary is for `tpudata convert text`"):
         images.run(["--input=in", "--output=out", "--source=diary"])
     with pytest.raises(UsageError, match=r"^--source=pets is for `tpudata convert images`"):
@@ -90,7 +90,7 @@ def test_a_source_of_the_other_kind_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_bad_records_of_another_package_are_counted(tmp_path: Path) -> None:
+def test_counts_bad_records_of_another_package(tmp_path: Path) -> None:
     make_pets(tmp_path / "in")
     (tmp_path / "in" / "stray.jpg").write_bytes(b"x")
     flags = ["--source=pets", "--on-bad-record=skip", "--max-bad-records=1"]
@@ -99,7 +99,7 @@ def test_bad_records_of_another_package_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_source_has_its_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_passes_arguments_to_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for number in (4, 5):
@@ -191,7 +191,7 @@ def run_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, ki
     return images.run([*flags, *(f"--source-arg={argument}" for argument in arguments)])
 
 
-def test_records_have_features_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_features_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_drawn(tmp_path, monkeypatch, "count=3", "scale=0.75", "is_short=true", "note=b") == 0
     (shard,) = (tmp_path / "out").glob("*.tfrecord")
     records = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(shard))]
@@ -235,7 +235,7 @@ class Viewed(Drawn):
             yield reference._replace(features=features)
 
 
-def test_records_have_pictures_as_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_pictures_as_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_drawn(tmp_path, monkeypatch, "count=3", kind=Viewed) == 0
     output = f"{tmp_path}/out"
     assert main(["verify", output, "--decode"]) == 0
@@ -276,7 +276,7 @@ class Stack(OneUnit):
             yield make_reference(self.options, str(number), path=unit, offset=number, size=90, payload=Stacked())
 
 
-def test_pictures_may_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetches_pictures_through_their_payload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = np.arange(3 * 8 * 9 * 3, dtype=np.uint8).reshape(3, 8, 9, 3)
     np.save(tmp_path / "in.npy", pictures)
     point = importlib.metadata.EntryPoint("stack", f"{__name__}:Stack", "tpudata.sources")
@@ -365,7 +365,7 @@ class Undeclared(Source):
     ],
 )
 @pytest.mark.parametrize("group", ["tpudata.sources", "tpudata.text_sources"])
-def test_rejects_what_a_source_does_not_declare(
+def test_rejects_classes_and_features_that_a_source_does_not_declare(
     of: str, message: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "0.jpg").write_bytes(encode(picture(8, 9), "JPEG"))
@@ -437,7 +437,7 @@ class Plain:
         (Plain, "Plain: not a source (expected a dataclass that derives from beam_jobs.sources.Source)"),
     ],
 )
-def test_rejects_classes_whose_arguments_cannot_be_set(
+def test_rejects_invalid_source_classes(
     kind: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("count=1", "sizes=3") if kind is Listed else ()
@@ -462,8 +462,8 @@ def test_rejects_unknown_sources(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("source", ["folders", "files"])
-def test_a_named_source_is_not_guessed(source: str, tmp_path: Path) -> None:
-    # By what is there these are class folders.
+def test_a_named_source_converts_class_folders(source: str, tmp_path: Path) -> None:
+    # Without --source, these would be class folders.
     for label in ("a", "b"):
         (tmp_path / "in" / label).mkdir(parents=True)
         (tmp_path / "in" / label / "1.jpg").write_bytes(encode(picture(), "JPEG"))
@@ -478,7 +478,7 @@ def test_a_named_source_is_not_guessed(source: str, tmp_path: Path) -> None:
         (["--source=folders", "--unlabelled"], "--unlabelled: --source=folders takes classes from folders"),
     ],
 )
-def test_a_named_source_takes_its_own_options_alone(flags: list[str], message: str, tmp_path: Path) -> None:
+def test_rejects_options_of_other_sources(flags: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "1.jpg").write_bytes(encode(picture(), "JPEG"))
     with pytest.raises(UsageError, match=re.escape(message)):

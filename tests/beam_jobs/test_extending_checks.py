@@ -49,7 +49,7 @@ def write_notes(folder: Path, numbers: Sequence[int], damaged: Sequence[int] = (
 
 
 @pytest.mark.usefixtures("installed_everywhere")
-def test_ranges_of_files_pass(tmp_path: Path) -> None:
+def test_check_source_passes_a_source_of_file_ranges(tmp_path: Path) -> None:
     check_source(
         "diary",
         write_notes(tmp_path / "notes", range(12)),
@@ -177,7 +177,7 @@ def test_catches_a_source_that_breaks_a_promise(
         check_source("kind", write_pictures(tmp_path / "in", 12), tmp_path / "datasets", **more)
 
 
-def test_counts_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_source_rejects_a_wrong_number_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "tpudata.sources", kind=Kept)
     with pytest.raises(AssertionError, match=r"kind: another number of records \(got 12, expected 13\)"):
         check_source("kind", write_pictures(tmp_path / "in", 12), tmp_path / "datasets", records=13)

@@ -1,4 +1,4 @@
-"""What an installed package does wrong is reported in one line that names it."""
+"""Faults of an installed package are reported in one line that names it."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ FAULTS_OF_TEXT = [
         *((*fault, DOCUMENTS) for fault in FAULTS_OF_TEXT),
     ],
 )
-def test_reports_what_a_source_does_wrong(
+def test_reports_faults_of_a_source(
     value: str, message: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(message)) as error:
@@ -222,7 +222,9 @@ def test_reports_what_a_source_does_wrong(
 
 
 @pytest.mark.parametrize("value", ["NoParts", "NoUnits", "NoReferences", "NoSize"])
-def test_a_plan_and_an_append_report_it_too(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_and_appends_report_faults_of_a_source(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match=rf"{value}\.\w+: "):
         run(tmp_path, monkeypatch, value, dry_run=True)
     run(tmp_path, monkeypatch, "Sound")
@@ -344,7 +346,7 @@ KINDS: list[tuple[Callable[..., Any], str]] = [
 @pytest.mark.parametrize(
     ("kind", "message", "chat"), [*((*kind, False) for kind in KINDS), *((*kind, True) for kind in KINDS[-2:])]
 )
-def test_reports_what_a_tokenizer_does_wrong(
+def test_reports_faults_of_a_tokenizer(
     kind: Callable[..., Any], message: str, chat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "template").write_text(
@@ -363,7 +365,9 @@ def test_reports_what_a_tokenizer_does_wrong(
 
 
 @pytest.mark.parametrize("value", ["NOTHING", "none"])
-def test_reports_a_storage_that_is_none(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_an_entry_point_that_is_not_a_storage(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(monkeypatch, "tpudata.storages", lost=globals()[value])
     with pytest.raises(
         UsageError, match=r"lost://: the storage of .* lacks members of .*got NoneType without .*\. Change its p"

@@ -50,7 +50,7 @@ def convert(folder: Path, source: str, output: str, *flags: str) -> int:
 
 
 @pytest.mark.usefixtures("installed")
-def test_documents_have_text_classes_and_further_features(tmp_path: Path) -> None:
+def test_stores_text_classes_and_features_of_documents(tmp_path: Path) -> None:
     notes = write_notes(tmp_path / "in")
     assert convert(notes, "diary", "out", "--no-shuffle", "--keep-key") == 0
     assert (tmp_path / "out" / "labels.txt").read_text() == "cat\ndog\neel\n"
@@ -87,7 +87,7 @@ def test_engines_write_the_same_bytes(
 
 
 @pytest.mark.usefixtures("installed")
-def test_sequences_have_tokens_alone(tmp_path: Path) -> None:
+def test_sequences_store_only_tokens(tmp_path: Path) -> None:
     notes = write_notes(tmp_path / "in")
     flags = ["--tokenizer=bytes", "--sequence-length=96"]
     assert convert(notes, "diary", "packed", *flags, "--pack") == 0
@@ -99,7 +99,7 @@ def test_sequences_have_tokens_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_tokens_of_documents_keep_their_features(tmp_path: Path) -> None:
+def test_tokenized_documents_keep_their_features(tmp_path: Path) -> None:
     notes = write_notes(tmp_path / "in")
     assert convert(notes, "diary", "out", "--tokenizer=bytes", "--no-shuffle") == 0
     found = list(RecordSource("out", "train", features=["input_ids", "label", "note/number"]))
@@ -109,7 +109,7 @@ def test_tokens_of_documents_keep_their_features(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_append_takes_new_documents_and_the_options_of_the_dataset(tmp_path: Path) -> None:
+def test_append_adds_new_documents_with_inherited_options(tmp_path: Path) -> None:
     notes = write_notes(tmp_path / "in", mark="#")
     assert convert(notes, "diary", "out", "--source-arg=mark=#", "--keep-key") == 0
     before = digests(tmp_path / "out")
@@ -144,7 +144,7 @@ def test_a_resumed_run_keeps_finished_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_resumed_run_takes_the_same_tokenizer_from_another_path(tmp_path: Path) -> None:
+def test_resume_accepts_the_same_tokenizer_at_another_path(tmp_path: Path) -> None:
     notes = write_notes(tmp_path / "in")
     words = sorted({word for path in notes.iterdir() for word in path.read_text().split()})
     (tmp_path / "here").write_text("\n".join(words))
@@ -181,7 +181,7 @@ def test_help_shows_the_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_documents_are_fetched_by_the_workers(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_fetch_documents(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     letters = write_letters(tmp_path / "letters.db")
     flags = ["--field=text", "--field=subject:str", "--num-shards=2", f"--workers={workers}"]
@@ -284,7 +284,7 @@ def run_odd(folder: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], *fl
 
 
 @pytest.mark.parametrize("tokenizer", [[], ["--tokenizer=bytes"]])
-def test_features_are_of_any_kind_and_splits_those_of_the_source(
+def test_stores_features_of_any_kind_in_the_splits_of_the_source(
     tokenizer: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [f"line {n}" for n in range(8)]
@@ -301,13 +301,15 @@ def test_features_are_of_any_kind_and_splits_those_of_the_source(
     assert [one["where"] for one in found] == ["line 3", "line 7"]
 
 
-def test_bytes_without_a_place_are_written_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converts_documents_passed_as_bytes_and_removes_their_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run_odd(tmp_path, monkeypatch, ["one", "two"], "--source-arg=kind=data") == 0
     assert texts(tmp_path / "out") == ["here: one", "here: two"]
     assert not [path.name for path in (tmp_path / "out").iterdir() if "spool" in path.name]
 
 
-def test_documents_are_texts_bytes_or_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_documents_as_text_bytes_or_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ['"a text"', "[98, 121]", '{"text": "of a row", "stars": 3}']
     assert run_odd(tmp_path, monkeypatch, lines, "--source-arg=kind=fields") == 0
     assert texts(tmp_path / "out") == ["a text", "by", "of a row"]
@@ -331,7 +333,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("kind", "line", "reason"), BAD)
-def test_bad_documents_are_rejected_within_the_budget(
+def test_rejects_bad_documents_or_skips_them_within_the_budget(
     kind: str, line: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").write_text("")
@@ -369,7 +371,7 @@ def test_rejects_options_that_do_not_fit_a_source(
         run_odd(tmp_path, monkeypatch, ["x"], *flags)
 
 
-def test_a_file_may_fix_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_file_sets_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = tmp_path / "names.txt"
     names.write_text("c\nb\na\n")
     assert run_odd(tmp_path, monkeypatch, ["x", "y"], f"--labels={names}") == 0

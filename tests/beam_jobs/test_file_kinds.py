@@ -1,4 +1,4 @@
-"""Kinds of files by their first bytes, and what those are called that are not read, by text and by images."""
+"""Kinds of files by their first bytes, and the errors of text and images that name unsupported kinds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Conversions from and to Google Cloud Storage, a small store on loopback.
+"""Conversions from and to Google Cloud Storage, here a fake store on loopback.
 
-How many objects of an old dataset are deleted at a time is counted where they are deleted alone.
+One test removes a dataset directly, to count how many objects are deleted at a time.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def remove(store: FakeGcs, prefix: str) -> None:
         del store.buckets["b"][name]
 
 
-def test_a_conversion_there_has_the_bytes_of_one_on_disk(store: FakeGcs, pictures: Path, tmp_path: Path) -> None:
+def test_writes_the_same_bytes_to_gs_as_to_disk(store: FakeGcs, pictures: Path, tmp_path: Path) -> None:
     flags = ["--shard-size", "20kB", "--split", "train=0.8,validation=0.2"]
     store.bucket("with.dots_and-more")
     limits = request_limits()
@@ -119,7 +119,7 @@ def test_a_conversion_there_has_the_bytes_of_one_on_disk(store: FakeGcs, picture
 
 
 @pytest.mark.parametrize("compression", ["gzip", pytest.param("none", marks=pytest.mark.matrix)])
-def test_stored_records_there_have_the_bytes_of_those_on_disk(
+def test_reshard_writes_the_same_bytes_to_gs_as_to_disk(
     store: FakeGcs, pictures: Path, tmp_path: Path, compression: str
 ) -> None:
     flags = ["--num-shards=3", "--split=train=0.8,validation=0.2", "--compression=none"]
@@ -155,9 +155,9 @@ def test_a_shard_takes_five_requests(store: FakeGcs, tmp_path: Path) -> None:
     assert more["delete"] == 1  # of the claim
 
 
-# Limits reach other workers together: see the conversion there.
+# test_writes_the_same_bytes_to_gs_as_to_disk passes limits to other workers.
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.matrix)])
-def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, workers: str) -> None:
+def test_gives_up_after_the_retry_time(store: FakeGcs, tmp_path: Path, workers: str) -> None:
     store.faults.add(Fault("503", "read", count=None))
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=1", "--workers", workers]
     began = time.monotonic()
@@ -170,7 +170,7 @@ def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, wor
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["run", "plan"])
 @pytest.mark.parametrize("job", [run, run_text, run_reshard])
-def test_the_command_looks_at_its_input_for_the_retry_time(
+def test_looking_at_the_input_gives_up_after_the_retry_time(
     store: FakeGcs, tmp_path: Path, job: Callable[[list[str]], int], dry_run: list[str]
 ) -> None:
     store.faults.add(Fault("503", count=None))
@@ -182,7 +182,7 @@ def test_the_command_looks_at_its_input_for_the_retry_time(
     assert time.monotonic() - began < 90
 
 
-def test_a_store_that_answers_429_changes_no_byte(store: FakeGcs, tmp_path: Path) -> None:
+def test_answers_of_429_change_no_byte(store: FakeGcs, tmp_path: Path) -> None:
     put_few(store)
     argv = ["--input", "gs://b/few", "--num-shards=2", "--output"]
     assert run([*argv, str(tmp_path / "whole")]) == 0
@@ -192,7 +192,7 @@ def test_a_store_that_answers_429_changes_no_byte(store: FakeGcs, tmp_path: Path
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_resumes_appends_and_overwrites_there(store: FakeGcs, tmp_path: Path) -> None:
+def test_resumes_appends_and_overwrites_on_gs(store: FakeGcs, tmp_path: Path) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0
     whole = stored(store, tmp_path / "whole", "out")
@@ -218,7 +218,7 @@ def test_resumes_appends_and_overwrites_there(store: FakeGcs, tmp_path: Path) ->
     assert main(["verify", "gs://b/out"]) == 0
 
 
-def test_an_old_dataset_goes_and_a_new_one_s_metadata_come_at_once(store: FakeGcs) -> None:
+def test_writes_metadata_and_deletes_datasets_concurrently(store: FakeGcs) -> None:
     assert run(["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]) == 0
     dataset = open_dataset("gs://b/out")
     labels = dataset.labels()
@@ -231,7 +231,7 @@ def test_an_old_dataset_goes_and_a_new_one_s_metadata_come_at_once(store: FakeGc
     assert not [name for name in store.buckets["b"] if name.startswith("out/")]
 
 
-def test_an_object_that_the_store_lost_ends_without_a_manifest(
+def test_writes_no_manifest_if_the_store_lost_an_object(
     store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_for: set[str] = set()
@@ -265,7 +265,9 @@ def test_an_object_that_the_store_lost_ends_without_a_manifest(
     assert stored(store, tmp_path / "resumed", "out") == due
 
 
-def test_an_outage_is_no_defect(store: FakeGcs, impatient: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_does_not_report_an_outage_as_a_defect(
+    store: FakeGcs, impatient: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["--input", "gs://b/in", "--output", "gs://b/out", "--num-shards=1"]) == 0
     for where in ("b/out/train-00000-*", "b/out/index/train-00000-*.index"):
         store.faults.clear()
@@ -277,7 +279,7 @@ def test_an_outage_is_no_defect(store: FakeGcs, impatient: None, capsys: pytest.
         assert "cannot be read" not in said.out + said.err
 
 
-def test_many_objects_are_read_at_once(store: FakeGcs, tmp_path: Path) -> None:
+def test_reads_many_objects_concurrently(store: FakeGcs, tmp_path: Path) -> None:
     storage_for("gs://b/in").stat("gs://b/in")
     store.latency, store.most_in_flight = 0.02, 0
     assert run(["--input=gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=1"]) == 0
@@ -295,7 +297,9 @@ class Gone(OneUnit):
         yield make_reference(self.options, "gone", path=f"{unit}/cat/gone.jpg", size=100)
 
 
-def test_an_object_that_went_is_a_bad_record(store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_an_object_deleted_after_listing(
+    store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(monkeypatch, "tpudata.sources", gone=Gone)
     argv = ["--source=gone", "--input=gs://b/in", "--output", str(tmp_path / "out"), "--on-bad-record=skip"]
     assert run([*argv, "--max-bad-records=1"]) == 0
@@ -304,7 +308,7 @@ def test_an_object_that_went_is_a_bad_record(store: FakeGcs, tmp_path: Path, mon
     assert '"gs://b/in/cat/gone.jpg"' in reject.read_text()
 
 
-def test_objects_stored_with_an_encoding_are_rejected_by_name(store: FakeGcs, tmp_path: Path) -> None:
+def test_rejects_objects_with_a_content_encoding_by_name(store: FakeGcs, tmp_path: Path) -> None:
     store.put("b", "in/cat/000.jpg", gzip.compress(store.buckets["b"]["in/cat/000.jpg"].data), encoding="gzip")
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=2"]
     with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: rejected: .*stored with Content-Encoding: gzip"):
@@ -337,7 +341,7 @@ def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("text", ("503", "403", "empty"), marks=pytest.mark.matrix),
     ],
 )
-def test_an_outage_is_no_bad_record(
+def test_an_outage_aborts_and_rejects_no_record(
     store: FakeGcs, impatient: None, tmp_path: Path, form: str, kinds: tuple[str, ...]
 ) -> None:
     put_few(store)
@@ -387,7 +391,7 @@ def test_small_documents_take_few_requests(store: FakeGcs, shuffle: str, tmp_pat
     }
 
 
-def test_the_files_of_a_list_come_in_order(store: FakeGcs, tmp_path: Path) -> None:
+def test_keeps_the_order_of_the_files_of_a_list(store: FakeGcs, tmp_path: Path) -> None:
     names = sorted(name for name in store.buckets["b"] if name.startswith("in/"))
     rows = [f"{name},{name.split('/')[1]}" for name in names]
     rows[3:3] = ["in/cat/none.jpg,cat", "gs://none/x.jpg,cat", "none://b/x.jpg,cat"]
@@ -405,7 +409,7 @@ def test_the_files_of_a_list_come_in_order(store: FakeGcs, tmp_path: Path) -> No
     assert [line["source"].rpartition(" ")[2] for line in rejected] == ["5", "6", "7"]
 
 
-def test_the_files_of_a_list_are_looked_at_at_once(store: FakeGcs, tmp_path: Path) -> None:
+def test_checks_the_files_of_a_list_concurrently(store: FakeGcs, tmp_path: Path) -> None:
     # Those that are missing are not read: their requests are those of looking.
     store.put("b", "list.csv", "\n".join(["path,label", *(f"in/none{row}.jpg,cat" for row in range(60))]).encode())
     store.latency = 0.2
@@ -415,7 +419,7 @@ def test_the_files_of_a_list_are_looked_at_at_once(store: FakeGcs, tmp_path: Pat
     assert store.most_in_flight > 16
 
 
-def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: FakeGcs, tmp_path: Path) -> None:
+def test_concurrent_conversions_leave_at_most_one_whole_dataset(store: FakeGcs, tmp_path: Path) -> None:
     store.latency = 0.005
     argv = ["--output", "gs://b/out", "--shard-size", "50kB"]
     for name in list(store.buckets["b"]):
@@ -436,7 +440,7 @@ def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: Fa
     assert (main(["verify", "gs://b/out"]) == 0) == any(whole)
 
 
-def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path) -> None:
+def test_resumes_a_conversion_stopped_during_an_upload(store: FakeGcs, tmp_path: Path) -> None:
     # Shards of more than 1 MiB, which are sent in several requests.
     remove(store, "in")
     random = np.random.default_rng(0)
@@ -469,7 +473,7 @@ def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, 
     assert stored(store, tmp_path / "resumed", "out") == due
 
 
-def test_examples_of_a_pipeline_have_the_bytes_of_those_on_disk(store: FakeGcs, tmp_path: Path) -> None:
+def test_pipelines_write_the_same_bytes_to_gs_as_to_disk(store: FakeGcs, tmp_path: Path) -> None:
     examples = [(f"key {number}", {"x": [number] * 9, "label": number % 3}) for number in range(60)]
     for output in (str(tmp_path / "local"), "gs://b/out"):
         pipeline = local_pipeline()
@@ -480,7 +484,7 @@ def test_examples_of_a_pipeline_have_the_bytes_of_those_on_disk(store: FakeGcs, 
 
 
 @pytest.mark.parametrize("path", ["gs://", "gs:/b/out", "GS://b/out", "gs://none"])
-def test_outputs_that_are_none_end_in_one_line(
+def test_reports_an_invalid_output_in_one_line(
     store: FakeGcs, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -493,7 +497,7 @@ def test_outputs_that_are_none_end_in_one_line(
 
 @pytest.mark.parametrize("folder", ["gs://", "gs:/b", "gs://none/out", "gs://b/nothing", "gs://b/in//"])
 @pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_datasets_that_are_none_end_in_one_line(
+def test_reports_a_missing_dataset_in_one_line(
     store: FakeGcs, capsys: pytest.CaptureFixture[str], folder: str, command: str
 ) -> None:
     assert main([command, folder]) == 1
@@ -503,7 +507,7 @@ def test_datasets_that_are_none_end_in_one_line(
 
 
 @pytest.mark.parametrize("kind", ["images", "text"])
-def test_a_bucket_that_cannot_be_written_is_noticed_before_the_input_is_looked_at(store: FakeGcs, kind: str) -> None:
+def test_rejects_an_unwritable_bucket_before_reading_the_input(store: FakeGcs, kind: str) -> None:
     store.faults.add(Fault("403", "upload", count=None))
     before = dict(store.buckets["b"])
     with pytest.raises(StorageError, match=r"gs://b/out could not be written: .*403"):

@@ -41,7 +41,7 @@ def write_halves(root: Path, count: int = 3) -> None:
 
 
 @pytest.mark.parametrize("half", ["left", "right"])
-def test_halves_are_an_image_and_its_target(tmp_path: Path, half: str) -> None:
+def test_stores_halves_as_image_and_target(tmp_path: Path, half: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").write_bytes(encode(picture(16, 32), "PNG"))
     flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unlabelled"]
@@ -54,7 +54,7 @@ def test_halves_are_an_image_and_its_target(tmp_path: Path, half: str) -> None:
     assert not list(verify(str(tmp_path / "out")))
 
 
-def test_halves_have_splits_and_are_shrunk_each(tmp_path: Path) -> None:
+def test_halves_keep_splits_and_are_resized_separately(tmp_path: Path) -> None:
     write_halves(tmp_path / "in")
     flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unlabelled"]
     assert run([*flags, "--target-half=right", "--resize-shorter=8"]) == 0
@@ -63,7 +63,7 @@ def test_halves_have_splits_and_are_shrunk_each(tmp_path: Path) -> None:
         assert pixels(record, IMAGE).shape == pixels(record, TARGET).shape == (8, 8, 3)
 
 
-def test_a_picture_without_halves_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_a_picture_of_odd_width(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").write_bytes(encode(picture(16, 33), "PNG"))
     flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unlabelled"]
@@ -81,7 +81,7 @@ def write_folders(root: Path, names: tuple[str, ...] = ("train/a", "train/b", "t
     return ["--input", str(root / "A"), "--targets", str(root / "B")]
 
 
-def test_pictures_of_two_folders_are_pairs(tmp_path: Path) -> None:
+def test_pairs_pictures_of_two_folders_by_name(tmp_path: Path) -> None:
     flags = write_folders(tmp_path / "in")
     assert run([*flags, "--output", str(tmp_path / "out")]) == 0
     assert {split: sorted(records(tmp_path / "out", split)) for split in ("train", "test")} == {
@@ -106,7 +106,7 @@ def test_targets_follow_the_rules_for_images(tmp_path: Path) -> None:
         run([*flags, "--output", str(tmp_path / "bad")])
 
 
-def test_a_picture_without_its_partner_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_a_picture_without_its_partner(tmp_path: Path) -> None:
     flags = write_folders(tmp_path / "in")
     (tmp_path / "in" / "B" / "train" / "a.png").unlink()
     with pytest.raises(
@@ -120,7 +120,7 @@ def test_a_picture_without_its_partner_is_a_bad_record(tmp_path: Path) -> None:
         run([*flags, "--output", str(tmp_path / "more"), "--unannotated=skip"])
 
 
-def test_pairs_are_the_same_with_two_workers_and_grow_by_append(tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes_and_an_append_adds_pairs(tmp_path: Path) -> None:
     flags = write_folders(tmp_path / "in")
     for name, workers in (("one", 1), ("two", 2)):
         assert run([*flags, "--output", str(tmp_path / name), f"--workers={workers}"]) == 0
@@ -130,7 +130,7 @@ def test_pairs_are_the_same_with_two_workers_and_grow_by_append(tmp_path: Path) 
     assert sorted(records(tmp_path / "one")) == ["train/a.jpg", "train/b.jpg", "train/more.jpg"]
 
 
-def test_both_pictures_are_fed(tmp_path: Path) -> None:
+def test_input_fn_feeds_both_pictures(tmp_path: Path) -> None:
     write_halves(tmp_path / "in")
     convert_images(tmp_path / "in", tmp_path / "out", unlabelled=True, target_half="right")
     input_fn = make_input_fn(
@@ -164,7 +164,7 @@ def test_rejects_flags_that_do_not_fit_pairs(tmp_path: Path, flags: list[str], m
         run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *placed])
 
 
-def test_a_folder_of_targets_without_pictures_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_folder_of_targets_without_pictures(tmp_path: Path) -> None:
     write_folders(tmp_path / "in")
     (tmp_path / "none").mkdir()
     flags = ["--input", str(tmp_path / "in" / "A"), "--output", str(tmp_path / "out")]

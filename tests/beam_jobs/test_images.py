@@ -42,7 +42,7 @@ def convert(source: Path, output: Path, *flags: str) -> int:
     return run(["--input", str(source), "--output", str(output), *flags])
 
 
-def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: Path, splits: Path) -> None:
+def test_stores_each_file_once_with_its_bytes_and_label(pictures: Path, splits: Path) -> None:
     dataset = open_dataset(str(splits))
     assert dataset.labels() == CLASSES
     found = {}
@@ -70,7 +70,7 @@ def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: 
             }
 
 
-def test_manifest_agrees_with_what_is_on_disk(pictures: Path, tmp_path: Path) -> None:
+def test_manifest_matches_the_files_on_disk(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--shard-size", "15kB", "--seed", "3", "--label-offset", "1")
     dataset = open_dataset(str(tmp_path / "out"))
     assert {example["image/class/label"][0] for example in dataset.examples("train")} == {1, 2, 3}
@@ -90,7 +90,7 @@ def test_manifest_agrees_with_what_is_on_disk(pictures: Path, tmp_path: Path) ->
     assert dataset.manifest.source.bytes == sum(path.stat().st_size for path in pictures.rglob("*.*"))
 
 
-def test_shards_are_near_their_target_and_never_empty(tmp_path: Path) -> None:
+def test_shards_differ_from_their_mean_by_less_than_13_kilobytes(tmp_path: Path) -> None:
     make_pictures(tmp_path / "in", 200)
     size = sum(path.stat().st_size for path in (tmp_path / "in").rglob("*.*"))
     convert(tmp_path / "in", tmp_path / "out", "--shard-size", str(size // 10))
@@ -101,7 +101,7 @@ def test_shards_are_near_their_target_and_never_empty(tmp_path: Path) -> None:
     assert all(abs(shard.bytes - mean) < 13_000 for shard in shards)
 
 
-def test_writes_the_same_bytes_whatever_the_workers_and_the_order_of_the_disk(pictures: Path, tmp_path: Path) -> None:
+def test_workers_and_the_order_of_the_disk_change_no_byte(pictures: Path, tmp_path: Path) -> None:
     # The second copy is written in another order, so that listing it raw would differ.
     source, other = Path(shutil.copytree(pictures, tmp_path / "in")), tmp_path / os.fsdecode(b"copy\xff")
     # A name that is not UTF-8 gets to workers and back.
@@ -131,7 +131,7 @@ def test_seed_moves_records_but_never_between_splits(pictures: Path, tmp_path: P
         assert sorted(order["1"][split]) == sorted(order["2"][split])
 
 
-def test_split_folders_are_splits_and_share_their_labels(tmp_path: Path) -> None:
+def test_split_folders_become_splits_with_shared_labels(tmp_path: Path) -> None:
     make_pictures(tmp_path / "in" / "train", 9)
     make_pictures(tmp_path / "in" / "validation", 3, seed=1)
     shutil.rmtree(tmp_path / "in" / "validation" / "cat")
@@ -143,7 +143,7 @@ def test_split_folders_are_splits_and_share_their_labels(tmp_path: Path) -> None
         convert(tmp_path / "in", tmp_path / "other", "--split", "train=0.5,test=0.5")
 
 
-def test_knows_split_folders_by_other_names(tmp_path: Path) -> None:
+def test_recognises_other_names_of_split_folders(tmp_path: Path) -> None:
     for name in ("Train", "val"):
         make_pictures(tmp_path / "in" / name, 6)
     convert(tmp_path / "in", tmp_path / "out")
@@ -157,7 +157,7 @@ def test_knows_split_folders_by_other_names(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "other")
 
 
-def test_a_class_may_be_called_train_and_pictures_of_one_size_have_a_static_shape(tmp_path: Path) -> None:
+def test_accepts_a_class_called_train_and_infers_a_static_shape(tmp_path: Path) -> None:
     for name in ("car", "train"):
         (tmp_path / "in" / name).mkdir(parents=True)
         Image.new("L", (7, 5)).save(tmp_path / "in" / name / "x.png")
@@ -186,7 +186,7 @@ def test_tfds_reads_the_dataset(pictures: Path, splits: Path) -> None:
         assert row["image/class/label"].numpy() == CLASSES.index(key.split("/")[0])
 
 
-def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path: Path) -> None:
+def test_names_a_bad_file_and_leaves_no_file(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     bad = source / "dog" / os.fsdecode(b"bad\xe9.jpg")
@@ -201,7 +201,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
-def test_names_the_reason_of_a_rejection(tmp_path: Path) -> None:
+def test_names_the_reason_for_a_rejection(tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     reasons = {
         "empty.png": (b"", "the file is empty"),
@@ -226,7 +226,7 @@ def test_names_the_reason_of_a_rejection(tmp_path: Path) -> None:
     assert not [name for name, (_, reason) in reasons.items() if not re.search(reason, found[name])], found
 
 
-def test_skip_lists_what_was_rejected_and_goes_on(pictures: Path, tmp_path: Path) -> None:
+def test_skip_lists_rejected_files_and_goes_on(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     bad = {
@@ -255,28 +255,28 @@ def test_skip_lists_what_was_rejected_and_goes_on(pictures: Path, tmp_path: Path
     assert all(line["reason"] for line in lines)
     names = {example["image/filename"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")}
     assert names == {str(path.relative_to(pictures)).encode() for path in pictures.rglob("*.*")}
-    # And overwriting takes the lists away as well.
+    # Overwriting removes the lists, too.
     for name in [*bad, "eel/nowhere.png"]:
         (source / name).unlink()
     convert(source, tmp_path / "out", "--overwrite")
     assert not list((tmp_path / "out" / "rejects").glob("*"))
 
 
-def test_nothing_but_bad_files_is_an_error(tmp_path: Path) -> None:
+def test_rejects_an_input_of_only_bad_files(tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "x.png").write_bytes(b"")
     with pytest.raises(SourceError, match="1 of 1 input rejected"):
         convert(tmp_path / "in", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=100%")
 
 
-def test_a_pipe_among_the_pictures_is_rejected_and_not_waited_for(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_a_pipe_without_waiting_for_it(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     os.mkfifo(tmp_path / "in" / "cat" / "x.jpg")
     with pytest.raises(StorageError, match=r"cat/x\.jpg: neither a file nor a folder"):
         convert(tmp_path / "in", tmp_path / "out")
 
 
-def test_a_class_whose_name_is_not_utf8_is_rejected(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_a_class_name_that_is_not_utf8(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     (source / "dog").rename(os.fsdecode(os.fsencode(source) + b"/d\xf6g"))
@@ -284,7 +284,9 @@ def test_a_class_whose_name_is_not_utf8_is_rejected(pictures: Path, tmp_path: Pa
         convert(source, tmp_path / "other")
 
 
-def test_names_that_are_not_utf8_go_through_every_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_names_that_are_not_utf8_pass_through_every_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, output = (tmp_path / os.fsdecode(name) for name in (b"in\xff", b"out\xfe"))
     # Of another shape each, so that summaries name files too.
     for number in range(8):
@@ -307,7 +309,7 @@ def test_names_that_are_not_utf8_go_through_every_step(tmp_path: Path, capsys: p
     assert rf"made from {tmp_path}/in\udcff: 9 inputs" in capsys.readouterr().out
 
 
-def test_a_file_too_large_is_rejected_before_it_is_read(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_too_large_before_reading_it(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     with (tmp_path / "in" / "cat" / "huge.jpg").open("wb") as file:
         file.truncate(1 << 40)
@@ -316,27 +318,27 @@ def test_a_file_too_large_is_rejected_before_it_is_read(pictures: Path, tmp_path
     assert (manifest.records, manifest.rejected) == (60, {"too large": 1})
 
 
-def test_output_below_the_input_is_rejected(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_an_output_inside_the_input(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     for output in ("in", "in/out", "in/cat/out", "x/../in/out"):
         with pytest.raises(UsageError, match="is inside the input"):
             convert(tmp_path / "in", tmp_path / output)
 
 
-def test_a_split_without_records_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_split_without_records(tmp_path: Path) -> None:
     make_pictures(tmp_path / "in", 3)
     with pytest.raises(SourceError, match=r"no record falls into test"):
         convert(tmp_path / "in", tmp_path / "out", "--split", "train=0.999999,test=0.000001")
 
 
-def test_cuts_a_multiple_of_shards(pictures: Path, tmp_path: Path) -> None:
+def test_writes_a_multiple_of_the_requested_number_of_shards(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--shard-size=30kB", "--shards-multiple-of=4")
     assert len(open_dataset(str(tmp_path / "out")).manifest.split("train").shards) in (4, 8)
     with pytest.raises(UsageError, match="not a multiple of 4"):
         convert(pictures, tmp_path / "other", "--num-shards=6", "--shards-multiple-of=4")
 
 
-def test_hidden_files_are_passed_over_and_counted(pictures: Path, tmp_path: Path) -> None:
+def test_ignores_and_counts_hidden_files(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     (source / "cat" / ".DS_Store").write_bytes(b"x")
@@ -346,7 +348,7 @@ def test_hidden_files_are_passed_over_and_counted(pictures: Path, tmp_path: Path
     assert (manifest.records, manifest.source.ignored_files) == (60, 2)
 
 
-def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
+def test_rejects_missing_inputs_and_inputs_without_classes(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not there"):
         convert(tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "flat").mkdir()
@@ -383,7 +385,7 @@ def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
         (["extra"], "unexpected argument 'extra'"),
     ],
 )
-def test_wrong_usage_says_what_is_right(pictures: Path, tmp_path: Path, flags: list[str], message: str) -> None:
+def test_rejects_wrong_usage_with_a_hint(pictures: Path, tmp_path: Path, flags: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         convert(pictures, tmp_path / "out", *flags)
     assert not list((tmp_path / "out").rglob("*.tfrecord"))
@@ -397,7 +399,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path, tmp_path: Path) -> None:
+def test_module_exits_with_the_right_code_and_one_line_errors(pictures: Path, tmp_path: Path) -> None:
     command = ["-m", "beam_jobs.images", "--input", str(pictures), "--output", str(tmp_path / "out")]
     done = subprocess.run([sys.executable, *command, "--num_shards=2"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -409,13 +411,13 @@ def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path
     assert forked.run(*command, "--no-such-flag").returncode == 2
 
 
-def test_writes_the_same_manifest_for_the_same_run(pictures: Path, splits: Path, tmp_path: Path) -> None:
+def test_a_repeated_run_writes_the_same_bytes(pictures: Path, splits: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--split", "train=0.7,validation=0.3", "--shard-size", "20kB")
     assert digests(tmp_path / "out") == digests(splits)
     assert json.loads((splits / "manifest.json").read_bytes())["format_version"] == 1
 
 
-def test_a_plan_meets_the_same_rejections_as_the_run(
+def test_plans_and_overwrites_reject_bad_records_and_change_nothing(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "list.csv").write_text(f"path,label\n{pictures}/cat/000.jpg,cat\n{tmp_path}/gone.jpg,cat\n")
@@ -441,7 +443,7 @@ runpy.run_module("beam_jobs.images", run_name="__main__", alter_sys=True)
 """
 
 
-def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_path: Path) -> None:
+def test_reports_a_full_disk_with_a_fix_and_resumes(pictures: Path, tmp_path: Path) -> None:
     flags = ["--input", str(pictures), "--output", str(tmp_path / "out"), "--num-shards=2", "--resume"]
     full = forked.run("-c", LIMITED, "40000", *flags)
     said = full.stderr
@@ -454,7 +456,7 @@ def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_p
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
-def test_two_runs_at_once_into_one_folder_end_in_words_and_never_in_a_mixture(pictures: Path, tmp_path: Path) -> None:
+def test_concurrent_runs_into_one_folder_never_mix_their_shards(pictures: Path, tmp_path: Path) -> None:
     command = ["-m", "beam_jobs.images", "--input", str(pictures), "--output", str(tmp_path / "out")]
     with Forked(*command, "--num-shards=11") as one, Forked(*command, "--num-shards=12") as other:
         ends = [(run.stderr, code) for run in (one, other) for code in [run.wait()]]

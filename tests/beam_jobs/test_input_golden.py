@@ -1,7 +1,7 @@
-"""Datasets whose inputs have payloads and features of every kind have the bytes that earlier versions gave them.
+"""Datasets whose inputs have payloads and features of every kind keep the bytes of earlier versions.
 
-Among their files are the keys, by which an append knows an input again, and the digests of inputs, by which a resumed run knows a
-shard.
+Their files include the keys, by which an append recognises an input, and the digests of inputs, by which a resumed run recognises
+a shard.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def convert(name: str, output: Path) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_datasets_have_the_bytes_that_they_always_had(
+def test_datasets_keep_the_bytes_of_earlier_versions(
     name: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The manifest has the paths of the input.

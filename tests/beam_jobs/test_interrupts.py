@@ -1,4 +1,4 @@
-"""A conversion ends soon after SIGTERM or Ctrl-C, whatever it is doing, and leaves nobody and nothing that --resume cannot use."""
+"""A conversion ends soon after SIGTERM or Ctrl-C, leaves no process behind, and can be resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
 MOMENTS = 20
-# What is promised, in seconds; a hang takes minutes.
+# The longest that an interrupt may take, in seconds; a hang takes minutes.
 SOON = 10
 # Signals, and shares of an undisturbed run: workers start, then work.
 FEW = ((signal.SIGTERM, 0.7), (signal.SIGINT, 0.4))

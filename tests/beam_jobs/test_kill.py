@@ -1,4 +1,4 @@
-"""A run that is killed and resumed ends with the bytes of a run that nobody disturbed."""
+"""A run that is killed and resumed ends with the bytes of an undisturbed run."""
 
 from __future__ import annotations
 

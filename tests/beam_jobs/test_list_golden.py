@@ -1,4 +1,4 @@
-"""Datasets of lists have the bytes that earlier versions gave them: shards, keys, rejects, labels and manifest."""
+"""Datasets of lists keep the bytes of earlier versions: shards, keys, rejects, labels and manifest."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_datasets_have_the_bytes_that_they_always_had(
+def test_datasets_keep_the_bytes_of_earlier_versions(
     name: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Messages and the manifest have the paths of the input.
@@ -102,7 +102,7 @@ def test_datasets_have_the_bytes_that_they_always_had(
     assert dataset_digest(tmp_path / "out") == GOLDEN[name]
 
 
-def test_a_compressed_list_is_rejected(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_a_compressed_list(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.csv.gz").write_bytes(gzip.compress((inputs / "quoted.csv").read_bytes()))
     with pytest.raises(TpudataError, match="compressed with gzip"):

@@ -1,4 +1,4 @@
-"""The most entries of lists in manifests, and feeding without numbers."""
+"""Lengths of the longest lists in manifests, and feeding without explicit lengths."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batch_of(path: Path, **options: Any) -> dict[str, Any]:
     return dict(batch)
 
 
-def test_lists_are_padded_to_the_longest_of_the_dataset(tmp_path: Path) -> None:
+def test_pads_lists_to_the_longest_of_the_dataset(tmp_path: Path) -> None:
     flags = write_coco(tmp_path, 3)
     assert run(flags) == 0
     out = tmp_path / "out"
@@ -63,7 +63,7 @@ def test_lists_are_padded_to_the_longest_of_the_dataset(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path / "again")).manifest.maxima == open_dataset(str(out)).manifest.maxima
 
 
-def test_texts_count_the_entries_of_lists(tmp_path: Path) -> None:
+def test_text_manifests_store_the_lengths_of_the_longest_lists(tmp_path: Path) -> None:
     rows = [{"text": "x", "v": [0.5, 1.5], "ids": [1, 2, 3]}, {"text": "y", "v": [], "ids": []}]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -77,7 +77,7 @@ def test_texts_count_the_entries_of_lists(tmp_path: Path) -> None:
     assert b"maxima" not in (tmp_path / "plain" / "manifest.json").read_bytes()
 
 
-def test_a_length_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+def test_rejects_lists_of_unknown_length(tmp_path: Path) -> None:
     assert run(write_coco(tmp_path, 1)) == 0
     dataset = open_dataset(str(tmp_path / "out"))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())

@@ -30,7 +30,7 @@ def convert(source: Path, output: Path, *flags: str) -> Path:
     return output
 
 
-def test_class_folders_come_in_the_order_of_their_names(pictures: Path, tmp_path: Path) -> None:
+def test_keeps_class_folders_in_name_order(pictures: Path, tmp_path: Path) -> None:
     output = convert(pictures, tmp_path / "out", "--shard-size", "20kB")
     assert len(open_dataset(str(output)).manifest.split("train").shards) > 3
     assert names(output) == sorted(str(path.relative_to(pictures)) for path in pictures.rglob("*.*"))
@@ -40,7 +40,7 @@ def test_class_folders_come_in_the_order_of_their_names(pictures: Path, tmp_path
     assert sorted(names(tmp_path / "shuffled")) == sorted(names(output))
 
 
-def test_a_list_comes_in_the_order_of_its_lines_in_every_split(pictures: Path, tmp_path: Path) -> None:
+def test_keeps_the_lines_of_a_list_in_order_in_every_split(pictures: Path, tmp_path: Path) -> None:
     paths = sorted(pictures.rglob("*.*"), key=lambda path: path.name[::-1])
     lines = [f"{path},{path.parent.name}" for path in paths]
     (tmp_path / "list.csv").write_text("path,label\n" + "\n".join(lines) + "\n")
@@ -52,7 +52,7 @@ def test_a_list_comes_in_the_order_of_its_lines_in_every_split(pictures: Path, t
         assert places == sorted(places)
 
 
-def test_a_tar_comes_in_the_order_of_its_members(pictures: Path, tmp_path: Path) -> None:
+def test_keeps_the_members_of_a_tar_in_order(pictures: Path, tmp_path: Path) -> None:
     members = sorted(pictures.rglob("*.*"), key=lambda path: path.name[::-1])
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for path in members:
@@ -63,7 +63,7 @@ def test_a_tar_comes_in_the_order_of_its_members(pictures: Path, tmp_path: Path)
         assert [found.split("/", 1)[-1] for found in names(output)] == [f"{p.parent.name}/{p.name}" for p in members]
 
 
-def test_writes_the_same_bytes_for_any_number_of_workers_and_when_resumed(pictures: Path, tmp_path: Path) -> None:
+def test_two_workers_and_a_resumed_run_write_the_same_bytes(pictures: Path, tmp_path: Path) -> None:
     flags = ["--shard-size", "20kB", "--compression=gzip"]
     one = convert(pictures, tmp_path / "one", *flags)
     two = convert(pictures, tmp_path / "two", *flags, "--workers", "2")
@@ -74,7 +74,7 @@ def test_writes_the_same_bytes_for_any_number_of_workers_and_when_resumed(pictur
     assert digests(one) == digests(two)
 
 
-def test_two_inputs_of_one_key_are_rejected_wherever_they_stand(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_two_inputs_with_one_key(pictures: Path, tmp_path: Path) -> None:
     paths = sorted(pictures.rglob("*.*"))
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for path in (*paths, paths[0]):
@@ -84,6 +84,6 @@ def test_two_inputs_of_one_key_are_rejected_wherever_they_stand(pictures: Path, 
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_seed_without_a_shuffle_is_rejected(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_a_seed_without_shuffle(pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--seed sets the shuffled order"):
         convert(pictures, tmp_path / "out", "--seed", "3")

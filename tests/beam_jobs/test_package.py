@@ -1,4 +1,4 @@
-"""What importing `beam_jobs` loads, and what it says."""
+"""What importing `beam_jobs` loads and prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def loaded(program: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_beam_is_loaded_when_it_is_needed_and_silently() -> None:
+def test_loads_beam_lazily_and_silently() -> None:
     asked = "print('apache_beam' in sys.modules)"
     # tests/beam_jobs/test_images.py runs a job as a module.
     program = (
@@ -27,12 +27,12 @@ def test_beam_is_loaded_when_it_is_needed_and_silently() -> None:
     assert loaded(program) == ["False", "True", "WriteTFRecordShards"]
 
 
-def test_other_warnings_of_the_root_logger_stay() -> None:
+def test_keeps_warnings_of_the_root_logger() -> None:
     program = "import sys, logging, beam_jobs; logging.basicConfig(stream=sys.stdout); logging.warning('mine')"
     assert loaded(program) == ["WARNING:root:mine"]
 
 
-def test_the_package_has_its_public_names_alone() -> None:
+def test_lists_public_names_and_rejects_others() -> None:
     assert "WriteTFRecordShards" in dir(beam_jobs)
     with pytest.raises(AttributeError, match="module 'beam_jobs' has no attribute 'Other'"):
         _ = beam_jobs.Other

@@ -60,7 +60,7 @@ def test_stores_every_record_once(key: str | None, compression: str | None, tmp_
         pytest.param("gzip", False, marks=pytest.mark.matrix),
     ],
 )
-def test_no_record_is_lost_doubled_or_changed(before: str | None, shuffle: bool, tmp_path: Path) -> None:
+def test_keeps_every_record_of_every_split(before: str | None, shuffle: bool, tmp_path: Path) -> None:
     inputs = [
         numbered(tmp_path / "a", {"train": 200, "test": 70}, compression=before),
         numbered(tmp_path / "b", {"train": 90, "extra": 3}, compression=before, shards=3, first=1000),
@@ -76,7 +76,7 @@ def test_no_record_is_lost_doubled_or_changed(before: str | None, shuffle: bool,
     assert_whole(tmp_path / "out")
 
 
-def test_other_shards_keep_order_and_metadata(images: Path, tmp_path: Path) -> None:
+def test_another_number_of_shards_keeps_order_and_metadata(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert reshard(images, "--output", out, "--num-shards=7") == 0
     assert records_of(out) == records_of(images)
@@ -90,7 +90,7 @@ def test_other_shards_keep_order_and_metadata(images: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_every_reader_reads_it(images: Path, tmp_path: Path) -> None:
+def test_all_readers_read_a_resharded_dataset(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "images" / "1.0.0"
     assert reshard(images, "--output", out, "--shard-size=20kB", "--shards-multiple-of=2") == 0
     assert len(manifest(out).splits["train"].shards) % 2 == 0
@@ -104,7 +104,7 @@ def test_every_reader_reads_it(images: Path, tmp_path: Path) -> None:
     assert rows == len(wanted)
 
 
-def test_splits_are_those_of_convert(pictures: Path, images: Path, tmp_path: Path) -> None:
+def test_makes_the_same_splits_as_convert(pictures: Path, images: Path, tmp_path: Path) -> None:
     shares = "train=0.7,validation=0.3"
     assert main(["convert", "images", f"--input={pictures}", f"--output={tmp_path}/a", f"--split={shares}"]) == 0
     assert reshard(images, "--output", tmp_path / "b", f"--split={shares}") == 0
@@ -141,7 +141,7 @@ def test_a_list_of_keys_makes_a_split(images: Path, tmp_path: Path, capsys: pyte
     assert "no record   for at least 1 key of 4 in the list of validation" in capsys.readouterr().out
 
 
-def test_splits_are_not_dealt_out_again_without_notice(tmp_path: Path) -> None:
+def test_rejects_new_splits_of_divided_datasets_without_take_splits(tmp_path: Path) -> None:
     numbered(tmp_path / "in", {"train": 50, "test": 20})
     with pytest.raises(UsageError, match=r"have splits already \(test, train\).*--take-splits test,train"):
         reshard(tmp_path / "in", "--output", tmp_path / "out", "--split=train=0.5,validation=0.5")
@@ -152,8 +152,19 @@ def test_splits_are_not_dealt_out_again_without_notice(tmp_path: Path) -> None:
         reshard(tmp_path / "in", "--output", tmp_path / "other", "--take-splits=val")
 
 
+def test_divides_a_split_that_split_made_only_by_content(pictures: Path, tmp_path: Path) -> None:
+    convert = ["convert", "images", f"--input={pictures}", f"--output={tmp_path}/made", "--split=train=0.8,test=0.2"]
+    assert main(convert) == 0
+    flags = ("--take-splits=train", "--split=train=0.5,validation=0.5")
+    with pytest.raises(UsageError, match=r"made the splits of .*from the file names.* Pass --key=content\."):
+        reshard(tmp_path / "made", "--output", tmp_path / "out", *flags)
+    assert reshard(tmp_path / "made", "--output", tmp_path / "out", *flags, "--key=content") == 0
+    assert sorted(records_of(tmp_path / "out")) == sorted(records_of(tmp_path / "made", "train"))
+    assert {"train", "validation"} == set(manifest(tmp_path / "out").splits)
+
+
 @pytest.mark.parametrize("compression", ["gzip", pytest.param(None, marks=pytest.mark.matrix)])
-def test_compression_stays_unless_asked(compression: str | None, tmp_path: Path) -> None:
+def test_keeps_the_compression_unless_asked(compression: str | None, tmp_path: Path) -> None:
     numbered(tmp_path / "in", {"train": 90}, compression=compression)
     other = "none" if compression else "gzip"
     assert reshard(tmp_path / "in", "--output", tmp_path / "same") == 0
@@ -163,7 +174,7 @@ def test_compression_stays_unless_asked(compression: str | None, tmp_path: Path)
     assert records_of(tmp_path / "same") == records_of(tmp_path / "other") == records_of(tmp_path / "in")
 
 
-def test_compressed_shards_come_near_their_size(tmp_path: Path) -> None:
+def test_compressed_shards_are_near_their_target_size(tmp_path: Path) -> None:
     texts = [{"text": f"line {number} of many that are alike, " * 20} for number in range(3000)]
     features = [Feature("text", "bytes", "string", encoding="utf8")]
     write_dataset(str(tmp_path / "in"), {"train": texts}, features, layout="text", shards=2)
@@ -185,7 +196,7 @@ def quarantine(folder: Path) -> int:
     return 5
 
 
-def test_records_in_quarantine_are_omitted_and_counted(tmp_path: Path) -> None:
+def test_omits_and_counts_records_in_quarantine(tmp_path: Path) -> None:
     numbered(tmp_path / "in", {"train": 60})
     wanted = records_of(tmp_path / "in")
     del wanted[quarantine(tmp_path / "in")]
@@ -195,7 +206,7 @@ def test_records_in_quarantine_are_omitted_and_counted(tmp_path: Path) -> None:
     assert_whole(tmp_path / "out")
 
 
-def test_damage_ends_the_run_or_is_listed(tmp_path: Path) -> None:
+def test_damage_aborts_the_run_or_is_skipped(tmp_path: Path) -> None:
     numbered(tmp_path / "in", {"train": 400})
     wanted = records_of(tmp_path / "in")
     shard = manifest(tmp_path / "in").splits["train"].shards[0]
@@ -212,7 +223,7 @@ def test_damage_ends_the_run_or_is_listed(tmp_path: Path) -> None:
     assert_whole(tmp_path / "out")
 
 
-def test_rejects_and_reencoded_inputs_are_carried_over(tmp_path: Path) -> None:
+def test_carries_over_counts_of_rejected_and_re_encoded_inputs(tmp_path: Path) -> None:
     make_pictures(tmp_path / "in", 12)
     (tmp_path / "in" / "cat" / "bad.jpg").write_bytes(b"<no picture>")
     flags = ["--on-bad-record=skip", "--max-bad-records=1"]
@@ -249,7 +260,7 @@ def test_tokens_keep_their_tokenizer_and_counts_unless_a_record_is_rejected(tmp_
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_files_of_other_programs_become_a_dataset(compression: str, images: Path, tmp_path: Path) -> None:
+def test_makes_a_dataset_of_files_of_other_programs(compression: str, images: Path, tmp_path: Path) -> None:
     parts: dict[str, list[dict[str, Any]]] = {
         "train-00000-of-00002": [],
         "train-00001-of-00002": [],
@@ -273,7 +284,7 @@ def test_files_of_other_programs_become_a_dataset(compression: str, images: Path
 
 
 @pytest.mark.parametrize("kind", ["dataset", pytest.param("files", marks=pytest.mark.matrix)])
-def test_writes_the_same_bytes_whatever_the_workers(kind: str, images: Path, tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes(kind: str, images: Path, tmp_path: Path) -> None:
     flags = ["--num-shards=6", "--shuffle", "--seed=1", "--split=train=0.5,test=0.5"]
     source = images
     if kind == "files":
@@ -302,7 +313,7 @@ def test_plans_overwrites_and_resumes(images: Path, tmp_path: Path, capsys: pyte
     assert_whole(out)
 
 
-def test_rejects_inputs_and_options_that_do_not_go_together(pictures: Path, images: Path, tmp_path: Path) -> None:
+def test_rejects_invalid_inputs_and_conflicting_options(pictures: Path, images: Path, tmp_path: Path) -> None:
     files = write_files(tmp_path / "in", {"a": [{"x": [1]}]})
     out = tmp_path / "out"
     link, parent = tmp_path / "link", tmp_path / "parent"

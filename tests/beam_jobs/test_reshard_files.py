@@ -16,7 +16,7 @@ from tpudata.errors import BadRecordError, FeatureError, SourceError
 from tpudata.format import Feature, decode_example
 
 
-def test_features_of_foreign_records_are_learned(tmp_path: Path) -> None:
+def test_infers_features_of_foreign_records(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     examples = [
         {
@@ -45,7 +45,7 @@ def test_features_of_foreign_records_are_learned(tmp_path: Path) -> None:
     assert [record["rare"].tolist() for record in read] == [[n] if n % 2 else [] for n in range(10)]
 
 
-def test_features_of_foreign_records_are_declared(tmp_path: Path) -> None:
+def test_feature_flags_declare_and_check_features(tmp_path: Path) -> None:
     good = [
         {
             "id": [number],
@@ -94,7 +94,7 @@ def test_features_of_foreign_records_are_declared(tmp_path: Path) -> None:
     ]
 
 
-def test_label_maps_of_foreign_records_are_declared(tmp_path: Path) -> None:
+def test_label_map_flags_declare_label_maps(tmp_path: Path) -> None:
     classes = np.random.default_rng(0).integers(0, 256, (8, 3, 4))
     examples = [{"map": [png_of(found)], "deep": [png_of(found * 9, 16)], "grey": [png_of(found)]} for found in classes]
     files = write_files(tmp_path / "in", {"a": examples})
@@ -116,7 +116,7 @@ def test_label_maps_of_foreign_records_are_declared(tmp_path: Path) -> None:
         reshard(palette, "--output", tmp_path / "none", "--label-map=map")
 
 
-def test_masks_of_several_objects_are_a_list(tmp_path: Path) -> None:
+def test_infers_a_list_for_masks_of_several_objects(tmp_path: Path) -> None:
     mask, photo = png_of([[0, 1]]), png_of([[5, 6]])
     examples = [{"image": [photo], "image/object/mask": [mask] * count} for count in (1, 2, 0)]
     assert reshard(write_files(tmp_path / "in", {"a": examples}), "--output", tmp_path / "out") == 0
@@ -141,7 +141,7 @@ def test_rejects_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
         reshard(tmp_path / "bytes", "--output", tmp_path / "out3")
 
 
-def test_a_folder_may_hold_other_files_and_a_pattern_may_not(
+def test_ignores_other_files_of_a_folder_but_not_of_a_pattern(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = write_files(tmp_path / "in", {"a.tfrecord": [{"x": [1]}], "empty.tfrecord": []})
@@ -154,7 +154,7 @@ def test_a_folder_may_hold_other_files_and_a_pattern_may_not(
         reshard(files / "*.json", files / "a.tfrecord", "--output", tmp_path / "other")
 
 
-def test_files_of_zlib_and_with_a_damaged_first_record_are_called_so(tmp_path: Path) -> None:
+def test_reports_zlib_files_and_damaged_first_records(tmp_path: Path) -> None:
     rows = [{"x": [number]} for number in range(20)]
     packed = write_files(tmp_path / "zlib", {"a.tfrecord": rows}, "ZLIB") / "a.tfrecord"
     with pytest.raises(
@@ -167,7 +167,7 @@ def test_files_of_zlib_and_with_a_damaged_first_record_are_called_so(tmp_path: P
         damaged.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(SourceError, match=r"b\.tfrecord at byte 0: the first record is damaged"):
             reshard(damaged, "--output", tmp_path / "out")
-    # Its data alone: the others are known, and can be kept.
+    # If only its data are damaged, the other records can be kept.
     damaged.write_bytes(whole[:14] + bytes([whole[14] ^ 1]) + whole[15:])
     with pytest.raises(BadRecordError, match=r"b\.tfrecord at byte 0: rejected: the checksum"):
         reshard(damaged, "--output", tmp_path / "out")
@@ -197,7 +197,7 @@ DAMAGED = {(NAMES[0], "gzip"), (NAMES[1], "short"), (NAMES[2], "header"), (NAMES
         for damage in ("header", "short", "gzip")
     ],
 )
-def test_a_damaged_file_of_a_folder_is_not_lost(
+def test_rejects_a_damaged_file_of_a_folder_instead_of_ignoring_it(
     name: str, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compression = "GZIP" if damage == "gzip" else ""
@@ -220,14 +220,14 @@ def test_a_damaged_file_of_a_folder_is_not_lost(
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_a_file_without_records_is_none_that_is_damaged(compression: str, tmp_path: Path) -> None:
+def test_accepts_a_file_without_records(compression: str, tmp_path: Path) -> None:
     files = write_files(tmp_path / "in", {"0.tfrecord": [], "1.tfrecord": [{"x": [1]}]}, compression)
     assert reshard(files, "--output", tmp_path / "out") == 0
     assert manifest(tmp_path / "out").records == 1
 
 
 @pytest.mark.parametrize("compression", [pytest.param("", marks=pytest.mark.matrix), "GZIP"])
-def test_a_foreign_file_that_is_cut_gives_the_records_before(compression: str, tmp_path: Path) -> None:
+def test_keeps_the_records_before_the_end_of_a_truncated_file(compression: str, tmp_path: Path) -> None:
     files = write_files(tmp_path / "in", {"a": [{"x": [number] * 50} for number in range(300)]}, compression)
     data = (files / "a").read_bytes()
     (files / "a").write_bytes(data[: len(data) - 10])

@@ -33,7 +33,7 @@ def classes(folder: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-def test_labels_merge_by_name(tmp_path: Path, offset: int) -> None:
+def test_merges_labels_by_name(tmp_path: Path, offset: int) -> None:
     one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1, 1], offset)
     two = labelled(tmp_path / "two", ["bee", "cat", "ant"], [0, 1, 2, 1], offset)
     with pytest.raises(UsageError, match=r"got 'bee' for class 0, expected 'ant'.*--merge-labels"):
@@ -46,7 +46,7 @@ def test_labels_merge_by_name(tmp_path: Path, offset: int) -> None:
     assert_whole(tmp_path / "out")
 
 
-def test_more_classes_behind_the_same_ones_change_no_record(tmp_path: Path) -> None:
+def test_more_classes_after_the_same_ones_change_no_record(tmp_path: Path) -> None:
     one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
     two = labelled(tmp_path / "two", ["ant", "bee", "cat"], [2, 1])
     assert reshard(one, two, "--output", tmp_path / "out") == 0
@@ -86,13 +86,13 @@ def test_a_second_feature_of_classes_keeps_its_range(tmp_path: Path) -> None:
     assert_whole(tmp_path / "out")
 
 
-def test_whole_numbers_do_not_merge_with_names(tmp_path: Path) -> None:
+def test_rejects_merging_number_labels_with_names(tmp_path: Path) -> None:
     one, two = labelled(tmp_path / "one", ["0", "1"], [0, 1]), labelled(tmp_path / "two", ["ant", "bee"], [0, 1])
     with pytest.raises(DatasetError, match="nothing says which are the same classes"):
         reshard(one, two, "--output", tmp_path / "out", "--merge-labels")
 
 
-def test_what_does_not_merge_names_the_difference(tmp_path: Path) -> None:
+def test_names_the_difference_of_datasets_that_do_not_merge(tmp_path: Path) -> None:
     one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
     with pytest.raises(FeatureError, match=r"Feature 'blob': .*/two has it, .*/one does not"):
         reshard(one, numbered(tmp_path / "two", {"train": 4}), "--output", tmp_path / "out")

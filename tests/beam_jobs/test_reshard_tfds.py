@@ -1,4 +1,4 @@
-"""Folders that TensorFlow Datasets wrote: names, nested features, labels and class names stay."""
+"""Folders that TensorFlow Datasets wrote keep names, nested features, labels and class names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_names_labels_and_class_names_stay(folder: Path, tmp_path: Path) -> None:
+def test_keeps_names_labels_and_class_names(folder: Path, tmp_path: Path) -> None:
     assert run([str(folder), "--output", str(tmp_path / "out")]) == 0
     assert not list(verify(str(tmp_path / "out")))
     assert (tmp_path / "out" / "labels.txt").read_text() == "cat\ndog\neel\n"
@@ -83,7 +83,7 @@ def test_names_labels_and_class_names_stay(folder: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated")
-def test_the_package_reads_what_it_wrote(folder: Path, tmp_path: Path) -> None:
+def test_tfds_reads_the_resharded_dataset(folder: Path, tmp_path: Path) -> None:
     run([str(folder), "--output", str(tmp_path / "out")])
     builder = tfds.builder_from_directory(str(tmp_path / "out"))
     assert builder.info.features["label"].names == ["cat", "dog", "eel"]
@@ -97,7 +97,7 @@ def test_the_package_reads_what_it_wrote(folder: Path, tmp_path: Path) -> None:
         assert one["nested/words"] == wanted["nested"]["words"]
 
 
-def test_make_input_fn_feeds_it(folder: Path, tmp_path: Path) -> None:
+def test_make_input_fn_reads_the_resharded_dataset(folder: Path, tmp_path: Path) -> None:
     run([str(folder), "--output", str(tmp_path / "out")])
     input_fn = make_input_fn(
         str(tmp_path / "out"), "test", training=False, pad={"objects/label": 3, "objects/bbox": 12}, label="label"
@@ -107,7 +107,7 @@ def test_make_input_fn_feeds_it(folder: Path, tmp_path: Path) -> None:
     assert features["objects/bbox"].shape == (2, 12)
 
 
-def test_a_nested_class_is_the_label_if_there_is_no_other(tmp_path: Path) -> None:
+def test_takes_a_nested_class_as_the_label_if_it_is_the_only_one(tmp_path: Path) -> None:
     identity = tfds.core.DatasetIdentity(
         name="t", version=tfds.core.Version("1.0.0"), data_dir=str(tmp_path / "in"), module_name="t"
     )
@@ -123,19 +123,19 @@ def test_a_nested_class_is_the_label_if_there_is_no_other(tmp_path: Path) -> Non
     assert (label.name, label.num_classes) == ("a/kind", 2)
 
 
-def test_flags_win_over_the_metadata(folder: Path, tmp_path: Path) -> None:
+def test_labels_flag_overrides_the_metadata(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("x\ny\nz\n")
     run([str(folder), "--output", str(tmp_path / "out"), "--labels", str(tmp_path / "names.txt")])
     assert (tmp_path / "out" / "labels.txt").read_text() == "x\ny\nz\n"
 
 
-def test_import_is_another_name_of_the_command(folder: Path, tmp_path: Path) -> None:
+def test_import_is_an_alias_of_reshard(folder: Path, tmp_path: Path) -> None:
     run([str(folder), "--output", str(tmp_path / "one")])
     assert main(["import", str(folder), "--output", str(tmp_path / "two")]) == 0
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-def test_damaged_metadata_are_an_error_of_one_line(folder: Path, tmp_path: Path) -> None:
+def test_rejects_damaged_metadata(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "in")
     (copy / "features.json").write_text('{"featuresDict": {"features": {"label": {"classLabel": 3}}}}')
     with pytest.raises(SourceError, match=r"features\.json: not as TensorFlow Datasets writes it"):

@@ -23,7 +23,7 @@ def convert(source: Path, output: Path, *flags: str) -> int:
     return run(["--input", str(source), "--output", str(output), *flags])
 
 
-def test_output_that_is_not_empty_is_rejected(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_an_output_that_is_not_empty(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     for flags in ((), ("--resume",), ("--overwrite",)):
@@ -38,7 +38,7 @@ def test_output_that_is_not_empty_is_rejected(pictures: Path, tmp_path: Path) ->
         convert(pictures, tmp_path / "file")
 
 
-def test_overwrite_removes_what_the_manifest_lists_and_nothing_else(pictures: Path, tmp_path: Path) -> None:
+def test_overwrite_removes_only_files_of_the_manifest(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--num-shards", "7")
     (tmp_path / "out" / "notes.txt").write_text("mine")
     convert(pictures, tmp_path / "out", "--num-shards", "2", "--overwrite")
@@ -47,7 +47,7 @@ def test_overwrite_removes_what_the_manifest_lists_and_nothing_else(pictures: Pa
     assert digests(tmp_path / "out") == digests(tmp_path / "fresh")
 
 
-def test_resume_writes_only_what_is_missing_or_broken(pictures: Path, tmp_path: Path) -> None:
+def test_resume_writes_only_missing_or_damaged_shards(pictures: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     convert(pictures, output, "--num-shards", "6")
     whole = digests(output)
@@ -66,7 +66,7 @@ def test_resume_writes_only_what_is_missing_or_broken(pictures: Path, tmp_path: 
     assert kept == {"train-00000-of-00006.tfrecord", "train-00005-of-00006.tfrecord"}
 
 
-def test_resume_does_not_take_shards_of_another_writer_for_its_own(pictures: Path, tmp_path: Path) -> None:
+def test_resume_replaces_shards_of_another_writer(pictures: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     write_shard(str(output), "train-00000-of-00001.tfrecord", [b""])
     convert(pictures, output, "--num-shards", "1", "--resume")
@@ -95,7 +95,7 @@ def test_resume_of_a_complete_dataset_changes_nothing(pictures: Path, tmp_path: 
     assert unchanged()
 
 
-def test_overwrite_that_cannot_succeed_leaves_the_old_dataset(pictures: Path, tmp_path: Path) -> None:
+def test_failed_overwrite_keeps_the_old_dataset(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out")
     before = digests(tmp_path / "out")
     for flags in (["--num-shards=61"], ["--runner=Nope"], ["--runner=DataflowRunner"], ["--split=train=1e400"]):
@@ -104,7 +104,7 @@ def test_overwrite_that_cannot_succeed_leaves_the_old_dataset(pictures: Path, tm
         assert digests(tmp_path / "out") == before
 
 
-def test_resume_with_another_plan_is_rejected(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_a_resume_with_another_plan(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--num-shards", "6")
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(OutputError, match="6 shards of another run"):
@@ -112,7 +112,7 @@ def test_resume_with_another_plan_is_rejected(pictures: Path, tmp_path: Path) ->
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_resume_notices_that_an_input_changed(pictures: Path, tmp_path: Path) -> None:
+def test_resume_converts_a_changed_input_again(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     convert(source, tmp_path / "out", "--num-shards", "3")

@@ -62,11 +62,11 @@ def test_imports_run_downwards(path: Path) -> None:
     assert below <= set(allowed)
 
 
-def test_every_room_is_in_the_order() -> None:
+def test_order_lists_every_room() -> None:
     assert {room_of(path) for path in MODULES} == set(ROOMS)
 
 
-def test_rooms_are_small() -> None:
+def test_rooms_have_at_most_12_modules() -> None:
     counts = collections.Counter(path.parent for path in MODULES if path.parent != ROOT and path.stem != "__init__")
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 

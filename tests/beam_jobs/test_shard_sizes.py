@@ -1,4 +1,4 @@
-"""Shards are within 15 % of what was asked for, where there are 20 or more, whatever is in the input."""
+"""If there are 20 shards or more, each is within 15 % of the requested size, for any input."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(unlike_splits, "20kB", [], marks=pytest.mark.matrix),
     ],
 )
-def test_shards_have_the_size_that_was_asked_for(
+def test_shards_are_within_15_percent_of_the_requested_size(
     make: Callable[[Path], Path], size: str, flags: list[str], tmp_path: Path, sources: Path
 ) -> None:
     if make not in MADE:
@@ -124,9 +124,7 @@ def test_shards_have_the_size_that_was_asked_for(
         check(split, size)
 
 
-def test_a_dry_run_plans_what_a_run_makes_of_a_compressed_tar(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_plans_the_shards_of_a_compressed_tar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random = np.random.default_rng(0)
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
         for number in range(COUNT):

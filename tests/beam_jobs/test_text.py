@@ -49,7 +49,7 @@ def play(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_every_line_is_in_exactly_one_record(play: Path, tmp_path: Path, shuffle: bool) -> None:
+def test_stores_each_line_once(play: Path, tmp_path: Path, shuffle: bool) -> None:
     assert convert(play, tmp_path / "out", "--shard-size", "8kB", *([] if shuffle else ["--no-shuffle"])) == 0
     lines = [line for line in PLAY.split("\n") if line]
     found = texts(tmp_path / "out")
@@ -64,7 +64,7 @@ def test_every_line_is_in_exactly_one_record(play: Path, tmp_path: Path, shuffle
 
 
 @pytest.mark.parametrize(("form", "size"), [("lines", 37), ("paragraphs", 100)])
-def test_parts_of_files_and_runs_of_documents_do_not_matter(play: Path, tmp_path: Path, form: str, size: int) -> None:
+def test_parts_of_files_and_runs_of_documents_change_no_byte(play: Path, tmp_path: Path, form: str, size: int) -> None:
     flags = ["--form", form, "--num-shards", "5", "--tokenizer", "bytes"]
     convert(play, tmp_path / "whole", *flags)
     argv = [f"--input={play}", f"--output={tmp_path}/parts", *flags]
@@ -87,7 +87,7 @@ def test_writes_the_same_bytes_on_1_and_2_workers(tmp_path: Path, order: str) ->
     assert not [name for name in found if ".tpudata-" in name]
 
 
-def test_a_stream_of_characters_comes_back_whole(play: Path, tmp_path: Path) -> None:
+def test_decodes_a_stream_of_characters_to_the_original_text(play: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     convert(play, out, "--form", "files", "--tokenizer", "chars", "--sequence-length", "100")
     tokenizer = dataset_tokenizer(str(out))
@@ -109,7 +109,7 @@ def test_a_stream_of_characters_comes_back_whole(play: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_packed_documents_are_fed_whole(play: Path, tmp_path: Path, lists: bool) -> None:
+def test_input_fn_feeds_packed_documents_whole(play: Path, tmp_path: Path, lists: bool) -> None:
     out = tmp_path / "out"
     flags = ["--form", "paragraphs", "--tokenizer", "bytes", "--sequence-length", "128", "--pack", "--num-shards", "3"]
     convert(play, out, *flags, *(["--int64-lists"] if lists else []))
@@ -164,12 +164,12 @@ def rows_of(path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        # The contract of inputs has each form by itself.
+        # tests/beam_jobs/contract converts each form by itself.
         *("jsonl.zst", "parquet"),
         *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("csv.bz2", "tsv.gz")),
     ],
 )
-def test_stores_each_row_of_packed_files(tmp_path: Path, kind: str) -> None:
+def test_stores_each_row_of_compressed_and_parquet_files(tmp_path: Path, kind: str) -> None:
     rows_of(tmp_path / f"a.{kind}", kind)
     fields = ["--field", "text", "--field", "n:int"]
     convert(tmp_path / f"a.{kind}", tmp_path / "out", *fields, "--num-shards", "3")
@@ -178,7 +178,7 @@ def test_stores_each_row_of_packed_files(tmp_path: Path, kind: str) -> None:
     assert found == dict(enumerate(wanted))
 
 
-def test_packing_a_file_moves_nothing(play: Path, tmp_path: Path) -> None:
+def test_compressing_the_input_changes_no_shard(play: Path, tmp_path: Path) -> None:
     packed = tmp_path / "play.txt.zst"
     packed.write_bytes(zstandard.ZstdCompressor().compress(PLAY.encode()))
     one, two = tmp_path / "one", tmp_path / "two"
@@ -202,7 +202,7 @@ def test_stores_whole_files_and_ignores_hidden_ones(tmp_path: Path, capsys: pyte
     assert texts(tmp_path / "some") == ["two"]
 
 
-def test_duplicates_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_omits_and_counts_duplicates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in"
     source.mkdir()
     (source / "b.txt").write_text(PLAY)
@@ -281,7 +281,7 @@ def test_resume_ends_with_the_same_bytes(play: Path, tmp_path: Path, tokenizer: 
     assert not (tmp_path / "killed" / "vocab.json").exists()
 
 
-def test_names_of_files_and_folders_are_splits(tmp_path: Path) -> None:
+def test_takes_splits_from_names_of_files_and_folders(tmp_path: Path) -> None:
     source = tmp_path / "in"
     (source / "test").mkdir(parents=True)
     (source / "train-00000.txt").write_text("a\nb\n")
@@ -296,7 +296,7 @@ def test_names_of_files_and_folders_are_splits(tmp_path: Path) -> None:
     (source / "README.md").write_text("read me")
     with pytest.raises(SourceError, match=r"next to README\.md, which does not"):
         convert(source, tmp_path / "other")
-    # One such name alone says nothing next to others.
+    # If only one kind of name looks like a split, it is not taken for one.
     (source / "README.md").rename(source / "b.txt")
     shutil.rmtree(source / "test")
     convert(source, tmp_path / "other", "--split", "train=0.5,test=0.5", "--seed", "3")
@@ -314,7 +314,7 @@ def test_a_plan_writes_nothing(play: Path, tmp_path: Path, capsys: pytest.Captur
     assert len(list((tmp_path / "out").glob("*.tfrecord"))) == int(row.split()[2])
 
 
-def test_the_command_converts_and_inspect_counts(
+def test_the_command_converts_and_inspect_counts_documents(
     play: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", "text", "--input", str(play), "--output", str(tmp_path / "out"), "--form=paragraphs"]) == 0
@@ -324,7 +324,7 @@ def test_the_command_converts_and_inspect_counts(
     assert "--sequence-length" in capsys.readouterr().out
 
 
-def test_a_bucket_has_the_bytes_of_a_disk(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_the_same_bytes_to_gs_as_to_disk(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--pack", "--num-shards", "4"]
     limits = {"range_bytes": 1500, "small_bytes": 60}
     play.write_text("\n\n".join(SPEECHES[:60]))
@@ -360,7 +360,7 @@ def test_a_bucket_has_the_bytes_of_a_disk(play: Path, tmp_path: Path, monkeypatc
         (["--label-offset", "1"], "unknown flag --label-offset"),
     ],
 )
-def test_rejects_flags_that_do_not_fit(play: Path, tmp_path: Path, flags: list[str], message: str) -> None:
+def test_rejects_invalid_and_conflicting_flags(play: Path, tmp_path: Path, flags: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         convert(play, tmp_path / "out", *flags)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Text that is added to a dataset."""
+"""Appending text to a dataset."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_appends_documents_with_the_same_tokenizer(tmp_path: Path, capsys: pytes
     "tokenizer",
     ["sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "chars", "hf"))],
 )
-def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_path: Path) -> None:
+def test_append_inherits_options_of_the_dataset(tokenizer: str, tmp_path: Path) -> None:
     source, model = tmp_path / "in", tmp_path / "model"
     source.mkdir()
     lines = PLAY.splitlines()[:300]
@@ -96,7 +96,7 @@ def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_pa
         convert(source, tmp_path / "out", "--append", "--field=note")
 
 
-def test_append_takes_the_values_of_missing_fields_from_the_dataset(tmp_path: Path) -> None:
+def test_append_inherits_defaults_of_missing_fields(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out"
     source.write_text('{"text": "a", "id": 1}\n{"text": "b"}\n')
     convert(source, out, "--field=text", "--field=id:int=-7")

@@ -84,7 +84,7 @@ def said(record: dict[str, Any], weight: int) -> list[int]:
     return [int(one) for one, has in zip(record["input_ids"], record["loss_weights"], strict=True) if has == weight]
 
 
-def test_the_answers_alone_have_weight(source: Path, template: Path, tmp_path: Path) -> None:
+def test_only_answers_have_weight(source: Path, template: Path, tmp_path: Path) -> None:
     flags = ["--chat=messages", "--tokenizer=bytes", f"--chat-template={template}", "--no-shuffle"]
     assert convert(source, tmp_path / "out", *flags) == 0
     for record, chat in zip(records(tmp_path / "out"), CHATS, strict=True):
@@ -96,7 +96,7 @@ def test_the_answers_alone_have_weight(source: Path, template: Path, tmp_path: P
     assert all(set(record["loss_weights"]) == {1} for record in records(tmp_path / "all"))
 
 
-def test_the_blocks_of_generation_have_weight(source: Path, model: Path, tmp_path: Path) -> None:
+def test_generation_blocks_have_weight(source: Path, model: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", "--chat=messages", f"--tokenizer=hf:{model}", "--no-shuffle") == 0
     tokenizer = tokenizers.Tokenizer.from_file(str(model))
     for record, chat in zip(records(tmp_path / "out"), CHATS, strict=True):
@@ -106,7 +106,7 @@ def test_the_blocks_of_generation_have_weight(source: Path, model: Path, tmp_pat
         assert tokenizer.decode(said(record, 1), skip_special_tokens=False) == answers
 
 
-def test_chats_are_packed_whole(source: Path, template: Path, tmp_path: Path) -> None:
+def test_packs_chats_whole(source: Path, template: Path, tmp_path: Path) -> None:
     flags = ["--chat=messages", "--tokenizer=bytes", f"--chat-template={template}", "--no-shuffle"]
     assert convert(source, tmp_path / "each", *flags) == 0
     assert convert(source, tmp_path / "out", *flags, "--sequence-length=400", "--pack") == 0
@@ -134,7 +134,7 @@ def test_every_form_gives_the_same_chats(source: Path, template: Path, tmp_path:
         assert [list(record["input_ids"]) for record in records(tmp_path / f"{name}.out")] == expected
 
 
-def test_alpaca_is_a_question_and_an_answer(template: Path, tmp_path: Path) -> None:
+def test_reads_alpaca_rows_as_question_and_answer(template: Path, tmp_path: Path) -> None:
     rows = [
         {"instruction": "Add.", "input": "1, 2", "output": "3"},
         {"instruction": "Greet.", "input": "", "output": "Hello"},
@@ -147,7 +147,7 @@ def test_alpaca_is_a_question_and_an_answer(template: Path, tmp_path: Path) -> N
     ]
 
 
-def test_chats_of_squad_are_a_question_and_an_answer(tmp_path: Path) -> None:
+def test_reads_squad_rows_as_question_and_answer(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"context": "It rains.", "question": "What?", "answer": "Rain"}])
     assert convert(source, tmp_path / "out", "--chat=context,question,answer") == 0
     (record,) = records(tmp_path / "out")
@@ -168,7 +168,7 @@ def test_chats_of_squad_are_a_question_and_an_answer(tmp_path: Path) -> None:
         ([("user", "\ufdd0"), ("assistant", "hm")], "which are no characters"),
     ],
 )
-def test_a_bad_chat_is_a_bad_record(chat: Any, reason: str, model: Path, tmp_path: Path) -> None:
+def test_rejects_invalid_chats(chat: Any, reason: str, model: Path, tmp_path: Path) -> None:
     rows = [{"messages": messages(CHATS[1])}, {"messages": messages(chat) if isinstance(chat, list) else chat}]
     source = write_rows(tmp_path / "a.jsonl", rows)
     flags = ["--chat=messages", f"--tokenizer=hf:{model}"]
@@ -179,7 +179,7 @@ def test_a_bad_chat_is_a_bad_record(chat: Any, reason: str, model: Path, tmp_pat
     assert len(list(records(tmp_path / "out"))) == 1
 
 
-def test_the_template_is_kept_and_checked(source: Path, model: Path, tmp_path: Path) -> None:
+def test_stores_and_verifies_the_chat_template(source: Path, model: Path, tmp_path: Path) -> None:
     flags = ["--chat=messages", f"--tokenizer=hf:{model}"]
     assert convert(source, tmp_path / "out", *flags) == 0
     kept = tmp_path / "out" / "tokenizer_config.json"
@@ -195,14 +195,14 @@ def test_the_template_is_kept_and_checked(source: Path, model: Path, tmp_path: P
     assert main(["verify", f"{tmp_path}/out"]) == 1
 
 
-def test_another_template_is_another_dataset(source: Path, model: Path, template: Path, tmp_path: Path) -> None:
+def test_append_rejects_another_template(source: Path, model: Path, template: Path, tmp_path: Path) -> None:
     flags = ["--chat=messages", f"--tokenizer=hf:{model}"]
     assert convert(source, tmp_path / "out", *flags) == 0
     with pytest.raises(OutputError, match="chat_template"):
         convert(source, tmp_path / "out", *flags, f"--chat-template={template}", "--append")
 
 
-def test_the_day_does_not_matter(source: Path, tmp_path: Path) -> None:
+def test_templates_see_a_fixed_date(source: Path, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text("{{ strftime_now('%d %b %Y') }}" + CHATML)
     flags = ["--chat=messages", "--tokenizer=bytes", f"--chat-template={tmp_path}/t.jinja"]
     assert convert(source, tmp_path / "out", *flags) == 0
@@ -228,13 +228,13 @@ def test_rejects_flags_that_do_not_fit_chats(flags: list[str], words: str, sourc
 
 
 @pytest.mark.parametrize("shown", ["hello", "{# {% generation %} #}{{ messages[1].content }}"])
-def test_rejects_a_template_without_the_words_of_the_assistant(shown: str, source: Path, tmp_path: Path) -> None:
+def test_rejects_a_template_that_omits_the_answers(shown: str, source: Path, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(shown)
     with pytest.raises(BadRecordError, match="the template shows nothing that the assistant says"):
         convert(source, tmp_path / "out", "--chat=messages", "--tokenizer=bytes", f"--chat-template={tmp_path}/t.jinja")
 
 
-def test_training_on_all_tokens_needs_no_places_of_the_assistant(source: Path, tmp_path: Path) -> None:
+def test_train_on_inputs_accepts_a_template_that_changes_earlier_messages(source: Path, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(
         "{{ messages | length }}{% for message in messages %}{{ message.content }}{% endfor %}"
     )
@@ -245,7 +245,7 @@ def test_training_on_all_tokens_needs_no_places_of_the_assistant(source: Path, t
     assert {bytes(map(int, one["input_ids"]))[:1] for one in records(tmp_path / "all")} == {b"5", b"2"}
 
 
-def test_chats_of_parquet_may_be_bytes_of_utf8(tmp_path: Path) -> None:
+def test_reads_parquet_chats_of_utf8_bytes(tmp_path: Path) -> None:
     kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.binary())]))
     chats = [
         [{"role": "user", "content": content}, {"role": "assistant", "content": b"hm"}]
@@ -260,14 +260,14 @@ def test_chats_of_parquet_may_be_bytes_of_utf8(tmp_path: Path) -> None:
     assert found == ["é", "a\ufffd"]
 
 
-def test_rejects_what_is_no_template(source: Path, tmp_path: Path) -> None:
+def test_rejects_an_invalid_template(source: Path, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text("{% for %}")
     with pytest.raises(UsageError, match="--chat-template: not a template"):
         convert(source, tmp_path / "out", "--chat=messages", "--tokenizer=bytes", f"--chat-template={tmp_path}/t.jinja")
 
 
 @pytest.mark.pipeline
-def test_chats_are_the_same_bytes_on_two_workers(source: Path, model: Path, tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes(source: Path, model: Path, tmp_path: Path) -> None:
     flags = ["--chat=messages", f"--tokenizer=hf:{model}", "--sequence-length=64", "--pack", "--num-shards=2"]
     for workers in (1, 2):
         assert convert(source, tmp_path / f"out{workers}", *flags, f"--workers={workers}") == 0

@@ -33,7 +33,7 @@ def test_stores_source_and_target_as_ids(tmp_path: Path) -> None:
     assert all(record["id"] == [b"x" + bytes(map(int, record["source_ids"]))] for record in records)
 
 
-def test_broken_utf8_is_rejected_or_replaced(tmp_path: Path) -> None:
+def test_rejects_or_replaces_invalid_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\nbr\xffken\ncut \xe6\x97\n")
     flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--no-shuffle"]
     with pytest.raises(BadRecordError, match=r"a\.txt at byte 7: rejected: not UTF-8: byte 0xff"):
@@ -43,7 +43,7 @@ def test_broken_utf8_is_rejected_or_replaced(tmp_path: Path) -> None:
     assert texts == [[b"good"], ["br\ufffdken".encode()], ["cut \ufffd".encode()]]
 
 
-def test_rejections_are_counted_by_kind_in_words(tmp_path: Path) -> None:
+def test_counts_rejections_by_kind(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     rows = [b'{"text": "\xff", "n": 1, "x": 1}', b'{"text": "", "n": 1e30, "x": 1}', b'{"text": "", "n": 1, "x": 1e39}']
     source.write_bytes(b"\n".join([*rows, b'{"text": "", "n": 1, "x": 1}']))
@@ -75,7 +75,7 @@ def write_rows(folder: Path, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", pytest.param("tsv", marks=pytest.mark.matrix), "parquet"])
-def test_a_missing_id_is_an_error_or_a_declared_value(tmp_path: Path, form: str) -> None:
+def test_rejects_a_missing_id_without_a_declared_default(tmp_path: Path, form: str) -> None:
     path = write_rows(tmp_path, form)
     flags = [f"--input={path}", f"--output={tmp_path}/out", "--no-shuffle"]
     row = {"jsonl": " at byte 35", "csv": " at byte 24", "tsv": " at byte 24", "parquet": ":1 in .*"}[form]
@@ -106,7 +106,7 @@ NUMBERS = (
         ),
     ],
 )
-def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reason: str, shuffle: str) -> None:
+def test_errors_of_parquet_numbers_name_field_and_row(tmp_path: Path, field: str, reason: str, shuffle: str) -> None:
     flags = [f"--input={write_rows(tmp_path, 'parquet')}", f"--output={tmp_path}/out", shuffle, "--field=text"]
     with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in .*: rejected: {re.escape(reason)}"):
         run([*flags, f"--field={field}"])
@@ -115,9 +115,7 @@ def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reas
 @pytest.mark.parametrize(
     "flags", [[], ["--sequence-length=4"], ["--sequence-length=4", "--pack", "--long-documents=cut"]]
 )
-def test_unknown_tokens_are_counted_and_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
-) -> None:
+def test_counts_and_prints_unknown_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({"kind": "chars", "characters": ["a", "b"]}))
     (tmp_path / "a.txt").write_text("ab\nabxya\nzz\n")
     flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--replace-unknown", *flags]
@@ -135,9 +133,7 @@ def test_unknown_tokens_are_counted_and_shown(
     assert open_dataset(f"{tmp_path}/out").manifest.counts["unknown"] == 5
 
 
-def test_the_share_of_real_tokens_is_in_the_manifest_and_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stores_and_prints_the_share_of_real_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # 3 + 1 tokens and 11 + 1, the last of which begins a second row of 8: 16 places.
     (tmp_path / "a.txt").write_text("abc\nabcdefghijk\n")
     flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--tokenizer=bytes", "--sequence-length=8"]

@@ -1,4 +1,4 @@
-"""Shards of text have the bytes that earlier versions gave them: what resumed and appended runs, and readers, rely on."""
+"""Shards of text keep the bytes of earlier versions, on which resumed runs, appends and readers rely."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_shards_have_the_bytes_that_they_always_had(name: str, inputs: Path, tmp_path: Path) -> None:
+def test_shards_keep_the_bytes_of_earlier_versions(name: str, inputs: Path, tmp_path: Path) -> None:
     source = inputs / {"rows": "rows", "with rejects": "bad"}.get(name, "lines")
     assert run(["--input", str(source), "--output", str(tmp_path / "out"), *FLAGS[name]]) == 0
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""A text job that is killed and resumed, and one on more workers, end with the bytes of a run that nobody disturbed."""
+"""A text job that is killed and resumed, and one on more workers, end with the bytes of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def files_of(output: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
-def test_numbers_names_in_sorted_order(tmp_path: Path) -> None:
+def test_numbers_class_names_in_sorted_order(tmp_path: Path) -> None:
     assert convert(write_reviews(tmp_path), tmp_path / "out", "--label-field=label") == 0
     assert labelled(tmp_path / "out") == {text: int(label == "pos") for text, label in REVIEWS}
     dataset = open_dataset(str(tmp_path / "out"))
@@ -55,7 +55,7 @@ def test_numbers_names_in_sorted_order(tmp_path: Path) -> None:
     assert (tmp_path / "out/label.labels.txt").read_text() == "neg\npos\n"
 
 
-def test_numbers_names_by_a_file(tmp_path: Path) -> None:
+def test_numbers_class_names_by_the_labels_file(tmp_path: Path) -> None:
     (tmp_path / "names").write_text("pos\nneg\nmixed\n")
     flags = ["--label-field=label", f"--labels={tmp_path}/names"]
     assert convert(write_reviews(tmp_path), tmp_path / "out", *flags) == 0
@@ -90,7 +90,7 @@ def test_rejects_a_document_without_a_valid_label(tmp_path: Path, row: dict[str,
         convert(source, tmp_path / "out", "--label-field=label")
 
 
-def test_whole_numbers_are_labels_also_as_texts(tmp_path: Path) -> None:
+def test_uses_whole_numbers_as_labels_even_in_text(tmp_path: Path) -> None:
     (tmp_path / "news.csv").write_text("class,text\n3,Oil\n1,War\n4,Chips\n3,Banks\n")
     assert convert(tmp_path / "news.csv", tmp_path / "out", "--label-field=class") == 0
     assert labelled(tmp_path / "out") == {"Oil": 3, "War": 1, "Chips": 4, "Banks": 3}
@@ -137,13 +137,13 @@ def test_stores_several_classes_of_a_document(tmp_path: Path, form: str) -> None
     assert {bytes(record["input_ids"]): list(record["label"]) for record in records(ids)} == found
 
 
-def test_rejects_a_list_of_classes_with_a_hole(tmp_path: Path) -> None:
+def test_rejects_a_list_of_classes_with_a_null(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": ["a"]}\n{"text": "y", "label": ["a", null]}\n')
     with pytest.raises(BadRecordError, match="null"):
         convert(tmp_path / "a.jsonl", tmp_path / "out", "--label-field=label")
 
 
-def test_labels_and_keys_are_next_to_tokens(tmp_path: Path) -> None:
+def test_stores_labels_and_keys_next_to_tokens(tmp_path: Path) -> None:
     flags = ["--label-field=label", "--tokenizer=bytes", "--keep-key"]
     assert convert(write_reviews(tmp_path), tmp_path / "out", *flags) == 0
     found = {bytes(record["input_ids"]).decode(): record["label"][0] for record in records(tmp_path / "out")}
@@ -185,7 +185,7 @@ def test_rejects_a_file_in_no_folder_of_its_class(tmp_path: Path) -> None:
         convert(f"{imdb}/*/**/*.txt", tmp_path / "out", "--form=files", "--label-from=folder")
 
 
-def test_an_append_inherits_the_labels_and_numbers_new_ones_last(tmp_path: Path) -> None:
+def test_append_inherits_the_labels_and_numbers_new_ones_last(tmp_path: Path) -> None:
     source, out = write_reviews(tmp_path), tmp_path / "out"
     assert convert(source, out, "--label-field=label", "--keep-key") == 0
     with source.open("a") as file:
@@ -195,7 +195,7 @@ def test_an_append_inherits_the_labels_and_numbers_new_ones_last(tmp_path: Path)
     assert labelled(out) == {**{text: int(label == "pos") for text, label in REVIEWS}, "hm": 2}
 
 
-def test_an_append_finds_a_label_that_has_changed(tmp_path: Path) -> None:
+def test_append_rejects_a_changed_label(tmp_path: Path) -> None:
     source, out = write_reviews(tmp_path), tmp_path / "out"
     assert convert(source, out, "--label-field=label") == 0
     source.write_text(source.read_text().replace("neg", "pos", 1))
@@ -203,7 +203,7 @@ def test_an_append_finds_a_label_that_has_changed(tmp_path: Path) -> None:
         convert(source, out, "--append", "--label-field=label")
 
 
-def test_a_key_field_is_the_key(tmp_path: Path) -> None:
+def test_takes_keys_from_the_key_field(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\n7,x\nab,y\n")
     assert convert(tmp_path / "a.csv", tmp_path / "out", "--key-field=id", "--keep-key") == 0
     found = {record["key"][0]: record["text"][0] for record in records(tmp_path / "out")}
@@ -222,7 +222,7 @@ def test_rejects_two_documents_of_one_key(tmp_path: Path, order: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["null", '""', "1.5", "[1]"])
-def test_rejects_a_value_that_is_no_key(tmp_path: Path, value: str) -> None:
+def test_rejects_invalid_keys(tmp_path: Path, value: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "x", "id": {value}}}\n')
     with pytest.raises(BadRecordError, match="is no key"):
         convert(tmp_path / "a.jsonl", tmp_path / "out", "--key-field=id")
@@ -254,7 +254,7 @@ def test_stores_documents_between_separators(tmp_path: Path) -> None:
     assert found == [(b"a.txt:0", b"one\n\nmore"), (b"a.txt:24", b"two")]
 
 
-def test_separators_may_have_line_ends(tmp_path: Path) -> None:
+def test_accepts_line_ends_in_separators(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one --- still\n---\ntwo\n---\n")
     assert convert(tmp_path / "a.txt", tmp_path / "out", "--form=separated", r"--separator=\n---\n") == 0
     assert {record["text"][0] for record in records(tmp_path / "out")} == {b"one --- still", b"two"}
@@ -269,7 +269,7 @@ def test_rejects_flags_of_forms_that_exclude_each_other(tmp_path: Path, flags: l
         convert(write_reviews(tmp_path), tmp_path / "out", *flags)
 
 
-def test_lists_of_classes_have_the_names_of_parquet_metadata(tmp_path: Path) -> None:
+def test_takes_names_for_lists_of_classes_from_parquet_metadata(tmp_path: Path) -> None:
     feature = {"feature": {"names": ["joy", "fear"], "_type": "ClassLabel"}, "_type": "Sequence"}
     metadata = {"huggingface": json.dumps({"info": {"features": {"labels": feature}}})}
     table = pa.table({"text": ["x", "y"], "labels": [[1, 0], []]})
@@ -284,7 +284,7 @@ def test_lists_of_classes_have_the_names_of_parquet_metadata(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flags", [[], ["--label-separator=|"]])
-def test_labels_have_no_blanks_around_them(flags: list[str], tmp_path: Path) -> None:
+def test_strips_blanks_around_labels(flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\na,x\nb, x\nc,y \n")
     assert convert(tmp_path / "a.csv", tmp_path / "out", "--label-field=label", *flags) == 0
     dataset = open_dataset(str(tmp_path / "out"))
@@ -298,14 +298,14 @@ def test_rejects_a_blank_label(tmp_path: Path) -> None:
         convert(tmp_path / "a.csv", tmp_path / "out", "--label-field=label")
 
 
-def test_skips_a_first_document_whose_label_is_none(tmp_path: Path) -> None:
+def test_skips_a_first_document_with_an_invalid_label(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": {}}\n{"text": "y", "label": "b"}\n')
     flags = ["--label-field=label", "--on-bad-record=skip", "--max-bad-records=1"]
     assert convert(tmp_path / "a.jsonl", tmp_path / "out", *flags) == 0
     assert labelled(tmp_path / "out") == {"y": 0}
 
 
-def test_a_resume_keeps_the_shards_of_the_same_labels(tmp_path: Path) -> None:
+def test_resume_keeps_shards_with_the_same_labels(tmp_path: Path) -> None:
     source, out = write_reviews(tmp_path), tmp_path / "out"
     flags = ["--label-field=label", "--keep-key", "--num-shards=2"]
     assert convert(source, out, *flags) == 0

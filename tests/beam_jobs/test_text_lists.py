@@ -47,7 +47,7 @@ def test_stores_lists_of_any_length(tmp_path: Path, form: str) -> None:
     }
 
 
-def test_lists_are_next_to_tokens(tmp_path: Path) -> None:
+def test_stores_lists_next_to_tokens(tmp_path: Path) -> None:
     flags = ["--field=text", *FIELDS, "--tokenizer=bytes", "--no-shuffle"]
     assert convert(write_rows(tmp_path, "jsonl"), tmp_path / "out", *flags) == 0
     found = [{name: list(row[name]) for name in row} for row in records(tmp_path / "out")]
@@ -55,13 +55,13 @@ def test_lists_are_next_to_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--field=text", "--tokenizer=bytes"]])
-def test_empty_lists_have_the_kind_of_the_others(tmp_path: Path, flags: list[str]) -> None:
+def test_empty_lists_have_the_kind_of_their_field(tmp_path: Path, flags: list[str]) -> None:
     assert convert(write_rows(tmp_path, "jsonl"), tmp_path / "out", *FIELDS, *flags) == 0
     found = {name: list_kinds(tmp_path / "out", name) for name in ("ids", "v", "words")}
     assert found == {"ids": {"int64_list"}, "v": {"float_list"}, "words": {"bytes_list"}}
 
 
-def test_ids_that_are_there_already_are_tokens(tmp_path: Path) -> None:
+def test_a_field_of_input_ids_makes_the_layout_tokens(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"input_ids": [1, 2, 3]}\n')
     assert convert(tmp_path / "a.jsonl", tmp_path / "out", "--field=input_ids:ints") == 0
     assert open_dataset(str(tmp_path / "out")).manifest.layout == "tokens"
@@ -77,7 +77,7 @@ def test_ids_that_are_there_already_are_tokens(tmp_path: Path) -> None:
         ("null", "no value"),
     ],
 )
-def test_rejects_a_list_that_is_not_whole(tmp_path: Path, value: str, reason: str) -> None:
+def test_rejects_lists_with_nulls_or_other_types(tmp_path: Path, value: str, reason: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"ids": {value}}}\n')
     with pytest.raises(BadRecordError, match=reason):
         convert(tmp_path / "a.jsonl", tmp_path / "out", "--field=ids:ints")

@@ -59,7 +59,7 @@ def packed_pairs(record: dict[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-def test_pairs_are_stored_under_the_names_of_seqio(wmt: Path, tmp_path: Path) -> None:
+def test_stores_pairs_under_the_names_of_seqio(wmt: Path, tmp_path: Path) -> None:
     assert convert(wmt, tmp_path / "text", *SIDES) == 0
     assert convert(wmt, tmp_path / "tokens", *SIDES, "--tokenizer=bytes") == 0
     found = [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / "text")]
@@ -68,7 +68,7 @@ def test_pairs_are_stored_under_the_names_of_seqio(wmt: Path, tmp_path: Path) ->
     assert sorted(found) == sorted(WMT)
 
 
-def test_several_inputs_are_joined(tmp_path: Path) -> None:
+def test_joins_several_inputs(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"instruction": "a", "input": "b", "output": "c", "id": 0},
         {"instruction": "a", "input": " ", "output": "c", "id": 1},
@@ -88,7 +88,7 @@ def test_several_inputs_are_joined(tmp_path: Path) -> None:
         convert(path, tmp_path / "blank", *flags)
 
 
-def test_pairs_of_csv_and_parquet_are_those_of_jsonl(wmt: Path, tmp_path: Path) -> None:
+def test_reads_pairs_of_csv_and_parquet(wmt: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("de,id,en\n" + "".join(f"{de},{n},{en}\n" for n, (en, de) in enumerate(WMT)))
     table = pa.table({"de": [de for _, de in WMT], "en": [en for en, _ in WMT]})
     pq.write_table(table, tmp_path / "a.parquet")
@@ -98,7 +98,7 @@ def test_pairs_of_csv_and_parquet_are_those_of_jsonl(wmt: Path, tmp_path: Path) 
         assert found == WMT
 
 
-def test_other_fields_go_along(tmp_path: Path) -> None:
+def test_stores_other_fields_next_to_pairs(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"q": "Who?", "a": "Me", "id": 7}])
     assert convert(source, tmp_path / "out", "--inputs=q", "--targets=a", "--field=id:int", "--tokenizer=bytes") == 0
     (record,) = records(tmp_path / "out")
@@ -116,7 +116,7 @@ def test_packs_whole_pairs_with_weights_of_the_targets(wmt: Path, tmp_path: Path
     assert [{name: list(values) for name, values in row.items()} for row in records(tmp_path / "lists")] == rows
 
 
-def test_a_stream_of_pairs_has_weights(wmt: Path, tmp_path: Path) -> None:
+def test_a_stream_of_pairs_has_weights_of_the_targets(wmt: Path, tmp_path: Path) -> None:
     flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=100", "--no-shuffle", "--num-shards=1"]
     assert convert(wmt, tmp_path / "out", *flags) == 0
     assert convert(wmt, tmp_path / "all", *flags, "--train-on-inputs") == 0
@@ -134,7 +134,7 @@ def _bytes(pair: tuple[str, str], side: int) -> list[int]:
     return [*pair[side].encode(), *([EOS] if side else [])]
 
 
-def test_long_pairs_are_split_cut_or_rejected(tmp_path: Path) -> None:
+def test_cuts_or_rejects_long_pairs(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"en": "ab", "de": "cd"}, {"en": "abcd", "de": "efgh"}])
     flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=6", "--pack"]
     assert convert(source, tmp_path / "cut", *flags, "--long-documents=cut") == 0
@@ -149,7 +149,7 @@ def test_long_pairs_are_split_cut_or_rejected(tmp_path: Path) -> None:
     assert [row["input_ids"] for row in records(tmp_path / "rejected")] == [[*b"abcd", EOS, PAD]]
 
 
-def test_long_plain_documents_are_rejected(tmp_path: Path) -> None:
+def test_rejects_long_plain_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc\nabcdefgh\n")
     flags = ["--tokenizer=bytes", "--sequence-length=6", "--pack", "--long-documents=reject"]
     assert convert(tmp_path / "a.txt", tmp_path / "out", *flags, "--on-bad-record=skip", "--max-bad-records=1") == 0
@@ -165,7 +165,7 @@ def test_long_plain_documents_are_rejected(tmp_path: Path) -> None:
         ({"en": "a", "de": 3}, "field 'de' is not a string"),
     ],
 )
-def test_a_missing_side_is_a_bad_record(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_rejects_pairs_with_a_missing_side(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"en": "x", "de": "y"}, row])
     with pytest.raises(BadRecordError, match=reason):
         convert(source, tmp_path / "out", *SIDES)
@@ -179,7 +179,7 @@ def test_a_missing_side_is_a_bad_record(row: dict[str, Any], reason: str, tmp_pa
         (["--chat=en,de"], ("messages",)),
     ],
 )
-def test_pairs_and_chats_have_classes_and_keys(
+def test_stores_classes_and_keys_of_pairs_and_chats(
     flags: list[str], names: tuple[str, ...], wmt: Path, tmp_path: Path
 ) -> None:
     rows = [{"en": en, "de": de, "by": f"person {n % 2}", "id": f"p{n}"} for n, (en, de) in enumerate(WMT)]
@@ -255,7 +255,7 @@ def test_packs_both_sides_of_a_pair_into_one_row(wmt: Path, tmp_path: Path) -> N
     assert manifest.counts["tokens"] / (len(rows) * 160) > 0.7
 
 
-def test_long_sides_are_cut_or_rejected(tmp_path: Path) -> None:
+def test_cuts_or_rejects_long_sides(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"en": "ab", "de": "c"}, {"en": "abcd", "de": "efgh"}])
     flags = [*SIDES, "--tokenizer=bytes", "--inputs-length=3", "--targets-length=4", "--pack", "--int64-lists"]
     assert convert(source, tmp_path / "cut", *flags, "--long-documents=cut") == 0
@@ -278,7 +278,7 @@ def parallel(tmp_path: Path) -> Path:
     return folder
 
 
-def test_lines_of_parallel_files_are_pairs(parallel: Path, tmp_path: Path) -> None:
+def test_reads_lines_of_parallel_files_as_pairs(parallel: Path, tmp_path: Path) -> None:
     flags = [f"--targets-file={parallel}/*.de", "--no-shuffle"]
     assert convert(f"{parallel}/*.en", tmp_path / "out", *flags) == 0
     assert [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / "out")] == WMT
@@ -289,7 +289,7 @@ def test_lines_of_parallel_files_are_pairs(parallel: Path, tmp_path: Path) -> No
     assert sorted(pair for row in records(tmp_path / "p1") for pair in packed_pairs(row)) == sorted(WMT[200:])
 
 
-def test_blank_lines_keep_their_place(tmp_path: Path) -> None:
+def test_blank_lines_keep_parallel_files_aligned(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("one\n\ntwo\n")
     (tmp_path / "a.de").write_text("eins\n \nzwei\n")
     flags = [f"--targets-file={tmp_path}/a.de", "--no-shuffle"]
@@ -301,7 +301,7 @@ def test_blank_lines_keep_their_place(tmp_path: Path) -> None:
         convert(tmp_path / "a.en", tmp_path / "bad", *flags)
 
 
-def test_parallel_files_are_appended(tmp_path: Path) -> None:
+def test_appends_new_lines_of_parallel_files(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("one\n")
     (tmp_path / "a.de").write_text("eins\n")
     flags = [f"--targets-file={tmp_path}/a.de", "--no-shuffle"]
@@ -338,7 +338,7 @@ def test_rejects_files_that_are_not_parallel(tmp_path: Path) -> None:
         (gzip.compress("eins\n".encode("utf-16"), mtime=0), "is UTF-16"),
     ],
 )
-def test_rejects_targets_that_are_no_text(data: bytes, reason: str, tmp_path: Path) -> None:
+def test_rejects_targets_that_are_not_text(data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("one\n")
     (tmp_path / "a.de").write_bytes(data)
     with pytest.raises(BadRecordError, match=rf"a\.en: rejected: .*a\.de {reason}"):
@@ -364,7 +364,7 @@ def shards(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.pipeline
-def test_pairs_are_the_same_bytes_on_two_workers_and_appended(wmt: Path, tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes_and_an_append_adds_pairs(wmt: Path, tmp_path: Path) -> None:
     flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=128", "--pack", "--num-shards=3"]
     for workers in (1, 2):
         assert convert(wmt, tmp_path / f"out{workers}", *flags, f"--workers={workers}") == 0
@@ -389,7 +389,7 @@ def write_nested(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["train.parquet", "train.jsonl"])
-def test_names_with_dots_are_fields_of_objects(tmp_path: Path, name: str) -> None:
+def test_names_with_dots_select_fields_of_objects(tmp_path: Path, name: str) -> None:
     path = write_nested(tmp_path / name, NESTED)
     assert convert(path, tmp_path / "out", *NESTED_SIDES, "--field=id:int", "--no-shuffle") == 0
     found = [(row["inputs"][0].decode(), row["targets"][0].decode()) for row in records(tmp_path / "out")]
@@ -406,7 +406,7 @@ def test_rejects_an_object_without_a_field(tmp_path: Path, name: str) -> None:
         convert(path, tmp_path / "out", "--inputs=translation.en", "--targets=translation.fr")
 
 
-def test_a_column_with_a_dot_in_its_name_comes_first(tmp_path: Path) -> None:
+def test_prefers_a_column_with_a_dot_in_its_name(tmp_path: Path) -> None:
     rows = [{"a.b": "column", "a": {"b": "field"}, "c": "target"}]
     for name in ("train.parquet", "train.jsonl"):
         path, out = write_nested(tmp_path / name, rows), tmp_path / f"{name}.out"

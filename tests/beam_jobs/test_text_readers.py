@@ -52,7 +52,7 @@ def from_tfrecord(folder: Path, kind: str, names: tuple[str, ...]) -> list[dict[
     return [{name: bytes(row[name]) if kind == "byte" else row[name] for name in names} for row in rows]
 
 
-def test_tensorflow_reads_packed_rows_of_bytes(tmp_path: Path) -> None:
+def test_all_readers_read_packed_rows_of_bytes(tmp_path: Path) -> None:
     out, records = converted(tmp_path, *PACKED)
     rows = [{name: np.frombuffer(record[name][0], "<i4") for name in NAMES} for record in records]
     description = {name: tf.io.FixedLenFeature([], tf.string) for name in NAMES}
@@ -70,7 +70,7 @@ def test_tensorflow_reads_packed_rows_of_bytes(tmp_path: Path) -> None:
     ]
 
 
-def test_tensorflow_reads_packed_rows_of_lists(tmp_path: Path) -> None:
+def test_all_readers_read_packed_rows_of_lists(tmp_path: Path) -> None:
     out, records = converted(tmp_path, *PACKED, "--int64-lists")
     description = {name: tf.io.FixedLenFeature([64], tf.int64) for name in NAMES}
     batch = next(iter(tf.data.TFRecordDataset(shards(out)).batch(len(records))))
@@ -112,7 +112,7 @@ def test_tfds_reads_the_names_of_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--tokenizer=bytes"]])
-def test_labels_are_fed_next_to_texts(tmp_path: Path, flags: list[str]) -> None:
+def test_input_fn_feeds_labels_next_to_texts(tmp_path: Path, flags: list[str]) -> None:
     rows = ["--field=sentence", "--label-field=label"]
     assert run([f"--input={write_reviews(tmp_path)}", f"--output={tmp_path}/out", *rows, *flags]) == 0
     tokens = tpudata.Tokens(sequence_length=5) if flags else None
@@ -126,7 +126,7 @@ def test_labels_are_fed_next_to_texts(tmp_path: Path, flags: list[str]) -> None:
     assert dict(zip(texts, labels.numpy().tolist(), strict=True)) == {b"a gem": 1, b"dull": 0}
 
 
-def test_a_float_target_is_fed_as_label(tmp_path: Path) -> None:
+def test_input_fn_feeds_a_float_column_as_label(tmp_path: Path) -> None:
     rows = ["--field=sentence", "--field=score:float"]
     assert run([f"--input={write_reviews(tmp_path)}", f"--output={tmp_path}/out", *rows]) == 0
     input_fn = tpudata.make_input_fn(

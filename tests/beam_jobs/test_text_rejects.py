@@ -20,7 +20,7 @@ from tpudata.errors import BadRecordError, DatasetError, SourceError
 from tpudata.format import open_dataset, verify
 
 
-def test_bad_documents_end_the_run_or_are_skipped(tmp_path: Path) -> None:
+def test_bad_documents_abort_the_run_or_are_skipped(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     rows = [json.dumps({"text": f"line {number}"}).encode() for number in range(50)]
     rows[7], rows[30] = b'{"text": 3}', b"\xff"
@@ -43,7 +43,7 @@ def test_bad_documents_end_the_run_or_are_skipped(tmp_path: Path) -> None:
     assert not list(verify(str(tmp_path / "out")))
 
 
-def test_rejects_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_not_text(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     (source / "a.txt").write_text(PLAY)
@@ -62,7 +62,7 @@ def test_rejects_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert "b.pdf" in rejects.read_text()
 
 
-def test_damaged_files_among_good_ones_are_rejected_if_asked_for(tmp_path: Path) -> None:
+def test_skips_damaged_files_among_good_ones(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     column = pyarrow.array([b"one", b"t\xffwo", b"three"]).view(pyarrow.string())
@@ -96,7 +96,7 @@ def test_damaged_files_among_good_ones_are_rejected_if_asked_for(tmp_path: Path)
     assert set(texts(tmp_path / "replaced")) == {"good", "one", "three", "four", "t\ufffdwo"}
 
 
-def test_appends_after_a_shard_of_rejected_documents_alone(tmp_path: Path) -> None:
+def test_appends_after_a_shard_with_only_rejected_documents(tmp_path: Path) -> None:
     source = tmp_path / "a.txt"
     source.write_bytes(b"good\n\xff\xff\nfine\n\xfe\n")
     convert(
@@ -109,7 +109,7 @@ def test_appends_after_a_shard_of_rejected_documents_alone(tmp_path: Path) -> No
     assert texts(tmp_path / "out") == ["good", "fine", "more"]
 
 
-def test_rejects_wrong_inputs(tmp_path: Path) -> None:
+def test_rejects_missing_and_empty_inputs(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not there"):
         convert(tmp_path / "none", tmp_path / "out")
     (tmp_path / "in").mkdir()

@@ -1,4 +1,4 @@
-"""Sentences of CoNLL files: words and tags as lists, whatever cuts the file."""
+"""Sentences of CoNLL files: words and tags as lists, for any division of the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stored(output: Path, name: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_words_and_tags_are_lists_in_the_order_of_the_sentence(tmp_path: Path, packed: bool) -> None:
+def test_stores_words_and_tags_as_lists_in_order(tmp_path: Path, packed: bool) -> None:
     data = CONLL.replace("\n", "\r\n").encode()
     path = tmp_path / ("a.conll.gz" if packed else "a.conll")
     path.write_bytes(gzip.compress(data) if packed else data)
@@ -59,21 +59,21 @@ def test_words_and_tags_are_lists_in_the_order_of_the_sentence(tmp_path: Path, p
     assert stored(tmp_path / "out", "3") == [["B-ORG", "O", "B-MISC", "O"], ["O", "O"], ["B-PER", "I-PER"]]
 
 
-def test_universal_dependencies_have_comments_and_lines_that_are_no_words(tmp_path: Path) -> None:
+def test_skips_comments_and_multiword_lines_of_universal_dependencies(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text(CONLLU)
     convert(tmp_path / "a.conllu", tmp_path / "out", "--field=1:strings", "--field=3:strings", "--no-shuffle")
     assert stored(tmp_path / "out", "1") == [["vamos", "nos", "al", "mar"], ["sí"]]
     assert stored(tmp_path / "out", "3") == [["VERB", "PRON", "ADP", "NOUN"], ["INTJ"]]
 
 
-def test_words_as_text_are_tokenized(tmp_path: Path) -> None:
+def test_tokenizes_words_joined_as_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(CONLL)
     convert(tmp_path / "a.txt", tmp_path / "out", "--form=conll", "--field=0", "--tokenizer=bytes", "--no-shuffle")
     found = [bytes(row["input_ids"]).decode() for row in records(tmp_path / "out")]
     assert found == ["EU rejects German call", "# 1", "Peter Blackburn"]
 
 
-def test_parts_of_a_file_together_have_each_sentence_once(tmp_path: Path) -> None:
+def test_parts_of_a_file_give_each_sentence_once(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL * 3)
     argv = [f"--input={tmp_path}/a.conll", "--field=0:strings", "--keep-key", "--no-shuffle", "--num-shards=1"]
     for size in (1 << 20, 7):
@@ -82,7 +82,7 @@ def test_parts_of_a_file_together_have_each_sentence_once(tmp_path: Path) -> Non
         assert [*records(tmp_path / f"{size}")] == [*records(tmp_path / f"{1 << 20}")]
 
 
-def test_a_word_with_other_columns_makes_a_bad_document(tmp_path: Path) -> None:
+def test_rejects_a_sentence_whose_words_differ_in_columns(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL.replace("rejects VBZ B-VP O", "rejects VBZ"))
     message = r"word 2 of the sentence has 2 columns \(expected 4, as the first\): 'rejects VBZ'"
     with pytest.raises(BadRecordError, match=message):
@@ -93,7 +93,7 @@ def test_a_word_with_other_columns_makes_a_bad_document(tmp_path: Path) -> None:
     assert sum(open_dataset(str(tmp_path / "out")).manifest.rejected.values()) == 1
 
 
-def test_without_fields_the_columns_are_named(tmp_path: Path) -> None:
+def test_error_without_fields_names_the_columns(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     with pytest.raises((BadRecordError, UsageError), match=r"no field 'text': the row has '0', '1', '2', '3'"):
         convert(tmp_path / "a.conll", tmp_path / "out")

@@ -36,7 +36,7 @@ def encode(files: Path, kind: str, text: str, special_tokens: str | None) -> lis
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_both_packages_follow_one_rule(files: Path, kind: str) -> None:
+def test_both_packages_follow_the_special_tokens_rule(files: Path, kind: str) -> None:
     name = NAMES[kind]
     spec = TokenizerSpec.parse(f"{kind}:{files / kind}")
     end = open_tokenizer(spec).identity.eos_id
@@ -49,12 +49,12 @@ def test_both_packages_follow_one_rule(files: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_text_without_names_of_special_tokens_is_the_same_with_both_rules(files: Path, kind: str) -> None:
+def test_text_without_special_tokens_is_the_same_with_both_rules(files: Path, kind: str) -> None:
     for text in ("a cat sat", "", " ", "</ s>", "<eos"):
         assert encode(files, kind, text, "token") == encode(files, kind, text, "text")
 
 
-def test_without_the_flag_the_rule_is_that_of_the_package(files: Path) -> None:
+def test_encodes_as_the_package_does_without_a_rule(files: Path) -> None:
     text = "a cat </s><eos> sat"
     own = sentencepiece.SentencePieceProcessor(model_file=str(files / "sentencepiece"))
     assert encode(files, "sentencepiece", text, None) == own.encode(text)
@@ -62,7 +62,7 @@ def test_without_the_flag_the_rule_is_that_of_the_package(files: Path) -> None:
     assert encode(files, "hf", text, None) == theirs.encode(text, add_special_tokens=False).ids
 
 
-def test_a_dataset_knows_its_rule(files: Path, tmp_path: Path) -> None:
+def test_datasets_and_appends_keep_the_rule(files: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a cat</s>the cat\n")
     flags = [f"--tokenizer=sentencepiece:{files / 'sentencepiece'}", "--special-tokens=token"]
     convert(tmp_path / "a.txt", tmp_path / "out", *flags)
@@ -79,7 +79,7 @@ def test_a_dataset_knows_its_rule(files: Path, tmp_path: Path) -> None:
         convert(tmp_path / "b.txt", tmp_path / "out", "--append", "--special-tokens=text")
 
 
-def test_a_resumed_run_takes_no_shard_with_another_rule(files: Path, tmp_path: Path) -> None:
+def test_resume_replaces_shards_written_with_another_rule(files: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a cat</s>the cat\n")
     flags = [f"--tokenizer=sentencepiece:{files / 'sentencepiece'}", "--num-shards=1"]
     convert(tmp_path / "a.txt", tmp_path / "token", *flags, "--special-tokens=token")
@@ -89,7 +89,7 @@ def test_a_resumed_run_takes_no_shard_with_another_rule(files: Path, tmp_path: P
     assert digests(tmp_path / "out") == digests(tmp_path / "token")
 
 
-def test_special_tokens_of_a_chat_template_are_tokens(files: Path, tmp_path: Path) -> None:
+def test_encodes_special_tokens_of_a_chat_template_as_tokens(files: Path, tmp_path: Path) -> None:
     (tmp_path / "chat.jinja").write_text("{% for m in messages %}{{ m['content'] }}</s>{% endfor %}")
     messages = [{"role": "user", "content": "a cat"}, {"role": "assistant", "content": "sat"}]
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
@@ -110,7 +110,7 @@ def test_special_tokens_of_a_chat_template_are_tokens(files: Path, tmp_path: Pat
         (["--special-tokens=text", "--tokenizer=bytes"], "the tokenizer bytes has none that a text can name"),
     ],
 )
-def test_rejects_the_rule_where_there_are_no_special_tokens(tmp_path: Path, flags: list[str], message: str) -> None:
+def test_rejects_the_rule_for_tokenizers_without_special_tokens(tmp_path: Path, flags: list[str], message: str) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     with pytest.raises(UsageError, match=message):
         convert(tmp_path / "a.txt", tmp_path / "out", *flags)

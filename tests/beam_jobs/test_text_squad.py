@@ -45,7 +45,7 @@ def write(path: Path, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", ["train-v2.0.json", "train.json.gz"])
-def test_each_question_is_a_row_with_its_context(tmp_path: Path, name: str) -> None:
+def test_reads_each_question_as_a_row_with_its_context(tmp_path: Path, name: str) -> None:
     convert(write(tmp_path / name, SQUAD), tmp_path / "out", *FLAGS, "--key-field=id", "--keep-key")
     one, two = records(tmp_path / "out")
     assert one["context"] == [b"Paris in France"]
@@ -57,7 +57,7 @@ def test_each_question_is_a_row_with_its_context(tmp_path: Path, name: str) -> N
     assert [row["title"] for row in (one, two)] == [[b"Paris"], [b"Time"]]
 
 
-def test_a_damaged_question_is_a_bad_document(tmp_path: Path) -> None:
+def test_rejects_damaged_questions(tmp_path: Path) -> None:
     bad = {"version": "1.1", "data": [*SQUAD["data"], {"paragraphs": [{"qas": [ONE]}]}, {"title": "x"}, 5]}
     source = write(tmp_path / "a.json", bad)
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_a_damaged_question_is_a_bad_document(tmp_path: Path) -> None:
     assert sum(open_dataset(str(tmp_path / "out")).manifest.rejected.values()) == 3
 
 
-def test_a_cut_file_is_an_error_that_names_the_byte(tmp_path: Path) -> None:
+def test_names_the_byte_of_a_truncated_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", SQUAD)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(SourceError, match=r"a\.json at byte \d+: .*cut"):

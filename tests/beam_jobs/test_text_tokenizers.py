@@ -71,21 +71,21 @@ def save_json(path: Path, special: Sequence[str]) -> None:
 
 
 @given(st.lists(st.text(characters), max_size=6))
-def test_bytes_come_back(texts: list[str]) -> None:
+def test_decodes_bytes_to_the_original_text(texts: list[str]) -> None:
     tokenizer = ByteTokenizer()
     ids = tokenizer.encode_batch(texts)
     assert [one.tobytes() for one in ids] == [np.array(list(text.encode()), np.int32).tobytes() for text in texts]
     assert [tokenizer.decode([*one, 256, 257]) for one in ids] == texts
 
 
-def test_half_a_character_becomes_a_replacement() -> None:
+def test_decodes_an_incomplete_character_to_a_replacement() -> None:
     assert ByteTokenizer().decode([0xC3]) == "\ufffd"
     with pytest.raises(ValueError, match="surrogates"):
         ByteTokenizer().encode_batch(["\ud800"])
 
 
 @given(st.lists(st.text(characters), min_size=1, max_size=6).filter(any))
-def test_characters_come_back(texts: list[str]) -> None:
+def test_decodes_characters_to_the_original_text(texts: list[str]) -> None:
     seen, rest = CharacterSet(), CharacterSet()
     for number, text in enumerate(texts):
         (seen, rest)[number % 2].add(text)
@@ -111,7 +111,7 @@ def test_rejects_or_replaces_unknown_characters() -> None:
     assert replacing.decode(ids) == "a\ufffd\ufffdc\ufffd"
 
 
-def test_sentencepiece_is_the_package_itself(files: Path) -> None:
+def test_sentencepiece_gives_the_ids_of_its_package(files: Path) -> None:
     tokenizer = open_tokenizer(TokenizerSpec.parse(f"sentencepiece:{files}/a.model"))
     own = sentencepiece.SentencePieceProcessor(model_file=str(files / "a.model"))
     ids = tokenizer.encode_batch(LINES)
@@ -124,7 +124,7 @@ def test_sentencepiece_is_the_package_itself(files: Path) -> None:
     assert named.identity.eos_id == own.bos_id()
 
 
-def test_hugging_face_is_the_package_itself(files: Path) -> None:
+def test_hugging_face_gives_the_ids_of_its_package(files: Path) -> None:
     tokenizer = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/a.json"))
     own = hugging_face.Tokenizer.from_file(str(files / "a.json"))
     own.no_truncation()
@@ -162,14 +162,14 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
         ("chars:{}/vocab.json", "</s>", UsageError, "has <eos>"),
     ],
 )
-def test_rejects_specs_and_files_that_do_not_fit(
+def test_rejects_invalid_specs_and_files(
     files: Path, text: str, eos: str | None, error: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(error, match=message.replace("|", r"\|")):
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
 
 
-def test_the_unknown_token_is_the_packages_own(files: Path, tmp_path: Path) -> None:
+def test_takes_the_unknown_token_of_the_package(files: Path, tmp_path: Path) -> None:
     unigram = hugging_face.Tokenizer(hugging_face.models.Unigram([("a", -1.0), ("?", -5.0)], unk_id=1))
     unigram.save(str(tmp_path / "unigram.json"))
     words = hugging_face.Tokenizer(hugging_face.models.WordLevel({"resolved": 0, "[UNK]": 1}, unk_token="[UNK]"))
@@ -189,7 +189,7 @@ def test_the_unknown_token_is_the_packages_own(files: Path, tmp_path: Path) -> N
         assert open_tokenizer(TokenizerSpec.parse(spec, None)).unknown_id is None
 
 
-def test_a_token_that_fills_up_for_want_of_another_comes_back(files: Path) -> None:
+def test_decodes_a_token_that_is_also_the_padding(files: Path) -> None:
     words = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/words.json"))
     assert (words.identity.eos_id, words.identity.pad_id) == (None, 0)
     assert words.decode(words.encode_batch(["resolved"])[0]) == "resolved"
@@ -213,14 +213,14 @@ def test_a_token_that_fills_up_for_want_of_another_comes_back(files: Path) -> No
     assert pieces.decode(ids) == own.decode(ids)
 
 
-def test_a_text_that_hugging_face_cannot_encode_is_a_value_error(files: Path) -> None:
+def test_raises_value_error_for_text_that_hugging_face_cannot_encode(files: Path) -> None:
     tokenizer = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/words.json"))
     assert tokenizer.encode_batch(["resolved"])[0].tolist() == [0]
     with pytest.raises(ValueError, match=r"Missing \[UNK\] token"):
         tokenizer.encode_batch(["resolved", "other"])
 
 
-def test_replacing_is_for_a_vocabulary_that_is_given(files: Path) -> None:
+def test_replace_unknown_requires_a_given_vocabulary(files: Path) -> None:
     with pytest.raises(UsageError, match="--replace-unknown requires --tokenizer chars:FILE"):
         TokenizerSpec.parse("chars", replace_unknown=True)
     spec = TokenizerSpec.parse(f"chars:{files}/vocab.json", replace_unknown=True)
@@ -253,7 +253,7 @@ def test_identities_tell_tokenizers_apart(files: Path) -> None:
         open_tokenizer(spec, sha256="0" * 64)
 
 
-def test_an_id_that_is_none_is_an_error(files: Path) -> None:
+def test_rejects_ids_outside_the_vocabulary(files: Path) -> None:
     for opened in openers(files):
         tokenizer = opened()
         size = tokenizer.identity.vocab_size
@@ -273,7 +273,7 @@ def test_a_missing_package_names_the_extra(files: Path, kind: str, package: str)
         open_tokenizer(spec)
 
 
-def test_packages_are_loaded_when_they_are_used() -> None:
+def test_import_loads_no_tokenizer_package() -> None:
     code = "import sys, tpudata.tokenizers; print({'sentencepiece', 'tokenizers', 'tensorflow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -286,7 +286,7 @@ def word_level(path: Path, **parts: object) -> TokenizerSpec:
     return TokenizerSpec("hf", str(path))
 
 
-def test_panics_of_the_package_are_errors_of_one_line(tmp_path: Path) -> None:
+def test_reports_panics_of_the_package_as_errors(tmp_path: Path) -> None:
     charsmap = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     with pytest.raises(SourceError, match=r"a\.json is not a tokenizer\.json of Hugging Face: Precompiled: "):
         open_tokenizer(word_level(tmp_path / "a.json", normalizer=charsmap))
@@ -300,7 +300,7 @@ def test_panics_of_the_package_are_errors_of_one_line(tmp_path: Path) -> None:
         strips.decode([0])
 
 
-def test_rejects_ids_beyond_int32_and_files_of_any_size(tmp_path: Path) -> None:
+def test_rejects_ids_beyond_int32_and_files_that_are_too_large(tmp_path: Path) -> None:
     model = {"type": "WordLevel", "vocab": {"a": 2**32 - 1}, "unk_token": "a"}
     with pytest.raises(SourceError, match=r"a\.json has the id 4,294,967,295 \(expected at most 2,147,483,647\)"):
         open_tokenizer(word_level(tmp_path / "a.json", model=model))

@@ -40,7 +40,7 @@ def test_bash_completes_commands_and_flags(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_take_the_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh_and_fish_accept_the_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = script(shell, capsys)
     assert all(name in text for name in COMMANDS)
     assert "--no-append" in text or "no-append" in text
@@ -50,6 +50,6 @@ def test_other_shells_take_the_script(shell: str, tmp_path: Path, capsys: pytest
         assert subprocess.run([shell, "-n", str(path)]).returncode == 0
 
 
-def test_names_the_shells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_unknown_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
     assert "invalid choice: 'tcsh' (choose from" in capsys.readouterr().err

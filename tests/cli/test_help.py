@@ -18,7 +18,7 @@ WORDS = [[name] for name in COMMANDS if name != "convert"] + [["convert", kind] 
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command prints."""
+    """Function that runs a command and returns what it prints."""
 
     def run(*words: str) -> str:
         assert main(words) == 0
@@ -31,21 +31,21 @@ def test_lists_all_pages_with_their_titles(shown: Callable[..., str]) -> None:
     listed = re.findall(r"(?m)^  (\S+)  +(\S.*)$", shown("help"))
     assert len(listed) == len(PAGES)
     assert ("sources", "Sources of images") in listed
-    # By the names that are listed, each is printed.
+    # Each listed name prints its page.
     for name, title in listed[:: len(listed) // 8]:
         if name not in COMMANDS:
             assert shown("help", name).startswith(f"# {title}\n")
 
 
 @pytest.mark.parametrize("name", ["reference/sources", "sources", "docs/reference/sources.md"])
-def test_prints_a_page_by_each_of_its_names(name: str, shown: Callable[..., str]) -> None:
+def test_prints_a_page_under_each_of_its_names(name: str, shown: Callable[..., str]) -> None:
     text = shown("help", name)
     assert text.startswith("# Sources of images\n")
     assert "converting text (tpudata help convert/text)" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_pages_name_no_file_that_an_installation_lacks(page: Path, shown: Callable[..., str]) -> None:
+def test_pages_refer_only_to_pages_of_the_installation(page: Path, shown: Callable[..., str]) -> None:
     text = shown("help", page.with_suffix("").as_posix())
     assert re.search(r"\]\((?!https?:)[^)\s]*\.(md|svg|png)", text) is None
     names = {name for path in PAGES for name in (path.stem, path.with_suffix("").as_posix())} | {
@@ -56,20 +56,20 @@ def test_pages_name_no_file_that_an_installation_lacks(page: Path, shown: Callab
     assert set(re.findall(r"\(tpudata help ([^)]*)\)", text)) <= names
 
 
-def test_says_which_pages_have_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_the_pages_that_share_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "text"]) == 2
     said = "'text' is several pages. See: tpudata help convert/text, tpudata help feed/text"
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_help_fits_the_terminal_and_names_pages_that_are_there(
+def test_help_fits_the_terminal_and_names_existing_pages(
     words: list[str], shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for columns in (60, 80, 120):
         monkeypatch.setenv("COLUMNS", str(columns))
         text = shown(*words, "--help")
-        # A flag alone may be longer.
+        # Only a flag itself may be longer.
         lines = text.partition("\n\n")[2].splitlines()
         assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
     usage, *_ = text.partition("\n\n")
@@ -80,7 +80,7 @@ def test_help_fits_the_terminal_and_names_pages_that_are_there(
         assert shown("help", page).startswith("# ")
 
 
-def test_flags_of_long_commands_are_in_groups(shown: Callable[..., str]) -> None:
+def test_long_commands_group_their_flags(shown: Callable[..., str]) -> None:
     for words in (["convert", "images"], ["convert", "text"], ["reshard"], ["train"]):
         sections = re.split(r"(?m)^(?=[a-z ]+:$)", shown(*words, "--help"))
         sizes = {section.partition(":")[0]: len(re.findall(r"(?m)^  --", section)) for section in sections[1:]}
@@ -88,5 +88,5 @@ def test_flags_of_long_commands_are_in_groups(shown: Callable[..., str]) -> None
         assert max(sizes.values()) <= 16, sizes
 
 
-def test_switches_are_shown_with_their_opposites(shown: Callable[..., str]) -> None:
+def test_shows_switches_with_their_opposites(shown: Callable[..., str]) -> None:
     assert re.search(r"(?m)^  --append, --no-append$", shown("convert", "images", "--help"))

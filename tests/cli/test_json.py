@@ -35,13 +35,13 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def convert(tmp_path: Path) -> list[str]:
-    """The words of a conversion of five pictures, of which one is cut."""
+    """The arguments of a conversion of five pictures, one of them truncated."""
     make_pictures(tmp_path / "in", 5)
     next((tmp_path / "in").rglob("*.jp*g")).write_bytes(b"\xff\xd8\xff")
     return ["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--unlabelled"]
 
 
-def test_conversions_print_what_they_plan_write_and_add(
+def test_conversions_print_the_documented_keys(
     convert: list[str], tmp_path: Path, printed: Callable[..., dict[str, Any]]
 ) -> None:
     plan = printed(*convert, "--dry-run")
@@ -59,7 +59,7 @@ def test_conversions_print_what_they_plan_write_and_add(
     assert added["splits"]["train"]["records"] == 2
 
 
-def test_other_commands_print_the_keys_of_the_page(
+def test_other_commands_print_the_documented_keys(
     convert: list[str], tmp_path: Path, printed: Callable[..., dict[str, Any]]
 ) -> None:
     printed(*convert, "--on-bad-record=skip", "--max-bad-records=1")
@@ -74,7 +74,9 @@ def test_other_commands_print_the_keys_of_the_page(
     assert all(f"`{key}`" in PAGE for key in defect)
 
 
-def test_quiet_conversions_print_warnings_alone(convert: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_conversions_print_only_warnings_and_errors(
+    convert: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*convert, "--on-bad-record=skip", "--max-bad-records=1", "--quiet"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""

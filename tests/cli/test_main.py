@@ -29,7 +29,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 def _parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> FlagParser:
-    """The parser of a command, caught as the command begins to parse."""
+    """Return the parser of a command, caught when the command starts to parse."""
     caught: list[FlagParser] = []
 
     def catch(self: FlagParser, argv: Sequence[str], also_known: object = None) -> None:
@@ -47,14 +47,14 @@ def _parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> FlagParser:
 )
 def test_no_boolean_flag_takes_the_next_word(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parser = _parser_of(command, monkeypatch)
-    # What else has to be there.
+    # Flags that the command requires.
     required = [f"{name}=1" for name in ("--input", "--output", "--batch-size") if name in parser.flag_names()]
-    # Whatever goes without a value.
+    # All flags without a value.
     names = [name for action in parser._actions if action.nargs == 0 for name in action.option_strings]
     names = [name for name in names if name not in ("-h", "--help")]
     assert bool(names) == (command not in ("index", "help", "completion"))
     for name in names:
-        # DIR, or a word that is too much.
+        # DIR, or a superfluous word.
         for word in ("true", "false", "DIR"):
             _, alone = parser.parse_with_rest([*required, word])
             folder, rest = parser.parse_with_rest([*required, name, word])
@@ -67,13 +67,13 @@ def test_no_boolean_flag_takes_the_next_word(command: str, monkeypatch: pytest.M
             assert rest == alone
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"tpudata {__version__}\n"
 
 
 @pytest.mark.parametrize("words", [[], ["convert"]])
-def test_nothing_asked_for_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_a_missing_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -95,7 +95,7 @@ def test_nothing_asked_for_is_wrong_usage(words: list[str], capsys: pytest.Captu
         (["train", "--model-dri=x"], "tpudata train:"),
     ],
 )
-def test_wrong_usage_says_what_is_right(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_suggests_a_correction(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -112,7 +112,7 @@ def test_runs_as_a_module(module: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_only_training_loads_tensorflow(digits_dataset: Path) -> None:
+def test_help_and_inspect_load_no_tensorflow(digits_dataset: Path) -> None:
     program = (
         "import sys; from tpudata.cli import main\n"
         "for words in (['--help'], ['convert', '--help'], ['convert', 'images', '--help'], ['train', '--help'],\n"

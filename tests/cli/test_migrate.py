@@ -20,7 +20,7 @@ hparams = tf.contrib.training.HParams()
 """
 
 
-def test_rewrites_in_place_and_lists_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rewrites_in_place_and_lists_remaining_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, link = tmp_path / "main.py", tmp_path / "link.py"
     path.write_text(OLD)
     path.chmod(0o755)
@@ -44,13 +44,13 @@ def test_diff_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert "-import tensorflow as tf\n+import tensorflow.compat.v1 as tf\n" in out
     assert out.splitlines()[-1].startswith(f"{path}:4: tf.contrib.training.HParams")
-    # What is printed is a patch.
+    # The output is a patch.
     patch = out[: out.index(f"{path}:4")]
     done = subprocess.run(["patch", str(path)], input=patch, capture_output=True, text=True, check=False)
     assert (done.returncode, path.read_text()) == (0, NEW), done.stderr
 
 
-def test_line_ends_and_a_program_that_is_done(tmp_path: Path) -> None:
+def test_keeps_line_endings_and_leaves_migrated_programs_alone(tmp_path: Path) -> None:
     path = tmp_path / "main.py"
     path.write_bytes(b"import tensorflow as tf\r\nx = tf.placeholder(tf.float32)\r\n")
     assert main(["migrate", str(path)]) == 0
@@ -61,7 +61,7 @@ def test_line_ends_and_a_program_that_is_done(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
-def test_one_bad_file_and_none_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_file_stops_all_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text(OLD)
     for content, message in (
@@ -77,7 +77,7 @@ def test_one_bad_file_and_none_is_written(tmp_path: Path, capsys: pytest.Capture
     assert good.read_text() == OLD
 
 
-# A program of the time, in the style of tensorflow/tpu's: all that is changed is what the command changes.
+# A TensorFlow 1 program in the style of tensorflow/tpu's; only the command changes it.
 PROGRAM = """
 import sys
 import numpy as np
@@ -122,7 +122,7 @@ print(estimator._load_global_step_from_checkpoint_dir(sys.argv[1]), sorted(est.g
 """
 
 
-# In the style of BERT: one file trains, another one has what the model needs, and nothing that TensorFlow 1 alone has.
+# In the style of BERT: one file trains, and another holds the model's helpers, without names that only TensorFlow 1 has.
 HELPER = """
 import tensorflow as tf
 
@@ -170,7 +170,7 @@ def main(_):
 if __name__ == "__main__":
     tf.app.run()
 """
-# In the style of the time before estimators.
+# In the style of programs before estimators.
 SESSIONS = """
 import numpy as np
 import tensorflow as tf
@@ -201,7 +201,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_migrated_program_of_two_files_keeps_the_share_of_tensorflow_1(
+def test_a_migrated_program_of_two_files_runs_as_tensorflow_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [tmp_path / "main.py", tmp_path / "helper.py"]
@@ -214,7 +214,7 @@ def test_a_migrated_program_of_two_files_keeps_the_share_of_tensorflow_1(
     assert done.stdout.splitlines()[-2:] == ["0.9", "(1000, 2) True True"]
 
 
-def test_a_migrated_program_of_sessions_runs(tmp_path: Path) -> None:
+def test_a_migrated_session_program_runs(tmp_path: Path) -> None:
     path = tmp_path / "main.py"
     path.write_text(SESSIONS)
     assert main(["migrate", str(path)]) == 0
@@ -222,7 +222,7 @@ def test_a_migrated_program_of_sessions_runs(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_a_migrated_program_runs(tmp_path: Path) -> None:
+def test_a_migrated_estimator_program_runs(tmp_path: Path) -> None:
     path = tmp_path / "main.py"
     path.write_text(PROGRAM)
     assert main(["migrate", str(path)]) == 0

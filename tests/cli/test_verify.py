@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def draw(folder: Path, count: int) -> list[Path]:
-    """Pictures of noise in three class folders, JPEG and PNG, grey, coloured, with alpha and with a palette."""
+    """Draw noise in three class folders, JPEG and PNG, grey, coloured, with alpha and with a palette."""
     random = np.random.default_rng(0)
     paths = []
     for number in range(count):
@@ -51,7 +51,7 @@ def copied(converted: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(converted, tmp_path / "copy"))
 
 
-def test_a_converted_folder_is_intact(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finds_no_defects_in_a_converted_folder(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(converted)]) == 0
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
@@ -63,7 +63,7 @@ def test_a_converted_folder_is_intact(converted: Path, capsys: pytest.CaptureFix
     assert json.loads(capsys.readouterr().out) == {"path": str(converted), "defects": []}
 
 
-def test_a_list_with_several_labels_and_more_columns_is_intact(
+def test_finds_no_defects_in_multilabel_records_with_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = draw(tmp_path / "pictures", 12)
@@ -84,7 +84,7 @@ def test_a_list_with_several_labels_and_more_columns_is_intact(
     assert "no defects" in capsys.readouterr().out
 
 
-def test_an_image_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finds_undecodable_images_only_with_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_undecodable(str(tmp_path))
     assert main(["verify", path]) == 0
     assert capsys.readouterr().out.startswith(f"{path}: no defects")
@@ -97,7 +97,7 @@ def test_an_image_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFix
         assert last == f"{path}: 1 defect"
 
 
-def test_raw_pixels_are_intact(tmp_path: Path) -> None:
+def test_finds_no_defects_in_raw_pixels(tmp_path: Path) -> None:
     for number in range(6):
         path = tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def test_raw_pixels_are_intact(tmp_path: Path) -> None:
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
-def test_every_defect_is_a_line(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_one_line_per_defect(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, *_ = sorted(copied.glob("train-*.tfrecord"))
     data = bytearray(first.read_bytes())
     data[100] ^= 1
@@ -123,7 +123,7 @@ def test_every_defect_is_a_line(copied: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("flags", [(), ("--workers=2", "--decode")])
-def test_counts_annotations_that_do_not_fit_by_kind(
+def test_reports_the_kind_of_each_annotation_defect(
     tmp_path: Path, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     box, turned = (0.0, 0.0, 1.0, 0.5), png_of(np.zeros((96, 48), int))
@@ -146,25 +146,25 @@ def test_counts_annotations_that_do_not_fit_by_kind(
     assert f"{path}: readers skip 5 records in 2 shards" in capsys.readouterr().out
 
 
-def test_rejected_inputs_that_are_listed_nowhere(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_rejected_inputs_missing_from_the_list(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (rejects,) = (copied / "rejects").iterdir()
     rejects.unlink()
     assert main(["verify", str(copied)]) == 1
     assert f"{copied / 'rejects'}: lists 0 rejected inputs, the manifest counts 1" in capsys.readouterr().out
 
 
-def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_a_folder_without_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 1
     assert "has no manifest.json" in capsys.readouterr().err
 
 
-def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_a_worker_count_of_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path), "--workers=0"]) == 2
     assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's lists of a process's children")
-def test_sigterm_ends_it_with_a_line(converted: Path) -> None:
+def test_sigterm_ends_workers_and_prints_one_line(converted: Path) -> None:
     command = [sys.executable, "-m", "tpudata", "verify", str(converted), "--workers=2"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

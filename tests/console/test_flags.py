@@ -20,17 +20,17 @@ def parser() -> FlagParser:
     return parser
 
 
-def test_dashes_and_underscores_are_the_same(parser: FlagParser) -> None:
+def test_dashes_and_underscores_in_names_are_equivalent(parser: FlagParser) -> None:
     for words in (["--shard-size", "7"], ["--shard_size", "7"], ["--shard-size=7"], ["--shard_size=7"]):
         assert parser.parse(words).shard_size == 7
 
 
-def test_underscores_in_values_stay(parser: FlagParser) -> None:
+def test_keeps_underscores_in_values(parser: FlagParser) -> None:
     assert parser.parse(["--master", "my_host"]).master == "my_host"
     assert parser.parse(["--master=--shard_size"]).master == "--shard_size"
 
 
-def test_as_the_original_programs_were_called(parser: FlagParser) -> None:
+def test_accepts_the_flags_of_the_original_programs(parser: FlagParser) -> None:
     flags = parser.parse(["--use_tpu=false", "--master="])
     assert (flags.use_tpu, flags.master) == (False, "")
 
@@ -49,7 +49,7 @@ def test_as_the_original_programs_were_called(parser: FlagParser) -> None:
         (["--no-use-tpu", "--use-tpu=yes"], True),
     ],
 )
-def test_switch(parser: FlagParser, words: list[str], expected: bool) -> None:
+def test_switches_parse_all_spellings(parser: FlagParser, words: list[str], expected: bool) -> None:
     assert parser.parse(words).use_tpu is expected
 
 
@@ -68,14 +68,14 @@ def test_switch_never_takes_the_next_word(parser: FlagParser, word: str) -> None
         assert (flags.use_tpu, flags.folder) == (True, word)
 
 
-def test_value_of_a_switch_needs_an_equals_sign(parser: FlagParser) -> None:
+def test_the_value_of_a_switch_requires_an_equals_sign(parser: FlagParser) -> None:
     with pytest.raises(
         UsageError, match=r"unexpected argument 'False'; pass the value of a boolean with =, --FLAG=False\."
     ):
         parser.parse(["--use-tpu", "False"])
 
 
-def test_a_word_like_a_switch_after_two_dashes(parser: FlagParser) -> None:
+def test_words_after_two_dashes_are_positional(parser: FlagParser) -> None:
     parser.add_argument("folder")
     assert parser.parse(["--", "--use-tpu"]).folder == "--use-tpu"
 
@@ -86,29 +86,29 @@ def test_unknown_flag_names_the_nearest(parser: FlagParser, word: str) -> None:
         parser.parse([word])
 
 
-def test_names_are_never_abbreviated(parser: FlagParser) -> None:
+def test_rejects_abbreviated_names(parser: FlagParser) -> None:
     with pytest.raises(UsageError, match="unknown flag --res"):
         parser.parse(["--res"])
 
 
-def test_unexpected_word(parser: FlagParser) -> None:
+def test_rejects_an_unexpected_word(parser: FlagParser) -> None:
     with pytest.raises(UsageError, match="unexpected argument 'images'"):
         parser.parse(["images"])
 
 
-def test_misspelt_required_flag_is_named_as_unknown(parser: FlagParser) -> None:
+def test_reports_a_misspelt_required_flag_as_unknown(parser: FlagParser) -> None:
     parser.add_argument("--input", required=True)
     with pytest.raises(UsageError, match=r"unknown flag --inputt; did you mean --input\?"):
         parser.parse(["--inputt=x"])
 
 
-def test_missing_required_flag(parser: FlagParser) -> None:
+def test_names_a_missing_required_flag(parser: FlagParser) -> None:
     parser.add_argument("--input", required=True)
     with pytest.raises(UsageError, match="--input"):
         parser.parse([])
 
 
-def test_rest_goes_to_another_parser(parser: FlagParser) -> None:
+def test_returns_the_flags_of_another_parser(parser: FlagParser) -> None:
     flags, rest = parser.parse_with_rest(["--runner", "X", "--shard_size=3", "--temp_location=gs://b/t"])
     assert flags.shard_size == 3
     assert rest == ["--runner", "X", "--temp_location=gs://b/t"]
@@ -130,7 +130,7 @@ def test_positive_int_accepts_exactly_whole_numbers_from_1(text: str) -> None:
             positive_int(text)
 
 
-def test_flag_type_shows_the_message() -> None:
+def test_flag_type_shows_the_parsers_message() -> None:
     def parse(text: str) -> int:
         raise UsageError(f"{text!r} will not do")
 
@@ -148,11 +148,11 @@ def test_flag_type_shows_the_message() -> None:
         (["images"], "prog: unexpected argument 'images'. See: prog --help"),
     ],
 )
-def test_messages_read_well(parser: FlagParser, words: list[str], message: str) -> None:
+def test_messages_point_to_the_help(parser: FlagParser, words: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parser.parse(words)
     assert str(caught.value) == message
 
 
-def test_sentence() -> None:
+def test_sentence_ends_with_one_mark() -> None:
     assert [sentence(text) for text in ("a", "a.", "a?", "a!")] == ["a.", "a.", "a?", "a!"]

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.datasets import write_images
 
 ROOT = Path(__file__).parents[2]
-# Sends Ctrl-C to its own process when a module is looked for, or when the interpreter exits.
+# Sends Ctrl-C to its own process when a certain module is imported, or when the interpreter exits.
 HOOK = """
 import atexit, os, signal, sys
 
@@ -76,16 +76,14 @@ def interrupted(hook: Path, place: str, *words: str) -> tuple[int, str, str]:
     ],
     ids=lambda value: value if isinstance(value, str) else value[-1],
 )
-def test_an_interrupt_while_a_command_loads_ends_it_without_a_traceback(
-    hook: Path, place: str, words: tuple[str, ...]
-) -> None:
+def test_an_interrupt_while_a_command_loads_prints_no_traceback(hook: Path, place: str, words: tuple[str, ...]) -> None:
     code, output, errors = interrupted(hook, place, *(word.replace("DATA", str(hook / "data")) for word in words))
     assert (code, output) == (130, "")
     # Silent if the output of a library that loads is held back.
     assert errors in ("", "tpudata: interrupted\n")
 
 
-def test_an_interrupt_at_the_exit_adds_a_line(hook: Path) -> None:
+def test_an_interrupt_at_the_exit_prints_one_line(hook: Path) -> None:
     code, output, errors = interrupted(hook, "exit", *TPUDATA, "--version")
     assert (code, errors) == (130, "tpudata: interrupted\n")
     assert output.startswith("tpudata ")
@@ -136,7 +134,7 @@ INTERRUPT = "signal.raise_signal(signal.SIGINT)"
         "Finalized(); time.sleep(60)",
     ],
 )
-def test_interrupts_of_a_working_command_end_in_one_line_or_none(body: str) -> None:
+def test_interrupts_of_a_running_command_print_at_most_one_line(body: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WORKS.format(body=body)], capture_output=True, text=True, timeout=30, cwd=ROOT
     )
@@ -144,7 +142,7 @@ def test_interrupts_of_a_working_command_end_in_one_line_or_none(body: str) -> N
     assert (done.stdout, done.stderr) in (("", ""), ("", "tpudata: interrupted\n"))
 
 
-def test_commands_called_from_a_program_leave_its_handler(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_keep_the_handler_of_a_calling_program(capsys: pytest.CaptureFixture[str]) -> None:
     from tpudata.cli import main
 
     def handle(*_: object) -> None:
@@ -161,7 +159,7 @@ def test_commands_called_from_a_program_leave_its_handler(capsys: pytest.Capture
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
-    # As for a program that nohup or a shell's & has started.
+    # As in a program started by nohup or a shell's &.
     program = WORKS.format(body=f"{INTERRUPT}; print('done')").replace(
         "from tpudata.console.interrupts",
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom tpudata.console.interrupts",

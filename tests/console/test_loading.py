@@ -44,7 +44,7 @@ print(gc.isenabled())
 """
 
 
-def test_so_does_a_process_that_works_for_a_command() -> None:
+def test_a_process_started_by_a_command_loads_without_the_collector() -> None:
     done = forked.run("-c", OF_A_COMMAND)
     assert (done.stdout.split(), done.stderr) == (["False", "True"], "")
 
@@ -53,7 +53,7 @@ def test_another_program_keeps_its_collector() -> None:
     frozen = gc.get_freeze_count()
     with uncollected_loading():
         assert gc.isenabled()
-    # Other threads may free some.
+    # Other threads may free some objects.
     assert gc.get_freeze_count() <= frozen
     gc.disable()
     try:

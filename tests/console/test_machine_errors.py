@@ -17,7 +17,7 @@ from tests.helpers import forked
 from tpudata.cli import main
 from tpudata.console.process import run_command
 
-# Runs a command under a limit of so many bytes of memory beyond what this process has.
+# Runs a command with a limit of that many bytes of memory beyond its own process.
 LIMITED = """
 import resource, sys
 from pathlib import Path
@@ -58,7 +58,9 @@ def of_numpy() -> BaseException:
         (ImportError("libx.so.2: failed to map segment from shared object"), "failed to map segment"),
     ],
 )
-def test_lack_of_memory_is_one_line(error: BaseException, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_lack_of_memory_in_one_line(
+    error: BaseException, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for wrapped_in in (None, ValueError("a step failed")):
         assert raised(error, wrapped_in) == 1
         said = capsys.readouterr().err
@@ -68,7 +70,7 @@ def test_lack_of_memory_is_one_line(error: BaseException, reason: str, capsys: p
         assert said.count("\n") == 1
 
 
-def test_a_disk_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_a_failing_disk_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert raised(OSError(errno.EIO, os.strerror(errno.EIO), "/data/x")) == 1
     assert capsys.readouterr().err == (
         "tpudata: error: /data/x could not be used: Input/output error. The disk or the connection to it fails: see the"
@@ -76,7 +78,7 @@ def test_a_disk_that_fails_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
-def test_an_image_beyond_the_memory_is_one_line_and_no_bad_record(tmp_path: Path) -> None:
+def test_an_image_too_large_for_memory_is_not_a_bad_record(tmp_path: Path) -> None:
     # 144 million pixels of one bit, of which grey and alpha take 1.2 GB, compressed to 18 kB.
     side = 12_000
     head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
@@ -101,7 +103,7 @@ def test_an_image_beyond_the_memory_is_one_line_and_no_bad_record(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["text", "images"])
-def test_lack_of_memory_in_arrow_is_no_damage(
+def test_lack_of_memory_in_arrow_is_not_reported_as_damage(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = {"text": ["a", "b"]} if kind == "text" else {"image": [{"bytes": b"x", "path": None}], "label": [1]}

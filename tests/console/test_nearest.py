@@ -22,7 +22,7 @@ FLAGS = ["--shard-size", "--num-shards", "--resume", "--resize-shorter", "--qual
         ("dense/kernel", ["dense_1/kernel", "dense_1/bias"], "dense_1/kernel"),
     ],
 )
-def test_a_slip_or_a_part_of_a_name_is_near(got: str, known: list[str], near: str) -> None:
+def test_suggests_the_name_behind_a_typo_or_a_part(got: str, known: list[str], near: str) -> None:
     assert nearest_name(got, known) == near
 
 
@@ -39,10 +39,10 @@ def test_a_slip_or_a_part_of_a_name_is_near(got: str, known: list[str], near: st
         ("f1", ["accuracy", "loss"]),
     ],
 )
-def test_another_name_is_not_suggested(got: str, known: list[str]) -> None:
+def test_suggests_no_unrelated_name(got: str, known: list[str]) -> None:
     assert nearest_name(got, known) is None
     assert suggestion(got, known) == ""
 
 
-def test_suggestion() -> None:
+def test_suggestion_asks_did_you_mean() -> None:
     assert suggestion("convrt", ["convert", "train"]) == "; did you mean convert?"

@@ -21,22 +21,22 @@ def _raises(error: BaseException) -> int:
     return run_command(command, [])
 
 
-def test_the_code_of_the_command_is_returned() -> None:
+def test_returns_the_commands_exit_code() -> None:
     assert run_command(len, ["a", "b"]) == 2
 
 
-def test_arguments_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_default_to_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["prog", "a"])
     assert run_command(len) == 1
 
 
 @pytest.mark.parametrize(("error", "code"), [(DatasetError("no manifest"), 1), (UsageError("no flag"), 2)])
-def test_our_errors_are_words_on_stderr(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_our_errors_on_stderr(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert _raises(error) == code
     assert capsys.readouterr() == ("", f"tpudata: error: {error}\n")
 
 
-def test_an_error_is_one_line_whatever_the_name_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escapes_newlines_in_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     assert _raises(DatasetError("a\nb\rc.jpg is cut")) == 1
     assert capsys.readouterr().err == "tpudata: error: a\\nb\\rc.jpg is cut\n"
 
@@ -46,17 +46,17 @@ def test_other_errors_keep_their_traceback() -> None:
         _raises(ZeroDivisionError())
 
 
-def test_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_returns_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert _raises(KeyboardInterrupt()) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (None, 0), (3, 3), ("words", 1)])
-def test_exits(code: int | str | None, expected: int) -> None:
+def test_returns_the_code_of_a_system_exit(code: int | str | None, expected: int) -> None:
     assert _raises(SystemExit(code)) == expected
 
 
-def test_a_closed_pipe_is_quiet() -> None:
+def test_a_closed_pipe_prints_nothing() -> None:
     program = (
         "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    for n in range(10**6): print(n)\n    return 0\n"
@@ -76,13 +76,13 @@ def test_a_closed_pipe_is_quiet() -> None:
 @pytest.mark.parametrize(
     ("lines", "unbuffered", "end"),
     [
-        # Each end once with what is printed at the end, and each way to print once.
+        # Each way to end, and each way to print, at least once.
         pytest.param(*case, end, marks=pytest.mark.matrix if case != (1, "") and end != one else ())
         for case, one in (((1, ""), ""), ((1, "1"), "return 0"), ((10**5, ""), "raise TpudataError('first')"))
         for end in ("return 0", "raise SystemExit", "raise TpudataError('first')")
     ],
 )
-def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
+def test_reports_a_full_disk_in_one_line(lines: int, unbuffered: str, end: str) -> None:
     program = (
         "import sys; from tpudata.errors import TpudataError; from tpudata.console.process import run_command\n"
         f"def command(argv):\n    for n in range({lines}): print(n)\n    {end}\n"
@@ -104,7 +104,7 @@ def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_closed_stdout_is_a_line(tmp_path: Path) -> None:
+def test_rejects_a_closed_stdout_before_the_command_runs(tmp_path: Path) -> None:
     program = (
         "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    open(argv[0], 'w').close(); print(1); return 0\n"
@@ -123,12 +123,12 @@ def test_a_closed_stdout_is_a_line(tmp_path: Path) -> None:
 def test_an_os_error_of_another_file_keeps_its_traceback() -> None:
     with pytest.raises(FileNotFoundError):
         _raises(FileNotFoundError(2, "No such file", "x"))
-    # As a write to another file than stdout raises it.
+    # As raised by a write to another file than stdout.
     with pytest.raises(OSError, match="No space left"):
         _raises(OSError(28, "No space left on device"))
 
 
-def test_names_beyond_the_terminals_encoding_are_escaped() -> None:
+def test_escapes_characters_that_the_terminal_lacks() -> None:
     program = (
         "import sys; from tpudata.console.process import run_command; "
         "sys.exit(run_command(lambda argv: print('na\\xefve') or 0))"
@@ -174,13 +174,13 @@ SIGTERM, SIGINT = (
         pytest.param(*SIGTERM, "", YIELDS, "stop\n", id="SIGTERM-yields"),
         pytest.param(*SIGINT, "", SWALLOWS, "stop\ntidy\n", id="SIGINT-swallows it"),
         pytest.param(*SIGTERM, SLEEPER, YIELDS, "stop\n", id="SIGTERM-leaves a thread"),
-        # Both signals take one way.
+        # Both signals share their code.
         pytest.param(*SIGINT, "", YIELDS, "stop\n", id="SIGINT-yields", marks=pytest.mark.matrix),
         pytest.param(*SIGTERM, "", SWALLOWS, "stop\ntidy\n", id="SIGTERM-swallows it", marks=pytest.mark.matrix),
         pytest.param(*SIGINT, SLEEPER, YIELDS, "stop\n", id="SIGINT-leaves a thread", marks=pytest.mark.matrix),
     ],
 )
-def test_an_interrupt_ends_the_process_soon(
+def test_an_interrupt_ends_a_stubborn_process(
     number: signal.Signals, end: tuple[int, str], sleeper: str, work: str, said: str
 ) -> None:
     program = STUBBORN.format(sleeper=sleeper, work=work)
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_the_process_soon(
     assert [word for word in out.split() if word != "begun"] == said.split()
 
 
-def test_an_interrupt_ends_no_program_but_its_own_command() -> None:
+def test_an_interrupt_stops_the_work_but_not_a_calling_program() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stopped = threading.Event()
     with pytest.raises(KeyboardInterrupt) as found, interruptible(stopped.set, pytest.fail):
@@ -205,7 +205,7 @@ def test_an_interrupt_ends_no_program_but_its_own_command() -> None:
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_a_wrapped_interrupt_is_one() -> None:
+def test_a_wrapped_interrupt_is_raised_as_an_interrupt() -> None:
     def step() -> None:
         try:
             signal.raise_signal(signal.SIGINT)

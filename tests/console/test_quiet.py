@@ -35,20 +35,20 @@ def _run(*words: str, level: str | None = None) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, env=environment)
 
 
-def test_information_is_dropped_and_the_rest_stays() -> None:
+def test_drops_information_and_keeps_warnings() -> None:
     done = _run("\n".join(LINES) + "\n")
     assert done.stderr.splitlines() == [*LINES[3:], "from Python", "after"]
     assert done.stdout == "3\n"
 
 
 @pytest.mark.parametrize("level", ["0", "2"])
-def test_what_the_user_has_set_stands(level: str) -> None:
+def test_keeps_the_log_level_that_the_user_set(level: str) -> None:
     done = _run("\n".join(LINES) + "\n", level=level)
     assert done.stderr.splitlines() == [*LINES, "from Python", "after"]
     assert done.stdout == f"{level}\n"
 
 
-def test_an_error_inside_is_shown() -> None:
+def test_shows_all_output_before_an_error() -> None:
     done = _run("In the middle\n", "failed")
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["In the middle", "from Python", "failed"]

@@ -18,11 +18,11 @@ def test_columns_line_up() -> None:
     )
 
 
-def test_no_trailing_spaces() -> None:
+def test_rows_have_no_trailing_spaces() -> None:
     assert table([["a", ""], ["bbb", "x"]]) == "a\nbbb  x"
 
 
-def test_rows_of_other_lengths_are_rejected() -> None:
+def test_rejects_rows_of_different_lengths() -> None:
     with pytest.raises(ValueError, match="zip"):
         table([["a", "b"], ["c"]])
 
@@ -42,30 +42,30 @@ def test_rows_of_other_lengths_are_rejected() -> None:
         (10**19, "10000.0 PB"),
     ],
 )
-def test_bytes(size: int, text: str) -> None:
+def test_bytes_text_picks_the_unit(size: int, text: str) -> None:
     assert bytes_text(size) == text
 
 
 @given(st.integers(1, 10**17))
-def test_bytes_are_within_a_hundredth(size: int) -> None:
+def test_bytes_text_is_within_one_percent(size: int) -> None:
     number, unit = bytes_text(size).split()
     scale = {"byte": 1, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}[unit]
     assert float(number) * scale == pytest.approx(size, rel=0.01)
     assert float(number) < 1000
 
 
-def test_count() -> None:
+def test_count_text_groups_thousands() -> None:
     assert count_text(1_281_167) == "1,281,167"
 
 
-# What commands count.
+# Nouns that commands count.
 _COUNTED = re.compile(
     r" (records|shards|files|inputs|documents|classes|images|labels|rows|cells|columns|processes)\b(?!/s)"
 )
 _ROOT = Path(__file__).parents[2]
 
 
-def test_one_function_makes_plurals() -> None:
+def test_only_counted_makes_plurals() -> None:
     found = []
     for path in sorted([*_ROOT.glob("tpudata/**/*.py"), *_ROOT.glob("beam_jobs/**/*.py")]):
         for text in ast.walk(ast.parse(path.read_text())):
@@ -79,7 +79,7 @@ def test_one_function_makes_plurals() -> None:
     assert found == [], "pass the count to tpudata.console.tables.counted"
 
 
-def test_counted() -> None:
+def test_counted_adds_plurals() -> None:
     texts = [counted(1, "record"), counted(0, "record"), counted(2000, "record"), counted(1, "class", "classes")]
     assert texts == ["1 record", "0 records", "2,000 records", "1 class"]
     assert counted(2, "class", "classes") == "2 classes"

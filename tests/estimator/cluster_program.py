@@ -60,7 +60,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
 
 
 class Steps(v1.train.SessionRunHook):  # type: ignore[misc]
-    """Notes the steps that it sees, and may ask for the end at one."""
+    """Records the steps that it sees, and can request the end at one."""
 
     def __init__(self, stop: int | None) -> None:
         self.seen: list[int] = []

@@ -95,7 +95,7 @@ def main(filename: str, model_dir: str, num_shards: str) -> None:
     tf.logging.set_verbosity(tf.logging.INFO)
     estimator = make_estimator(model_dir, int(num_shards))
     estimator.train(input_fn=get_input_fn(filename), max_steps=FLAGS.train_steps)
-    # The batches go round the file: 28 of them are all the digits but five.
+    # The batches repeat the file: 28 of them hold all digits but five.
     result = estimator.evaluate(input_fn=get_input_fn(filename), steps=28)
 
     def predict_input_fn(params: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Small programs that the estimator's tests train: a linear model whose every number can be followed."""
+"""Small programs that the estimator's tests train: a linear model whose numbers can be computed by hand."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -18,13 +18,13 @@ STEPS = 30
 
 
 class Half(v1.train.SessionRunHook):  # type: ignore[misc]
-    """Halves a variable ahead of every tenth step, and looks at what comes out."""
+    """Halves a variable before every tenth step, and reads the result."""
 
     def begin(self) -> None:
         self._half = v1.trainable_variables()[0].assign(0.5 * v1.trainable_variables()[0].read_value())
 
     def before_run(self, run_context: Any) -> Any:
-        # Not in after_run: there, the checkpoint of that step is written already.
+        # Not in after_run, which is called after the checkpoint of that step is written.
         if run_context.session.run("global_step:0") % 10 == 3:
             run_context.session.run(self._half)
         return v1.train.SessionRunArgs(["the_loss:0"])

@@ -1,4 +1,4 @@
-"""Training by several processes of a TF_CONFIG cluster, on loopback."""
+"""Training on several processes of a TF_CONFIG cluster, on loopback."""
 
 import dataclasses
 import json
@@ -45,7 +45,7 @@ class Clusters:
         self._left = left
 
     def start(self, tasks: Sequence[Task], *runs: dict[str, Any]) -> list[Process]:
-        """Start a process for each task, for some runs after each other; those of an evaluator stand outside of the cluster."""
+        """Start a process for each task, for some consecutive runs; an evaluator's process is outside of the cluster."""
         trains = [task for task in tasks if task[0] != "evaluator"]
         addresses = dict(zip(trains, [f"127.0.0.1:{port}" for port in free_ports(len(trains))], strict=True))
         cluster: dict[str, list[str]] = {}
@@ -95,7 +95,7 @@ def assert_equal(one: Path, other: Path, tolerance: float, but: Sequence[str] = 
 
 
 def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
-    """By a TPUEstimator, and after that by an Estimator, twice, in the same processes."""
+    """A TPUEstimator trains, and then an Estimator, twice, in the same processes."""
 
     def start(name: str, tasks: Sequence[Task]) -> list[Process]:
         folder = tmp_path / name
@@ -103,7 +103,7 @@ def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digi
         plain = {"model_dir": str(folder / "plain"), "steps": [2, 4], "plain": True}
         return clusters.start(tasks, of_tpu, plain)
 
-    # The first worker stands for a chief.
+    # The first worker acts as the chief.
     for process in [*start("one", [WORKER]), *start("three", [WORKER, ("worker", 1), ("worker", 2)])]:
         assert process.wait() == 0, process.output
         assert process.output.count("loss = ") == 2 * 3  # at the first step and the last
@@ -112,9 +112,9 @@ def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digi
         expected = losses(one / kind)
         assert len(expected) == steps
         assert losses(three / kind) == pytest.approx(expected, abs=5e-6)
-        # The average is the first replica's, of its rows alone.
+        # The average is the first replica's, over only its rows.
         assert_equal(one / kind, three / kind, 5e-5, but=["average"])
-    # One process wrote, and what it wrote is what one process writes.
+    # Only one process wrote, and its files equal those of a single process.
     one, three = one / "tpu", three / "tpu"
     assert len(list(three.glob("events.*"))) == len(list(one.glob("events.*"))) == 1
     assert {path.name for path in three.glob("model*")} == {path.name for path in one.glob("model*")}
@@ -139,7 +139,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleName
         yield SimpleNamespace(folder=folder, processes=Clusters(left).run([CHIEF, WORKER], *runs))
 
 
-def test_a_restart_goes_on_exactly_after_a_kill(
+def test_a_restart_after_a_kill_resumes_exactly(
     undisturbed: SimpleNamespace, clusters: Clusters, tmp_path: Path
 ) -> None:
     options = {**DISTURBED, "model_dir": str(tmp_path)}
@@ -160,7 +160,7 @@ def test_a_restart_goes_on_exactly_after_a_kill(
 
 
 class OtherPeers(Peers):
-    """Another process than the chief, which has sent some bytes."""
+    """Peers of a process that is not the chief, whose chief has sent some bytes."""
 
     index = 1
     count = 2
@@ -173,7 +173,7 @@ class OtherPeers(Peers):
         return self._sent
 
 
-def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
+def test_rejects_a_checkpoint_that_differs_between_processes(tmp_path: Path) -> None:
     programs.make_estimator(tmp_path).train(programs.train_input_fn, max_steps=2)
     found = Checkpoint.open(str(tmp_path / "model.ckpt-2"))
 
@@ -189,7 +189,7 @@ def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
         first(dataclasses.replace(found, prefix=str(tmp_path / "model.ckpt-9")).to_bytes())
 
 
-def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -> None:
+def test_sigterm_of_one_process_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -> None:
     started = clusters.start([CHIEF, WORKER], {"model_dir": str(tmp_path), "steps": 100000, "pause": 0.01, "saves": 5})
     started[0].wait_for("model.ckpt-5.")
     started[1].send_signal(signal.SIGTERM)
@@ -201,22 +201,22 @@ def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -
         assert f"SIGTERM: training stopped at step {saved}, which is saved" in process.output
 
 
-def test_hooks_the_end_of_data_and_who_writes(undisturbed: SimpleNamespace) -> None:
+def test_hooks_and_the_end_of_data_stop_all_and_only_the_chief_writes(undisturbed: SimpleNamespace) -> None:
     chiefs = undisturbed.folder / "chiefs"
     for process in undisturbed.processes:
-        # The worker's data end one step earlier than the chief's.
+        # The worker's data ends one step earlier than the chief's.
         assert process.seen_by_hooks() == [[*range(1, 9)], [9, 10, 11, 12]]
         assert "The input ended at step 8." in process.output
         assert "A hook stopped training at step 12." in process.output
     assert programs.saved_steps(chiefs) == [0, 8, 12]
-    # The chief alone writes: for the estimator, tf.summary and the StepCounterHook.
+    # Only the chief writes: for the estimator, tf.summary and the StepCounterHook.
     assert not (undisturbed.folder / "others").exists()
     writers = [re.search(r"\.(\d+)\.\d+\.v2$", path.name) for path in chiefs.glob("events.*")]
     assert len({found[1] for found in writers if found}) == 1  # process ids
     assert sum("global_step/sec" in found for _, found in programs.read_events(chiefs)) == 1
 
 
-def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
+def test_an_evaluator_follows_the_training(clusters: Clusters, tmp_path: Path) -> None:
     options = {"model_dir": str(tmp_path), "steps": 10, "pause": 0.15, "saves": 4, "spec": True}
     chief, worker, evaluator = clusters.run([CHIEF, WORKER, EVALUATOR], options)
     assert "evaluated None" in chief.output
@@ -237,7 +237,7 @@ def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
         ({"chief": ["h:1"], "worker": ["h:2"]}, {"per_host_input_for_training": 4}, r"^TPUConfig.*BROADCAST"),
     ],
 )
-def test_rejects_what_a_cluster_has_not(
+def test_rejects_unsupported_jobs_and_input_modes_of_a_cluster(
     cluster: dict[str, list[str]], config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     kind = next(iter(cluster))
@@ -250,5 +250,5 @@ def test_rejects_what_a_cluster_has_not(
             Estimator(programs.make_model_fn(), config=run_config)
 
 
-def test_a_cluster_error_is_of_the_tree() -> None:
+def test_cluster_error_exits_with_1() -> None:
     assert ClusterError("lost").exit_code == 1

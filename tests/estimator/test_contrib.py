@@ -18,7 +18,7 @@ def normalized(value: Any, **arguments: Any) -> tuple[Any, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("axis", [-1, 1, 2])
-def test_equals_numpy(axis: int) -> None:
+def test_layer_norm_equals_numpy(axis: int) -> None:
     found, variables = normalized(X, begin_norm_axis=axis, scope="norm")
     axes = tuple(range(axis % 3, 3))
     expected = (X - X.mean(axes, keepdims=True)) / X.std(axes, keepdims=True)
@@ -26,12 +26,12 @@ def test_equals_numpy(axis: int) -> None:
     assert variables == {"norm/beta:0": (8,), "norm/gamma:0": (8,)}
 
 
-def test_the_names_that_checkpoints_of_bert_have() -> None:
+def test_layer_norm_names_its_variables_as_bert_does() -> None:
     assert normalized(X)[1] == {"LayerNorm/beta:0": (8,), "LayerNorm/gamma:0": (8,)}
     assert normalized(X, center=False, begin_params_axis=1)[1] == {"LayerNorm/gamma:0": (6, 8)}
 
 
-def test_an_activation_and_collections() -> None:
+def test_layer_norm_applies_activations_and_fills_collections() -> None:
     with tf.Graph().as_default() as graph:
         result = layer_norm(
             tf.constant(X),
@@ -53,7 +53,7 @@ def test_an_activation_and_collections() -> None:
         ([2, 3], {"begin_norm_axis": 2}, "no such axis"),
     ],
 )
-def test_rejects(shape: Any, arguments: dict[str, Any], message: str) -> None:
+def test_layer_norm_rejects_wrong_inputs(shape: Any, arguments: dict[str, Any], message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         layer_norm(v1.placeholder(tf.float32, shape), **arguments)
 

@@ -62,7 +62,7 @@ def test_the_global_step_of_a_folder_without_checkpoint_is_0(tmp_path: Path) -> 
     assert tf_estimator._load_global_step_from_checkpoint_dir(str(tmp_path)) == 0
 
 
-def test_rejects_what_is_for_tpus() -> None:
+def test_rejects_tpu_settings_wrong_params_and_v1_behaviour() -> None:
     for config in (
         tf_estimator.RunConfig(master="grpc://10.0.0.2:8470"),
         tf_estimator.RunConfig(tf_estimator.tpu.TPUConfig(num_replicas=2)),
@@ -96,7 +96,7 @@ def test_the_only_trainer_of_a_cluster_trains_and_an_evaluator_does_not(
     estimator_of(tmp_path).train(input_fn, steps=1)
 
 
-def test_model_fn_as_a_property(tmp_path: Path) -> None:
+def test_the_model_fn_property_can_be_called(tmp_path: Path) -> None:
     plain = estimator_of(tmp_path)
     with tf.Graph().as_default():
         v1.train.create_global_step()
@@ -104,8 +104,8 @@ def test_model_fn_as_a_property(tmp_path: Path) -> None:
         assert set(spec.eval_metric_ops) == {"mae"}
 
 
-def test_a_tpu_spec_for_a_plain_estimator(tmp_path: Path) -> None:
-    """host_call writes its summaries, and the metrics are those of the TPUEstimator."""
+def test_a_tpu_spec_works_in_a_plain_estimator(tmp_path: Path) -> None:
+    """host_call writes its summaries, and the metrics equal the TPUEstimator's."""
 
     def host_fn(loss: Any) -> Any:
         with tf.summary.create_file_writer(str(tmp_path / "host")).as_default():
@@ -160,8 +160,8 @@ def test_rejects_the_cross_shard_optimizer_of_tensorflow(tmp_path: Path) -> None
         make_estimator(tmp_path, foreign).train(programs.train_input_fn, steps=1)
 
 
-def test_the_names_of_the_original() -> None:
-    """Those of tf.compat.v1.estimator in TensorFlow 2.15, without canned models, heads and parameter servers."""
+def test_has_the_names_of_the_original() -> None:
+    """The names of tf.compat.v1.estimator in TensorFlow 2.15, without canned models, heads and parameter servers."""
     names = (
         "BestExporter CheckpointSaverHook CheckpointSaverListener Estimator EstimatorSpec EvalSpec Exporter FeedFnHook "
         "FinalExporter FinalOpsHook GlobalStepWaiterHook LatestExporter LoggingTensorHook ModeKeys NanLossDuringTrainingError "

@@ -1,4 +1,4 @@
-"""The MNIST program that TPUEstimator was introduced with trains on real digits, as it was written."""
+"""The MNIST program that TPUEstimator was introduced with trains on real digits, unchanged."""
 
 import json
 from pathlib import Path
@@ -29,14 +29,14 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     return filename, found.target
 
 
-def test_it_trains_as_it_was_written(digits: tuple[str, Any], tmp_path: Path) -> None:
+def test_the_unchanged_program_learns_digits(digits: tuple[str, Any], tmp_path: Path) -> None:
     filename, labels = digits
     # tf.layers needs the variable.
     done = run(
         *("-m", "tests.estimator.mnist_program", filename, str(tmp_path), "8"), environment={"TF_USE_LEGACY_KERAS": "1"}
     )
     assert done.returncode == 0, done.stderr
-    # The log of device placement is printed, too.
+    # The output includes the log of device placement.
     (found,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"loss"')]
     assert found["step"] == 60
     assert found["loss"] < 1.4

@@ -2,7 +2,7 @@
 
 from tests.helpers.rooms import upward_imports
 
-# Each room imports, with its modules, from itself and from those before it.
+# The modules of a room import only from the room and from those before it.
 ROOMS = (
     "api",
     "config",

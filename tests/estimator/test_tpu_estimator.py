@@ -70,15 +70,15 @@ ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
 }
 
 
-def test_public_names() -> None:
+def test_public_names_are_sorted_and_documented() -> None:
     assert tpudata.estimator.__all__ == sorted(tpudata.estimator.__all__)
     for name in tpudata.estimator.__all__:
-        # TensorFlow's hooks have their own.
+        # TensorFlow documents its hooks.
         assert getattr(tpudata.estimator, name).__doc__ or hasattr(v1.train, name)
 
 
 @pytest.mark.parametrize("function", ORIGINAL_ORDER, ids=lambda function: function.__qualname__)
-def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: Callable[..., Any]) -> None:
+def test_positional_arguments_have_the_original_order(function: Callable[..., Any]) -> None:
     parameters = inspect.signature(function).parameters.values()
     positional = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
     assert positional == ORIGINAL_ORDER[function][: len(positional)]
@@ -125,17 +125,19 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"model_fn": lambda features, other: (features, other)}, ValueError, r"unknown arguments \(got \['other'\]"),
     ],
 )
-def test_the_constructor_rejects(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_the_constructor_rejects_wrong_arguments(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         TPUEstimator(**{"model_fn": make_model_fn(), "use_tpu": False, **arguments})
 
 
-def test_not_in_a_graph() -> None:
+def test_rejects_construction_inside_a_graph() -> None:
     with tf.Graph().as_default(), pytest.raises(UsageError, match="disable_v2_behavior"):
         TPUEstimator(make_model_fn(), use_tpu=False)
 
 
-def test_calls_within_a_graph_of_the_program_s_own(tmp_path: Path) -> None:
+def test_calls_inside_a_graph_do_not_add_to_it(tmp_path: Path) -> None:
     estimator, other = make_estimator(tmp_path / "a"), make_estimator(tmp_path / "b")
     with tf.Graph().as_default() as graph:
         estimator.train(train_input_fn, steps=2)
@@ -145,7 +147,9 @@ def test_calls_within_a_graph_of_the_program_s_own(tmp_path: Path) -> None:
     assert other.train(train_input_fn, steps=2).evaluate(finite_input_fn(8)) == result
 
 
-def test_where_the_model_dir_comes_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_takes_model_dir_from_argument_config_or_a_temporary_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = str(tmp_path)
     for estimator in (
         TPUEstimator(make_model_fn(), model_dir=folder, use_tpu=False),
@@ -160,7 +164,7 @@ def test_where_the_model_dir_comes_from(tmp_path: Path, caplog: pytest.LogCaptur
     temporary.rmdir()
 
 
-def test_session_config(tmp_path: Path) -> None:
+def test_applies_the_session_config_and_rejects_wrong_ones(tmp_path: Path) -> None:
     tf.config.list_logical_devices()  # which starts the devices
     config = RunConfig(session_config=v1.ConfigProto(allow_soft_placement=True), model_dir=str(tmp_path))
     before = tf.config.get_soft_device_placement()
@@ -200,7 +204,7 @@ print(json.dumps([
 """
 
 
-def test_a_session_config_with_graph_options() -> None:
+def test_applies_graph_options_of_a_session_config() -> None:
     done = run("-c", SESSION)
     assert done.returncode == 0, done.stderr
     options, jit, threads = json.loads(done.stdout)
@@ -219,7 +223,7 @@ def test_a_session_config_with_graph_options() -> None:
         ("use_per_session_threads", True),
     ],
 )
-def test_a_field_without_counterpart(path: str, value: Any, tmp_path: Path) -> None:
+def test_rejects_session_config_fields_without_counterpart(path: str, value: Any, tmp_path: Path) -> None:
     proto = v1.ConfigProto()
     *folders, name = path.split(".")
     place: Any = proto
@@ -231,7 +235,7 @@ def test_a_field_without_counterpart(path: str, value: Any, tmp_path: Path) -> N
         TPUEstimator(make_model_fn(), config=config, use_tpu=False)
 
 
-def test_functions_get_the_mode_the_config_and_own_copies_of_params(tmp_path: Path) -> None:
+def test_functions_get_mode_config_and_copies_of_params(tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
     config = RunConfig(model_dir=str(tmp_path))
 
@@ -262,7 +266,7 @@ def test_functions_get_the_mode_the_config_and_own_copies_of_params(tmp_path: Pa
     assert user == estimator.params == {"nested": {"key": "value"}, "rate": 0.5}
 
 
-def test_a_user_s_own_use_tpu_is_accepted(tmp_path: Path) -> None:
+def test_accepts_the_users_own_use_tpu_param(tmp_path: Path) -> None:
     estimator = TPUEstimator(make_model_fn(), model_dir=str(tmp_path), params={"use_tpu": 1}, use_tpu=False)
     assert estimator.params == {"use_tpu": 1}
 
@@ -307,13 +311,13 @@ def unknown_shape(params: dict[str, Any]) -> Any:
     ],
 )
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-def test_bad_input(mode: str, input_fn: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_rejects_wrong_input(mode: str, input_fn: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     with pytest.raises(error, match=message):
         list(getattr(estimator, mode)(input_fn))
 
 
-def test_labels_for_a_model_fn_without(tmp_path: Path) -> None:
+def test_rejects_labels_for_a_model_fn_without_labels(tmp_path: Path) -> None:
     def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
         raise AssertionError
 
@@ -328,7 +332,7 @@ def test_labels_for_a_model_fn_without(tmp_path: Path) -> None:
         (lambda _: TPUEstimatorSpec("eval", loss=tf.constant(1.0)), ValueError, "got 'eval', expected 'train'"),
     ],
 )
-def test_bad_results_of_model_fn(result: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_rejects_wrong_results_of_model_fn(result: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         return result(mode)
 
@@ -369,7 +373,7 @@ def test_nested_features_keep_their_structure(
     np.testing.assert_array_equal([row["y"] for row in estimator.predict(input_fn)], Y)
 
 
-def test_callable_objects_and_partials(tmp_path: Path) -> None:
+def test_accepts_callable_objects_and_partials(tmp_path: Path) -> None:
     import functools
 
     class Model:
@@ -384,7 +388,7 @@ def test_callable_objects_and_partials(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 2
 
 
-def test_two_estimators_do_not_meet(tmp_path: Path) -> None:
+def test_two_estimators_keep_separate_variables(tmp_path: Path) -> None:
     first, second = make_estimator(tmp_path / "a"), make_estimator(tmp_path / "b")
     first.train(train_input_fn, steps=4)
     second.train(train_input_fn, steps=1)
@@ -394,7 +398,7 @@ def test_two_estimators_do_not_meet(tmp_path: Path) -> None:
     assert not v1.get_default_graph().get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
 
 
-def test_a_program_that_reuses_variables(tmp_path: Path) -> None:
+def test_supports_reused_variables_and_repeated_names(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         with v1.variable_scope("net", reuse=v1.AUTO_REUSE):
             a = v1.get_variable("w", [3], initializer=v1.ones_initializer())
@@ -414,7 +418,7 @@ def test_a_program_that_reuses_variables(tmp_path: Path) -> None:
     assert make_estimator(tmp_path, model_fn).train(train_input_fn, max_steps=5).get_variable_value("twice") != 0.5
 
 
-def test_a_model_that_changes_its_variables(tmp_path: Path) -> None:
+def test_rejects_a_model_that_changes_its_variables(tmp_path: Path) -> None:
     names = iter("abc")
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -447,7 +451,7 @@ def printed(x: Any) -> Any:
         ("predict", lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)), r"'boolean_mask/Where' depends on values"),
     ],
 )
-def test_several_devices_name_the_operation_that_they_cannot_run(
+def test_several_devices_name_an_operation_they_cannot_run(
     what: str, compute: Any, message: str, tmp_path: Path
 ) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -469,8 +473,8 @@ def test_several_devices_name_the_operation_that_they_cannot_run(
         calls[what]()
 
 
-def test_only_training_trains(tmp_path: Path) -> None:
-    """Programs of the time make their train_op in every mode."""
+def test_only_train_runs_the_train_op(tmp_path: Path) -> None:
+    """Older programs make their train_op in every mode."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         w = v1.get_variable("w", [3], initializer=v1.ones_initializer())
@@ -499,7 +503,7 @@ def test_only_training_trains(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_update_ops(tmp_path: Path) -> None:
+def test_runs_update_ops(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         average = v1.get_variable("average", [], initializer=v1.zeros_initializer(), trainable=False)
         batch_mean = tf.reduce_mean(labels)
@@ -515,6 +519,6 @@ def test_update_ops(tmp_path: Path) -> None:
     assert estimator.get_variable_value("average") == pytest.approx(5 * Y.mean(), rel=1e-5)
 
 
-def test_the_original_tpu_config_travels() -> None:
+def test_the_estimator_keeps_the_tpu_config() -> None:
     estimator = TPUEstimator(make_model_fn(), model_dir="d", config=RunConfig(TPUConfig(7)), use_tpu=False)
     assert estimator.config.tpu_config.iterations_per_loop == 7

@@ -22,7 +22,7 @@ from tpudata.estimator import EvalSpec, Exporter, TrainSpec, train_and_evaluate
 
 
 class Recorder(Exporter):
-    """Notes what it is called with."""
+    """Records the arguments of its calls."""
 
     def __init__(self, name: Any = "recorder") -> None:
         self._name = name
@@ -41,7 +41,7 @@ def evaluated_steps(folder: Path, name: str = "eval") -> list[int]:
     return [step for step, _ in read_events(folder / name)]
 
 
-def test_each_checkpoint_but_the_first_is_evaluated(tmp_path: Path) -> None:
+def test_evaluates_each_checkpoint_but_the_first(tmp_path: Path) -> None:
     exporter = Recorder()
     estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
     result, exports = train_and_evaluate(
@@ -63,14 +63,14 @@ def test_each_checkpoint_but_the_first_is_evaluated(tmp_path: Path) -> None:
 
 # Loops of 4 steps are in the test above.
 @pytest.mark.parametrize("iterations", [pytest.param(1, marks=pytest.mark.matrix), 1000])
-def test_each_checkpoint_is_evaluated_whatever_the_loops_are(iterations: int, tmp_path: Path) -> None:
+def test_evaluates_each_checkpoint_for_any_loop_size(iterations: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=5, iterations=iterations)
     spec = EvalSpec(finite_input_fn(8), throttle_secs=0)
     train_and_evaluate(estimator, TrainSpec(train_input_fn, max_steps=17), spec)
     assert evaluated_steps(tmp_path) == [5, 10, 15, 17]
 
 
-def test_training_goes_on_as_if_nobody_evaluated(tmp_path: Path) -> None:
+def test_evaluations_do_not_change_training(tmp_path: Path) -> None:
     alone = make_estimator(tmp_path / "alone", save_checkpoints_steps=4, save_summary_steps=1, iterations=1)
     alone.train(train_input_fn, max_steps=12)
     both = make_estimator(tmp_path / "both", save_checkpoints_steps=4, save_summary_steps=1, iterations=1)
@@ -81,7 +81,7 @@ def test_training_goes_on_as_if_nobody_evaluated(tmp_path: Path) -> None:
     assert all((value == expected[name]).all() for name, value in variables(both).items())
 
 
-def test_two_replicas_do_as_one(tmp_path: Path) -> None:
+def test_two_replicas_evaluate_as_one(tmp_path: Path) -> None:
     results = []
     for shards in (None, 2):
         folder = tmp_path / str(shards)
@@ -94,14 +94,14 @@ def test_two_replicas_do_as_one(tmp_path: Path) -> None:
     assert two == pytest.approx(one, rel=1e-5)
 
 
-def test_throttled_to_the_first_and_the_last(tmp_path: Path) -> None:
+def test_throttle_secs_leaves_the_first_and_last_evaluation(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
     train_and_evaluate(estimator, TrainSpec(train_input_fn, max_steps=20), EvalSpec(finite_input_fn(8)))
     assert evaluated_steps(tmp_path) == [4, 20]
 
 
 @pytest.mark.parametrize("saver", ["estimator", "hook"])
-def test_the_last_evaluation_comes_before_the_end_of_the_training_hooks(saver: str, tmp_path: Path) -> None:
+def test_the_last_evaluation_precedes_the_end_of_training_hooks(saver: str, tmp_path: Path) -> None:
     calls: list[Any] = []
 
     class Notes(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -118,13 +118,13 @@ def test_the_last_evaluation_comes_before_the_end_of_the_training_hooks(saver: s
     assert calls == [("evaluated", 2), ("evaluated", 6), ("end", 6)]
 
 
-def test_the_last_checkpoint_is_evaluated_once(tmp_path: Path) -> None:
+def test_evaluates_the_last_checkpoint_once(tmp_path: Path) -> None:
     spec = EvalSpec(finite_input_fn(8), name="held_out", steps=1)
     train_and_evaluate(make_estimator(tmp_path), TrainSpec(train_input_fn, max_steps=4), spec)
     assert evaluated_steps(tmp_path, "eval_held_out") == [4]
 
 
-def test_until_the_data_ends(tmp_path: Path) -> None:
+def test_trains_until_the_data_ends_without_max_steps(tmp_path: Path) -> None:
     exporter = Recorder()
     result, _ = train_and_evaluate(
         make_estimator(tmp_path), TrainSpec(finite_input_fn(40)), EvalSpec(finite_input_fn(8), exporters=[exporter])
@@ -134,7 +134,7 @@ def test_until_the_data_ends(tmp_path: Path) -> None:
     assert [call["is_the_final_export"] for call in exporter.calls] == [False]
 
 
-def test_a_second_start_carries_on(tmp_path: Path) -> None:
+def test_a_second_start_continues(tmp_path: Path) -> None:
     spec = EvalSpec(finite_input_fn(8), throttle_secs=0)
     for limit in (4, 8):
         estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
@@ -150,7 +150,7 @@ def test_a_second_start_carries_on(tmp_path: Path) -> None:
     assert evaluated_steps(tmp_path) == [4, 8]
 
 
-def test_without_data_the_first_values_are_evaluated(tmp_path: Path) -> None:
+def test_evaluates_the_initial_values_without_training_data(tmp_path: Path) -> None:
     result, _ = train_and_evaluate(
         make_estimator(tmp_path), TrainSpec(finite_input_fn(0), max_steps=4), EvalSpec(finite_input_fn(8))
     )
@@ -174,7 +174,7 @@ def test_steps_limit_the_evaluation(tmp_path: Path) -> None:
     assert 16 <= len(seen) < 40
 
 
-def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
+def test_positional_arguments_have_the_original_order() -> None:
     original: dict[Any, list[str]] = {
         TrainSpec: ["input_fn", "max_steps", "hooks", "saving_listeners"],
         EvalSpec: ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs", "throttle_secs"],
@@ -203,12 +203,14 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
         (EvalSpec, {"exporters": [Recorder("a"), Recorder("a")]}, ValueError, "names must differ"),
     ],
 )
-def test_specs_reject(kind: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_specs_reject_wrong_arguments(
+    kind: Any, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         kind(**{"input_fn": finite_input_fn(8), **arguments})
 
 
-def test_rejects_arguments_of_other_types(tmp_path: Path) -> None:
+def test_rejects_arguments_of_wrong_types(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="estimator"):
         train_and_evaluate(tmp_path, TrainSpec(train_input_fn), EvalSpec(train_input_fn))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="train_spec"):

@@ -18,21 +18,21 @@ def written(tmp_path: Path) -> Written:
     return write_images(str(tmp_path), {"train": images}, {"train": list(range(10))}, shape=(2, 2, 1), layout="raw")
 
 
-def test_examples_come_in_order(written: Written) -> None:
+def test_reads_examples_in_order(written: Written) -> None:
     dataset = open_dataset(written.path)
     examples = list(dataset.examples("train"))
     assert [example["label"] for example in examples] == [[i] for i in range(10)]
     assert [example["image_raw"] for example in examples] == [[bytes([i]) * 4] for i in range(10)]
 
 
-def test_the_index_of_each_shard(written: Written) -> None:
+def test_index_has_the_offsets_of_each_shard(written: Written) -> None:
     dataset = open_dataset(written.path)
     for shard in dataset.manifest.split("train").shards:
         offsets = [offset for offset, _ in read_records(dataset.shard_path(shard))]
         assert [int(offset) for offset in dataset.index(shard).offsets[:-1]] == offsets
 
 
-def test_an_index_of_another_shard_is_rejected(written: Written) -> None:
+def test_rejects_an_index_of_another_shard(written: Written) -> None:
     dataset = open_dataset(written.path)
     first, _, third = dataset.manifest.split("train").shards
     folder = Path(written.path, "index")
@@ -42,7 +42,7 @@ def test_an_index_of_another_shard_is_rejected(written: Written) -> None:
         dataset.index(first)
 
 
-def test_labels(written: Written) -> None:
+def test_rejects_a_labels_file_with_another_number_of_names(written: Written) -> None:
     dataset = open_dataset(written.path)
     assert dataset.labels() == tuple(f"class {i}" for i in range(10))
     Path(written.path, "labels.txt").write_text("one\ntwo\n")
@@ -50,14 +50,14 @@ def test_labels(written: Written) -> None:
         dataset.labels()
 
 
-def test_rejects_other_class_names_than_those_that_were_written(written: Written) -> None:
+def test_rejects_class_names_that_were_changed(written: Written) -> None:
     path = Path(written.path, "labels.txt")
     path.write_text("".join(f"class {i}\n" for i in reversed(range(10))))
     with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: the class names are not those"):
         open_dataset(written.path).labels()
 
 
-def test_labels_that_are_not_utf8_name_file_and_offset(written: Written) -> None:
+def test_names_the_byte_of_labels_that_are_not_utf8(written: Written) -> None:
     path = Path(written.path, "labels.txt")
     path.write_bytes(b"one\n\xff\xfe\n")
     with pytest.raises(CorruptionError, match="not UTF-8") as caught:
@@ -65,7 +65,7 @@ def test_labels_that_are_not_utf8_name_file_and_offset(written: Written) -> None
     assert (caught.value.path, caught.value.offset) == (str(path), 4)
 
 
-def test_a_manifest_that_names_a_file_elsewhere_is_rejected(written: Written) -> None:
+def test_rejects_a_manifest_that_names_a_file_elsewhere(written: Written) -> None:
     victim = Path(written.path).parent / "victim.txt"
     victim.write_text("mine")
     path = Path(written.path, "manifest.json")
@@ -74,7 +74,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_rejected(written: Written) ->
         open_dataset(written.path)
 
 
-def test_a_damaged_record_names_file_and_offset(written: Written) -> None:
+def test_names_file_and_offset_of_a_damaged_record(written: Written) -> None:
     dataset = open_dataset(written.path)
     shard = dataset.manifest.split("train").shards[1]
     path = Path(dataset.shard_path(shard))
@@ -87,14 +87,14 @@ def test_a_damaged_record_names_file_and_offset(written: Written) -> None:
     assert (caught.value.path, caught.value.offset) == (str(path), offset)
 
 
-def test_a_folder_without_a_manifest_is_not_complete(written: Written, tmp_path: Path) -> None:
+def test_rejects_a_folder_without_a_manifest(written: Written, tmp_path: Path) -> None:
     Path(written.path, "manifest.json").unlink()
     for folder in (written.path, str(tmp_path / "nowhere")):
         with pytest.raises(DatasetError, match="not a complete dataset"):
             open_dataset(folder)
 
 
-def test_a_damaged_manifest_names_its_path(written: Written) -> None:
+def test_names_the_path_of_a_damaged_manifest(written: Written) -> None:
     path = Path(written.path, "manifest.json")
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(DatasetError, match=f"^{path}: not a manifest"):

@@ -1,4 +1,4 @@
-"""Names of files."""
+"""Names of the files of a dataset."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tpudata.format.layout import (
         ("test", 123456, 200000, "test-123456-of-200000"),
     ],
 )
-def test_names(split: str, number: int, count: int, name: str) -> None:
+def test_builds_and_parses_names_of_shards(split: str, number: int, count: int, name: str) -> None:
     assert shard_name(split, number, count) == f"{name}.tfrecord"
     assert place_of(shard_name(split, number, count)) == (number, count)
     assert index_name(shard_name(split, number, count)) == f"index/{name}.index"
     assert fnmatch.fnmatch(shard_name(split, number, count), f"{split}-*")  # The glob of tensorflow/tpu's readers.
 
 
-def test_names_of_compressed_shards() -> None:
+def test_builds_and_parses_names_of_compressed_shards() -> None:
     name = shard_name("train", 3, 12, shard_suffix("gzip"))
     assert name == "train-00003-of-00012.tfrecord.gz"
     assert is_shard_name(name)
@@ -56,16 +56,14 @@ def test_names_of_compressed_shards() -> None:
         ("gzip", ["manifest.json", "train-00000-of-00001.tfrecord"], ".tfrecord"),
     ],
 )
-def test_new_shards_are_named_like_those_that_they_join(
-    compression: str | None, present: list[str], suffix: str
-) -> None:
+def test_names_new_shards_like_those_in_the_folder(compression: str | None, present: list[str], suffix: str) -> None:
     assert shard_suffix(compression, present) == suffix
 
 
 @pytest.mark.parametrize(
     ("append", "prefix"), [(0, "train"), (1, "train-a001"), (42, "train-a042"), (1234, "train-a1234")]
 )
-def test_names_of_what_an_append_added(append: int, prefix: str) -> None:
+def test_builds_and_parses_names_of_appended_shards(append: int, prefix: str) -> None:
     assert shard_prefix("train", append) == prefix
     name = shard_name(prefix, 7, 123456)
     assert is_shard_name(name)
@@ -74,7 +72,7 @@ def test_names_of_what_an_append_added(append: int, prefix: str) -> None:
     assert keys_name(name) == f"index/{prefix}-00007-of-123456.keys"
 
 
-def test_names_of_lists_of_rejected_inputs() -> None:
+def test_recognises_names_of_reject_lists() -> None:
     assert is_listing_rejects("listing-0123456789abcdef.jsonl")
     # That of a shard of a split called listing, and two that lead elsewhere.
     for name in ("listing-00000-of-00001.jsonl", "../listing-00.jsonl", "listing-00.jsonl/x"):

@@ -1,4 +1,4 @@
-"""What is next to the shards, and in which order it is written."""
+"""The files next to the shards, and the order in which they are written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def manifest(labels: int | None) -> Manifest:
     return Manifest("raw", splits, (LABEL,), Source("memory", 1, 1, "0"), "tests", labels=labels)
 
 
-def test_labels_stand_one_to_a_line(tmp_path: Path) -> None:
+def test_writes_one_label_per_line(tmp_path: Path) -> None:
     write_metadata(str(tmp_path), manifest(2), ["cat", "hündchen, klein"])
     assert (tmp_path / "labels.txt").read_text("utf-8") == "cat\nhündchen, klein\n"
     assert open_dataset(str(tmp_path)).labels() == ("cat", "hündchen, klein")
@@ -28,27 +28,29 @@ def test_labels_stand_one_to_a_line(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path)).manifest == due
 
 
-def test_without_classes_there_is_no_labels_file(tmp_path: Path) -> None:
+def test_writes_no_labels_file_without_classes(tmp_path: Path) -> None:
     write_metadata(str(tmp_path), manifest(None))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset_info.json", "features.json", "manifest.json"]
     assert open_dataset(str(tmp_path)).labels() is None
 
 
 @pytest.mark.parametrize(("count", "labels"), [(2, ["a"]), (2, None), (None, ["a"])])
-def test_labels_and_manifest_must_agree(tmp_path: Path, count: int | None, labels: list[str] | None) -> None:
+def test_rejects_labels_that_contradict_the_manifest(
+    tmp_path: Path, count: int | None, labels: list[str] | None
+) -> None:
     with pytest.raises(DatasetError, match="class names for a manifest of"):
         write_metadata(str(tmp_path), manifest(count), labels)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "a\u2028b", "end\r"])
-def test_names_that_are_no_line_are_rejected(tmp_path: Path, name: str) -> None:
+def test_rejects_names_that_are_empty_or_have_line_breaks(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="is empty or has a line break"):
         write_metadata(str(tmp_path), manifest(2), ["a", name])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_the_manifest_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     replace = Path.replace
 

@@ -81,7 +81,7 @@ def touched(folder: Path, number: int, begin: int, end: int) -> set[int]:
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_what_was_touched_is_left_out_and_no_more(whole: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_quarantine_omits_only_damaged_records(whole: Path, tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / "copy"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole, folder)
@@ -105,7 +105,7 @@ def test_what_was_touched_is_left_out_and_no_more(whole: Path, tmp_path: Path, d
 
 
 @pytest.mark.parametrize("share", [0, pytest.param(0.2, marks=pytest.mark.matrix), 0.8])
-def test_a_cut_shard_is_read_up_to_its_end(whole: Path, tmp_path: Path, share: float) -> None:
+def test_reads_a_truncated_shard_up_to_its_end(whole: Path, tmp_path: Path, share: float) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     path = shard(folder, 1)
@@ -126,7 +126,7 @@ def test_a_cut_shard_is_read_up_to_its_end(whole: Path, tmp_path: Path, share: f
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_missing_shard(whole: Path, tmp_path: Path, number: int) -> None:
+def test_omits_the_records_of_a_missing_shard(whole: Path, tmp_path: Path, number: int) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     shard(folder, number).unlink()
@@ -134,7 +134,7 @@ def test_a_missing_shard(whole: Path, tmp_path: Path, number: int) -> None:
     assert numbers(folder) == list(range(80) if number else range(80, 160))
 
 
-def test_bytes_after_the_last_record(whole: Path, tmp_path: Path) -> None:
+def test_keeps_all_records_before_extra_bytes(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     path = shard(folder, 0)
@@ -143,7 +143,7 @@ def test_bytes_after_the_last_record(whole: Path, tmp_path: Path) -> None:
     assert numbers(folder) == list(range(RECORDS))
 
 
-def test_training_feeds_the_rest_alike_on_all_hosts(whole: Path, tmp_path: Path) -> None:
+def test_training_feeds_the_remaining_records_alike_on_all_hosts(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     content = bytearray(shard(folder, 0).read_bytes())
@@ -171,7 +171,7 @@ def test_training_feeds_the_rest_alike_on_all_hosts(whole: Path, tmp_path: Path)
         assert [[*itertools.chain(*rows)] for rows in zip(*parts, strict=True)] == alone
 
 
-def test_images_that_do_not_decode_are_left_out_with_decode(tmp_path: Path) -> None:
+def test_decode_flag_omits_images_that_do_not_decode(tmp_path: Path) -> None:
     path = write_undecodable(str(tmp_path))
     assert quarantined(Path(path)) == 0
     assert not (Path(path) / "index" / "quarantine.json").exists()
@@ -183,7 +183,7 @@ def test_images_that_do_not_decode_are_left_out_with_decode(tmp_path: Path) -> N
     assert weights == open_dataset(path).manifest.split("train").records - left
 
 
-def test_sequences_in_buckets(tmp_path: Path) -> None:
+def test_buckets_omit_records_in_quarantine(tmp_path: Path) -> None:
     ids = Feature("input_ids", "int64", "int64", (None,))
     records = [{"input_ids": [number] * (1 + number % 16)} for number in range(90)]
     write_dataset(str(tmp_path), {"train": records}, [ids], layout="tokens", shards=2)
@@ -204,7 +204,9 @@ def test_sequences_in_buckets(tmp_path: Path) -> None:
         assert seen == set(left)
 
 
-def test_it_ends_when_the_shard_is_whole_again(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quarantine_ends_when_the_shard_is_restored(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     content = shard(folder, 0).read_bytes()
@@ -221,7 +223,9 @@ def test_it_ends_when_the_shard_is_whole_again(whole: Path, tmp_path: Path, caps
     assert numbers(folder) == list(range(RECORDS))
 
 
-def test_what_cannot_be_put_into_quarantine(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_defects_that_cannot_be_put_into_quarantine(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     next((folder / "index").glob("train-00001*.index")).unlink()
@@ -230,7 +234,7 @@ def test_what_cannot_be_put_into_quarantine(whole: Path, tmp_path: Path, capsys:
     assert f"{folder}: 1 defect cannot be put into quarantine, first {folder}/index/train-00001" in out
 
 
-def test_json_names_them(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_report_names_omitted_records(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     shard(folder, 1).unlink()
@@ -239,7 +243,7 @@ def test_json_names_them(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert report["left_out"] == {shard(whole, 1).name: [{"first": 0, "last": 80, "reason": "the shard is missing"}]}
 
 
-def test_another_conversions_shard_is_read_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignores_a_quarantine_of_another_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path)
     path = folder / "index" / "quarantine.json"
     name = shard(folder, 0).name
@@ -249,7 +253,7 @@ def test_another_conversions_shard_is_read_whole(tmp_path: Path, capsys: pytest.
     assert f"{path} at byte 0: {name} is not the shard in which damage was found" in capsys.readouterr().out
 
 
-def test_every_changed_byte_of_the_list_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_detects_every_changed_byte_of_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path)
     path = folder / "index" / "quarantine.json"
     data = Quarantine({shard(folder, 0).name: ShardQuarantine(1, 5, (SkippedRecords(0, 9, "ä"),))}).to_bytes()

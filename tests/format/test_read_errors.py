@@ -1,4 +1,4 @@
-"""Errors of TensorFlow's readers, by what TensorFlow says of the datasets that the reader names."""
+"""Errors of TensorFlow's readers, translated by the datasets that the reader names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def flip(path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 8, 14, -1])
-def test_a_damaged_record_of_a_dataset(folder: Path, place: int) -> None:
+def test_names_a_damaged_record_of_a_dataset(folder: Path, place: int) -> None:
     shard = sorted(folder.glob("*.tfrecord"))[1]
     dataset = open_dataset(str(folder))
     first, second = dataset.index(dataset.manifest.split("train").shards[1]).offsets[6:8].tolist()
@@ -51,7 +51,7 @@ def test_a_damaged_record_of_a_dataset(folder: Path, place: int) -> None:
     assert (error.path, error.offset) == (str(shard), first)
 
 
-def test_a_cut_file_of_a_dataset(folder: Path) -> None:
+def test_names_the_last_record_of_a_truncated_file(folder: Path) -> None:
     shard = sorted(folder.glob("*.tfrecord"))[2]
     offsets = open_dataset(str(folder)).index(open_dataset(str(folder)).manifest.split("train").shards[2]).offsets
     shard.write_bytes(shard.read_bytes()[: int(offsets[4]) + 15])
@@ -61,7 +61,7 @@ def test_a_cut_file_of_a_dataset(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("message", [OTHER_RECORDS, "A file has fewer records than its index says: it has changed"])
-def test_a_shard_that_another_replaced_is_named(folder: Path, message: str) -> None:
+def test_names_a_shard_that_was_replaced(folder: Path, message: str) -> None:
     shards = sorted(folder.glob("*.tfrecord"))
     name = name_of_split(str(folder), "train")
     text = f"{message} [Op:IteratorGetNext] passed to {name} transformation"
@@ -76,7 +76,7 @@ def test_a_shard_that_another_replaced_is_named(folder: Path, message: str) -> N
     assert f"the file has {shards[2].stat().st_size} bytes, the manifest says {size}" in str(error)
 
 
-def test_a_damaged_record_of_files(folder: Path) -> None:
+def test_names_a_damaged_record_of_files(folder: Path) -> None:
     paths = sorted(map(str, folder.glob("*.tfrecord")))
     flip(Path(paths[1]), 14)
     error = read_error(failing(paths[1], name_of_files(paths)))
@@ -84,7 +84,7 @@ def test_a_damaged_record_of_files(folder: Path) -> None:
     assert (error.path, error.offset) == (paths[1], 0)
 
 
-def test_a_damaged_record_of_more_files_than_a_name_takes(folder: Path) -> None:
+def test_names_no_file_if_there_are_too_many_for_a_name(folder: Path) -> None:
     paths = sorted(map(str, folder.glob("*.tfrecord")))
     flip(Path(paths[1]), 14)
     error = read_error(failing(paths[1], name_of_files(paths * 100)))
@@ -92,7 +92,7 @@ def test_a_damaged_record_of_more_files_than_a_name_takes(folder: Path) -> None:
     assert str(error).startswith("a file: a record at byte 12 of one of its files is damaged or cut")
 
 
-def test_a_missing_file(folder: Path) -> None:
+def test_names_a_missing_file(folder: Path) -> None:
     shard = min(folder.glob("*.tfrecord"))
     shard.unlink()
     error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
@@ -111,7 +111,7 @@ def test_a_missing_file(folder: Path) -> None:
         ("/proc/self", "Is a directory. It is a folder: pass a file."),
     ],
 )
-def test_a_disk_that_fails_is_named_with_its_reason(folder: Path, target: str, reason: str) -> None:
+def test_names_a_failing_disk_with_its_reason(folder: Path, target: str, reason: str) -> None:
     shard = min(folder.glob("*.tfrecord"))
     shard.unlink()
     shard.symlink_to(target)
@@ -120,7 +120,7 @@ def test_a_disk_that_fails_is_named_with_its_reason(folder: Path, target: str, r
     assert str(error) == f"{shard} could not be read: {reason}"
 
 
-def test_a_block_that_does_not_unpack(tmp_path: Path) -> None:
+def test_reports_a_block_that_does_not_unpack(tmp_path: Path) -> None:
     path = write_dataset(
         str(tmp_path), {"train": [{"x": b"abc"}] * 9}, FEATURES, layout="", shards=1, compression="gzip"
     )
@@ -131,7 +131,7 @@ def test_a_block_that_does_not_unpack(tmp_path: Path) -> None:
     assert str(error).startswith(f"{path}: a compressed block does not unpack. Run `tpudata verify DIR` to list")
 
 
-def test_other_errors_are_not_ours(folder: Path) -> None:
+def test_ignores_errors_of_other_datasets(folder: Path) -> None:
     shard = min(folder.glob("*.tfrecord"))
     flip(shard, 14)
     assert read_error(failing(str(shard), "another")) is None

@@ -20,7 +20,7 @@ from tpudata.format.tfds import dataset_info, features, name_of
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
 
 
-def test_images_with_their_counts_features_and_labels(tmp_path: Path) -> None:
+def test_reads_images_with_counts_features_and_labels(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = {
         split: [rng.integers(0, 256, (4 + i, 6, 3), dtype=np.uint8) for i in range(count)]
@@ -41,7 +41,7 @@ def test_images_with_their_counts_features_and_labels(tmp_path: Path) -> None:
             assert example["image/class/label"] == labels[split][number]
 
 
-def test_other_kinds_of_features(tmp_path: Path) -> None:
+def test_reads_other_kinds_of_features(tmp_path: Path) -> None:
     features = [
         Feature("ids", "int64", "int64", (3,)),
         Feature("count", "int64", "int64"),
@@ -69,7 +69,7 @@ def test_other_kinds_of_features(tmp_path: Path) -> None:
     assert example["label"] == 2
 
 
-def test_label_maps_are_their_classes(tmp_path: Path) -> None:
+def test_reads_label_maps_as_classes(tmp_path: Path) -> None:
     classes = np.random.default_rng(2).integers(0, 256, (3, 4, 5))
     features = [
         Feature("a", "bytes", "uint8", (None, None, 1), "label_map"),
@@ -99,7 +99,7 @@ def write_rows(folder: Path, label: Feature, names: list[str], shape: tuple[int,
 
 @pytest.mark.parametrize("name", ["label", "image/class/label"])
 @pytest.mark.parametrize("offset", [0, 1, 3])
-def test_class_names_and_supervised_keys(tmp_path: Path, name: str, offset: int) -> None:
+def test_reads_class_names_and_supervised_keys(tmp_path: Path, name: str, offset: int) -> None:
     names = ["cat", "grüne Ente", "background"]
     label = Feature(name, "int64", "int64", num_classes=3, label_offset=offset)
     builder = tfds.builder_from_directory(write_rows(tmp_path, label, names))
@@ -119,7 +119,7 @@ def test_class_names_and_supervised_keys(tmp_path: Path, name: str, offset: int)
 
 
 @pytest.mark.parametrize("names", [[" cat", "cat"], ["  ", "cat"]])
-def test_class_names_that_tfds_cannot_hold_are_left_out(tmp_path: Path, names: list[str]) -> None:
+def test_omits_class_names_that_tfds_cannot_hold(tmp_path: Path, names: list[str]) -> None:
     label = Feature("label", "int64", "int64", num_classes=2)
     builder = tfds.builder_from_directory(write_rows(tmp_path, label, names))
     assert not (tmp_path / "label.labels.txt").exists()
@@ -149,7 +149,7 @@ def test_load_finds_a_dataset_by_name_and_version(tmp_path: Path) -> None:
         ("data/pets/01.0.0", "tpudata:1.0.0"),
     ],
 )
-def test_the_name_is_that_of_the_folder(folder: str, name: str) -> None:
+def test_takes_name_and_version_from_the_folder(folder: str, name: str) -> None:
     assert name_of(folder) == name
 
 
@@ -159,7 +159,7 @@ def test_a_dataset_without_labels_has_no_supervised_keys(tmp_path: Path) -> None
     assert tfds.builder_from_directory(str(tmp_path)).info.supervised_keys is None
 
 
-def test_metadata_of_earlier_versions_is_no_defect(tmp_path: Path) -> None:
+def test_verify_accepts_metadata_of_earlier_versions(tmp_path: Path) -> None:
     write_rows(tmp_path, Feature("label", "int64", "int64", num_classes=2), ["cat", "dog"])
     manifest = dataclasses.replace(open_dataset(str(tmp_path)).manifest, tfds=None)
     value = json.loads(manifest.to_bytes())

@@ -1,4 +1,4 @@
-"""The tokenizer's file: only names of such are taken from a manifest."""
+"""The tokenizer's file: only names of such files are accepted from a manifest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpudata.format.tokenizer_file import TokenizerFile, is_tokenizer_name, toke
 from tpudata.tokenizers import chars, hugging_face, sentencepiece
 
 
-def test_the_names_are_those_that_tokenizers_have() -> None:
+def test_recognises_only_names_of_tokenizer_files() -> None:
     assert all(map(is_tokenizer_name, (chars.FILE, hugging_face.FILE, sentencepiece.FILE, "tokenizer.txt")))
     names = (
         "",
@@ -28,11 +28,11 @@ def test_the_names_are_those_that_tokenizers_have() -> None:
 
 
 @pytest.mark.parametrize("said", [None, "chars", {}, {"file": ""}, {"file": "../x"}, {"file": "labels.txt"}])
-def test_no_other_file_is_one(said: Any) -> None:
+def test_ignores_options_that_name_no_tokenizer_file(said: Any) -> None:
     assert tokenizer_files(make(options={"tokenizer": said, "chat_template": said})) == ()
     assert tokenizer_files(make(options={})) == ()
 
 
-def test_name_and_hash() -> None:
+def test_reads_name_and_hash_from_the_options() -> None:
     manifest = make(options={"tokenizer": {"file": "vocab.json", "sha256": "ab"}})
     assert tokenizer_files(manifest) == (TokenizerFile("vocab.json", "ab"),)

@@ -1,4 +1,4 @@
-"""Before a manifest is written, what was written is compared with what the folder has."""
+"""Before a manifest is written, the folder is compared with the files that were written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(folder: Path) -> list[WrittenFile]:
     return [WrittenFile.of(*file) for file in files.items()]
 
 
-def test_files_as_they_were_written_pass(tmp_path: Path) -> None:
+def test_accepts_files_as_they_were_written(tmp_path: Path) -> None:
     files = written(tmp_path)
     (tmp_path / "other").write_bytes(b"is no matter")
     check_written(str(tmp_path), files)
@@ -31,7 +31,7 @@ def test_files_as_they_were_written_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["train-00000-of-00001.tfrecord", "index/train-00000-of-00001.index"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "a folder"])
-def test_no_manifest_over_a_file_that_is_missing_or_cut(tmp_path: Path, name: str, damage: str) -> None:
+def test_writes_no_manifest_if_a_file_is_missing_or_truncated(tmp_path: Path, name: str, damage: str) -> None:
     files = written(tmp_path)
     path = tmp_path / name
     if damage == "cut":
@@ -46,6 +46,6 @@ def test_no_manifest_over_a_file_that_is_missing_or_cut(tmp_path: Path, name: st
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_a_missing_folder_is_a_missing_file(tmp_path: Path) -> None:
+def test_reports_a_missing_folder_as_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"index/a: it is not as it was written \(got no file"):
         check_written(str(tmp_path), [WrittenFile("index/a", 1, None)])

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-# A fork of a process that has imported TensorFlow would keep that one's waits between retries, and its size of blocks.
+# A fork of a process with TensorFlow would keep that one's waits between retries and its block size.
 _CONTEXT = multiprocessing.get_context("spawn")
 # The batches that `open_feed` has opened.
 _OPENED: list[Iterator[Any]] = []
 
 
 class ChildError(Exception):
-    """What a call raised: its class and its text."""
+    """An error raised by a call in the child: its class and its text."""
 
 
 class Child:
@@ -258,7 +258,7 @@ def serve(calls: Connection, environment: Mapping[str, str]) -> None:
     """Do the calls that come, and answer each with its result or its error, in a process with an environment."""
     os.environ.clear()
     os.environ.update(environment)
-    # What libraries print goes nowhere.
+    # Discard the output of libraries.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)
@@ -271,7 +271,7 @@ def serve(calls: Connection, environment: Mapping[str, str]) -> None:
     # Shorter waits than for a real store.
     storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))
     select._storage = lambda _scheme: storage  # type: ignore[assignment]
-    # Beam's are those of Google's client.
+    # Beam uses the waits of Google's client.
     DEFAULT_RETRY._initial = 0.02
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A store on loopback that is emptied for each test, and a process that uses it, once for all tests."""
+"""A store on loopback, emptied for each test, and one process for all tests that uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shared_store() -> Iterator[FakeGcs]:
 
 @pytest.fixture
 def store(shared_store: FakeGcs) -> FakeGcs:
-    """With one empty bucket, data, and nothing that goes wrong."""
+    """The store with one empty bucket, data, and without faults."""
     shared_store.buckets.clear()
     shared_store.bucket("data")
     shared_store.uploads.clear()
@@ -43,7 +43,7 @@ def proxied(shared_store: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def as_google(store: FakeGcs, proxied: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
-    """The store, in place of Google's for this process, which has to show a token."""
+    """The store in place of Google's for this process; requests require a token."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     for name, value in proxied.items():
         monkeypatch.setenv(name, value)

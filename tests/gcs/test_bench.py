@@ -1,4 +1,4 @@
-"""`tpudata bench` on gs://: what the store gives, and what the rate of a TPU takes of it."""
+"""`tpudata bench` on gs://: the store's rates, and the share that a TPU needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled_store(store: FakeGcs, tmp_path: Path) -> FakeGcs:
 
 
 @needs_libtpu
-def test_reports_what_a_tpu_takes_of_the_store(filled_store: FakeGcs, child: Child) -> None:
+def test_reports_the_stores_rates_and_the_tpus_demand(filled_store: FakeGcs, child: Child) -> None:
     flags = ["--streams=4", "--tpu=v5e-8", "--model=mnist_cnn", "--step-time=10", "--seconds=0.3", "--json"]
     code, printed = child("command", "bench", "gs://data/set", "--batch-size=64", *flags)
     assert code == 0, printed
@@ -37,14 +37,14 @@ def test_reports_what_a_tpu_takes_of_the_store(filled_store: FakeGcs, child: Chi
     storage, tpu = found["storage"], found["tpu"]
     assert LATENCY <= storage["latency_seconds"] < 5 * LATENCY
     assert storage["streams"] == 4
-    # A shard of a MB takes two requests at least, one of them with its bytes.
+    # A shard of 1 MB takes at least two requests, one of them for its bytes.
     assert 0.2 * BANDWIDTH < storage["stream_bytes_per_second"] < BANDWIDTH
     assert 2 * storage["stream_bytes_per_second"] < storage["bytes_per_second"] < 4 * BANDWIDTH
     assert storage["cpu_seconds_per_gigabyte"] > 0
     assert storage["bytes_per_second"] == pytest.approx(found["stages"][0]["bytes_per_second"])
     assert (tpu["name"], tpu["hosts"]) == ("v5e-8", 1)
     assert tpu["compiler"].startswith("libtpu ")
-    # The global batch by the time of a step.
+    # The global batch divided by the time of a step.
     assert tpu["needed"] == pytest.approx(64 / tpu["least_seconds"])
     record = found["stages"][0]["bytes_per_second"] / found["stages"][0]["records_per_second"]
     for rate, needed in ((tpu["needed"], tpu["storage"]), (6400, found["step"]["storage"])):

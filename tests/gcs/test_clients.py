@@ -1,4 +1,4 @@
-"""TensorFlow, Beam and the commands on gs://, also where it fails for a while."""
+"""TensorFlow, Beam and the commands on gs://, with and without passing faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gcs.child import Child, ChildError, digest, noise
 from tests.gcs.test_every_request import KINDS
 
 SIZE = 700_000
-# TensorFlow takes an expired token for a wrong one; it asks for another in time.
+# TensorFlow renews tokens before they expire, and treats an expired one as wrong.
 OF_TENSORFLOW = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut")
 FAST = {"none", "503", "cut"}
 
@@ -30,9 +30,9 @@ def break_all(store: FakeGcs, kind: str, *operations: str, count: int = 2) -> No
     store.faults.add(*(Fault(kind, operation, count=count, seconds=0.3) for operation in given))
 
 
-# It waits a second before each other try; test_training_loses_nothing has the 503 of all its requests.
+# It waits a second before each retry; test_training_with_faults_writes_the_same_checkpoint covers 503 at all requests.
 @pytest.mark.parametrize("kind", whole("none", *OF_TENSORFLOW, fast=("none", "cut")))
-def test_tensorflow_keeps_files(store: FakeGcs, child: Child, kind: str) -> None:
+def test_tensorflow_keeps_files_despite_faults(store: FakeGcs, child: Child, kind: str) -> None:
     if kind != "none":
         break_all(store, kind, "upload", "part", "read", "stat", "list", "copy", "delete", count=1)
     child("tf_write", "gs://data/d/x", SIZE, 7)
@@ -47,14 +47,14 @@ def test_tensorflow_keeps_files(store: FakeGcs, child: Child, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", whole("none", *OF_TENSORFLOW, "expired", fast=("none", "503")))
-def test_beam_keeps_files(store: FakeGcs, child: Child, kind: str) -> None:
+def test_beam_keeps_files_despite_faults(store: FakeGcs, child: Child, kind: str) -> None:
     if kind != "none":
         break_all(store, kind, "upload", "part", "read", "list", count=1)
     assert child("beam_files", "gs://data/beam/x", SIZE, 9) == digest(noise(SIZE, 9))
     assert bool(store.faults.met) == (kind != "none")
 
 
-def test_beam_does_not_store_what_was_damaged(store: FakeGcs, child: Child) -> None:
+def test_beam_stores_no_damaged_upload(store: FakeGcs, child: Child) -> None:
     store.faults.add(Fault("corrupt", "part"))
     with pytest.raises(ChildError, match="400"):
         child("beam_files", "gs://data/beam/x", SIZE, 9)
@@ -62,14 +62,14 @@ def test_beam_does_not_store_what_was_damaged(store: FakeGcs, child: Child) -> N
 
 
 @pytest.mark.parametrize("operation", ["part", pytest.param("read", marks=pytest.mark.matrix)])
-def test_a_damaged_checkpoint_is_noticed(store: FakeGcs, child: Child, operation: str) -> None:
+def test_a_damaged_checkpoint_fails_its_checksum(store: FakeGcs, child: Child, operation: str) -> None:
     store.faults.add(Fault("corrupt", operation, "*.data-0*"))
     with pytest.raises(ChildError, match="Checksum does not match"):
         child("tf_checkpoint", "gs://data/model/c-1", SIZE, 8)
 
 
 @pytest.mark.matrix
-def test_doctor_looks_at_a_dataset(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+def test_doctor_checks_a_dataset_on_gs(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill_converted(store, child, pictures, "images", "out")
     printed = done(child, "doctor", "--data", "gs://data/out", "--time-limit", "200")
     assert "nobody@test.iam.gserviceaccount.com" in printed
@@ -79,7 +79,7 @@ def test_doctor_looks_at_a_dataset(store: FakeGcs, child: Child, pictures: dict[
 
 
 @pytest.mark.parametrize("path", ["gs://none/x", "gs://secret/x"])
-def test_tensorflow_says_which_file_it_is(store: FakeGcs, child: Child, path: str) -> None:
+def test_tensorflow_names_the_file_it_cannot_read(store: FakeGcs, child: Child, path: str) -> None:
     store.bucket("secret")
     store.denied.add("secret")
     with pytest.raises(ChildError, match=path):
@@ -170,7 +170,7 @@ CONVERTED = [
 
 
 @pytest.mark.parametrize(("what", "kind"), CONVERTED)
-def test_a_conversion_loses_nothing(
+def test_a_conversion_with_faults_writes_the_same_bytes(
     store: FakeGcs, child: Child, pictures: dict[str, bytes], what: str, kind: str
 ) -> None:
     fill_converted(store, child, pictures, what, "whole")
@@ -181,14 +181,16 @@ def test_a_conversion_loses_nothing(
     convert(child, what, "gs://data/broken")
     assert store.faults.met >= 2
     assert output(store, "broken/") == output(store, "whole/")
-    # What is left of it is whole, and all of it.
+    # The output is complete and intact.
     assert child("command", "verify", "gs://data/broken")[0] == 0
 
 
 @pytest.mark.parametrize(
     "kind", whole("429", "500", "503", "reset", "truncated", "slow", "corrupt", fast=("503", "truncated"))
 )
-def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str) -> None:
+def test_reading_with_faults_yields_the_same_records(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str
+) -> None:
     fill_converted(store, child, pictures, "images", "out")
     due = fed(child), child("command", "inspect", "gs://data/out", "--json")
     break_all(store, kind, *FEED)
@@ -197,21 +199,23 @@ def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str,
 
 
 @pytest.mark.matrix
-def test_a_token_that_is_rejected_too_early_ends_feeding_with_an_error(
+def test_a_token_that_expires_early_ends_feeding_with_an_error(
     store: FakeGcs, child: Child, pictures: dict[str, bytes]
 ) -> None:
     fill_converted(store, child, pictures, "images", "out")
     child("feed", "gs://data/out")
     store.faults.add(Fault("expired", "read", "data/out/train-*", passing=2))
-    # TensorFlow's client asks for another one before the time, and not when one is rejected.
+    # TensorFlow's client renews a token before it expires, but not when it is rejected.
     with pytest.raises(ChildError, match=r"StorageError: gs://data/out/train-.* could not be read: .* 401"):
         child("feed", "gs://data/out")
 
 
-def test_a_wrong_bit_on_the_way_is_an_error(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+def test_a_bit_changed_in_transit_ends_feeding_with_an_error(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes]
+) -> None:
     fill_converted(store, child, pictures, "images", "out")
     due = fed(child)
-    # TensorFlow's reader finds it by the record's checksum, and does not ask again; ours has read the first record, twice.
+    # TensorFlow's reader finds it by the record's checksum and does not retry; ours has read the first record twice.
     store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=2))
     with pytest.raises(ChildError, match=r"TpudataError: gs://data/out: a record at byte .* was damaged in transit"):
         child("feed", "gs://data/out")
@@ -223,10 +227,10 @@ def test_a_wrong_bit_on_the_way_is_an_error(store: FakeGcs, child: Child, pictur
 OWN_ERRORS = ("TpudataError:", "CorruptionError:", "DatasetError:", "StorageError:")
 
 
-# Of six shards, each is asked for once by TensorFlow's client, and the first one before that by ours.
+# TensorFlow's client requests each of six shards once; ours requests the first one before that.
 @pytest.mark.parametrize("passing", [0, *(pytest.param(passing, marks=pytest.mark.matrix) for passing in range(1, 8))])
 @pytest.mark.parametrize("kind", whole(*KINDS, fast=("empty", "html", "short")))
-def test_a_fault_of_feeding_ends_in_the_same_bytes_or_an_error(
+def test_a_fault_of_one_read_feeds_the_same_records_or_raises_our_error(
     store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str, passing: int
 ) -> None:
     fill_converted(store, child, pictures, "images", "out")
@@ -240,7 +244,7 @@ def test_a_fault_of_feeding_ends_in_the_same_bytes_or_an_error(
     assert store.faults.met == 1
 
 
-def test_every_command_of_datasets(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+def test_dataset_commands_work_on_gs(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill_converted(store, child, pictures, "images", "out")
     due = output(store, "out/")
     shards = [name for name in due if name.endswith(".tfrecord")]
@@ -263,7 +267,7 @@ def test_every_command_of_datasets(store: FakeGcs, child: Child, pictures: dict[
     assert report["stages"][0]["records_per_second"] > 0
 
 
-def test_every_command_of_models(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+def test_model_commands_work_on_gs(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill_trained(store, child, pictures)
     train = [*TRAIN, "--model-dir", "gs://data/model"]
     printed = done(child, *train, "--train-steps", "3")
@@ -276,7 +280,7 @@ def test_every_command_of_models(store: FakeGcs, child: Child, pictures: dict[st
     assert not [name for name in left if name.endswith(".tmp") or "temp" in name]
 
 
-# TensorFlow's client waits for more than a second before each other try, so that scripts/test breaks fewer of its requests.
+# TensorFlow's client waits for more than a second before each retry, so scripts/test breaks fewer of its requests.
 FIRST = (*FEED, "upload", "part")
 
 
@@ -292,7 +296,7 @@ FIRST = (*FEED, "upload", "part")
         ),
     ],
 )
-def test_training_loses_nothing(
+def test_training_with_faults_writes_the_same_checkpoint(
     store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str, operations: tuple[str, ...]
 ) -> None:
     fill_trained(store, child, pictures)
@@ -304,7 +308,7 @@ def test_training_loses_nothing(
     assert output(store, f"broken/{name}") == output(store, f"model/{name}") != {}
 
 
-def test_a_conversion_that_cannot_be_ends_in_one_line(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+def test_reports_an_unwritable_output_in_one_line(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill(store, pictures)
     store.bucket("secret")
     store.denied.add("secret")

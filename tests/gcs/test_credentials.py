@@ -1,4 +1,4 @@
-"""Whose credentials are shown to the store, and to nobody else."""
+"""Credentials: their sources, their faults, and the servers that see them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def key(as_google: FakeGcs) -> dict[str, str]:
 
 @pytest.fixture
 def described(as_google: FakeGcs) -> FakeGcs:
-    """A store with one object, that counts anew."""
+    """A store with one object, whose counts start at 0."""
     as_google.put("data", "a", b"data")
     as_google.seen_authorization.clear()
     return as_google
 
 
-def test_a_service_account(described: FakeGcs) -> None:
+def test_uses_one_token_of_a_service_account(described: FakeGcs) -> None:
     assert GcsStorage().read("gs://data/a") == b"data"
     assert described.requests["token"] == 1
     assert all(seen.startswith("Bearer secret-token-") for seen in described.seen_authorization)
 
 
-def test_application_default_credentials_of_a_person(
+def test_uses_a_persons_application_default_credentials(
     described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "gcloud" / "application_default_credentials.json"
@@ -58,15 +58,15 @@ def test_application_default_credentials_of_a_person(
     assert described.requests["token"] == 1
 
 
-def test_another_account_s_by_the_way_of_one_s_own(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impersonates_another_account(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IMPERSONATED, "other@test.iam.gserviceaccount.com")
     assert GcsStorage().read("gs://data/a") == b"data"
-    # One's own, and with it the other's.
+    # The account's own token, which then gets the other's.
     assert described.requests["token"] == 2
     assert len(described.seen_authorization) == 1
 
 
-def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_names_the_accounts_in_use(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = "nobody@test.iam.gserviceaccount.com"
     assert credentials() == f"{nobody}, project test"
     monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
@@ -77,23 +77,23 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
     assert credentials() == "none needed: STORAGE_EMULATOR_HOST is http://127.0.0.1:9"
 
 
-def test_none(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anonymous_access_requests_no_token(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ANONYMOUS, "true")
     with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} disables credentials"):
         GcsStorage().read("gs://data/a")
     described.needs_token = False
     assert GcsStorage().read("gs://data/a") == b"data"
-    # Whoever asked for no token has none to show; late requests of the test before may have one.
+    # This client has no token; late requests of the previous test may have one.
     assert described.requests["token"] == 0
     assert "" in described.seen_authorization
 
 
-def test_where_there_are_none_it_says_how_to_get_them(
+def test_missing_credentials_say_how_to_get_them(
     described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    # The machine's own are not there either.
+    # Nor does the machine have credentials.
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(StorageError, match=r"no credentials\. Run `gcloud auth application-default login`"):
         GcsStorage().read("gs://data/a")
@@ -148,7 +148,7 @@ def test_names_the_fault_of_a_key_file(
     assert f"{path}: {words}" in str(named.value)
 
 
-def test_names_the_fault_of_gcloud_s_file(described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_fault_of_gclouds_file(described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "application_default_credentials.json"
     file.write_text("{")
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
@@ -157,12 +157,12 @@ def test_names_the_fault_of_gcloud_s_file(described: FakeGcs, tmp_path: Path, mo
         GcsStorage().read("gs://data/a")
 
 
-def test_does_not_call_a_token_server_out_of_reach_rejected_credentials(
+def test_an_unreachable_token_server_is_not_reported_as_rejected_credentials(
     described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, fields = tmp_path / "key.json", key(described)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-    # Nothing listens there: the answer that gets lost is tried again, an address that is none is not.
+    # A lost connection is retried, but an invalid address is not.
     for address, words in (
         ("http://127.0.0.1:9/token", "TransportError: .*until the time limit of retries"),
         ("nowhere", rf"there was no token for the credentials of GOOGLE_APPLICATION_CREDENTIALS={path} \(Invalid URL"),
@@ -176,7 +176,7 @@ def test_a_token_goes_to_no_other_server(described: FakeGcs) -> None:
     hasty = GcsStorage(RetryPolicy(first_wait=0.01, limit=0.1))
     with FakeGcs() as other:
         other.bucket("data")
-        # The same host by another scheme, another port, and another host that begins like it.
+        # Another port, the same host by another scheme, and another host whose name begins alike.
         for address in (other.url, "http://storage.googleapis.com", "https://storage.googleapis.com.example.com"):
             described.uploads_at = address
             with pytest.raises(StorageError, match="leads to another server"), hasty.create("gs://data/new") as file:
@@ -188,7 +188,7 @@ def test_a_token_goes_to_no_other_server(described: FakeGcs) -> None:
     assert len(described.buckets["data"]["new"].data) == 2 << 20
 
 
-def test_requests_name_the_project_that_pays(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_name_the_billing_project(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     described.requester_pays["data"] = {"mine"}
     with pytest.raises(StorageError, match=r"requires a project that pays .*Set TPUDATA_GCS_BILLING_PROJECT to"):
         GcsStorage().read("gs://data/a")
@@ -198,7 +198,7 @@ def test_requests_name_the_project_that_pays(described: FakeGcs, monkeypatch: py
     ):
         GcsStorage().read("gs://data/a")
     monkeypatch.setenv("TPUDATA_GCS_BILLING_PROJECT", "mine")
-    # The header of Google's library may not name another one.
+    # The header of Google's library must not name another project.
     monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
     described.seen_projects.clear()
     gcs = GcsStorage()
@@ -212,16 +212,14 @@ def test_requests_name_the_project_that_pays(described: FakeGcs, monkeypatch: py
     gcs.delete("gs://data/a")
     assert described.buckets["data"] == {}
     assert described.seen_projects - {(None, None)} == {("mine", "mine")}
-    # Who shows no credentials can name no project.
+    # A request without credentials cannot name a project.
     described.needs_token = False
     monkeypatch.setenv(ANONYMOUS, "true")
     with pytest.raises(StorageError, match=f"requires a requester who pays .*{ANONYMOUS} disables credentials"):
         GcsStorage().read("gs://data/a")
 
 
-def test_a_quota_project_is_sent_as_google_does_and_no_more(
-    described: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sends_the_quota_project_only_as_googles_header(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
     described.seen_projects.clear()
     assert GcsStorage().read("gs://data/a") == b"data"
@@ -232,7 +230,7 @@ def test_a_quota_project_is_sent_as_google_does_and_no_more(
 
 
 @pytest.mark.matrix
-def test_tensorflow_names_the_project_that_pays_in_a_header(described: FakeGcs) -> None:
+def test_tensorflow_bills_only_the_project_in_the_header_variable(described: FakeGcs) -> None:
     described.requester_pays["data"] = {"mine"}
     program = (
         "import tensorflow as tf; print(tf.io.gfile.GFile('gs://data/a').read(), tf.io.gfile.listdir('gs://data'))"
@@ -253,7 +251,7 @@ def test_tensorflow_names_the_project_that_pays_in_a_header(described: FakeGcs) 
         assert words in done.stdout + done.stderr
 
 
-def test_advises_no_role_for_what_no_role_changes(described: FakeGcs) -> None:
+def test_does_not_advise_a_role_against_a_retention_policy(described: FakeGcs) -> None:
     described.retained.add("data")
     for change in (
         lambda: GcsStorage().delete("gs://data/a"),
@@ -266,7 +264,7 @@ def test_advises_no_role_for_what_no_role_changes(described: FakeGcs) -> None:
         assert "role" not in str(found.value)
 
 
-def test_a_token_that_expires_is_replaced(described: FakeGcs) -> None:
+def test_replaces_expired_tokens(described: FakeGcs) -> None:
     gcs = GcsStorage()
     for _ in range(3):
         assert gcs.read("gs://data/a") == b"data"
@@ -285,7 +283,7 @@ def test_many_threads_renew_a_token_once(described: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])
-def test_names_a_file_of_certificates_that_cannot_be_used(
+def test_names_an_unusable_certificate_file(
     described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
     path = tmp_path / "authorities.pem"
@@ -300,12 +298,10 @@ def test_names_a_file_of_certificates_that_cannot_be_used(
     assert described.requests["read"] == 0
 
 
-def test_rejects_a_server_without_a_certificate_of_a_known_authority(
-    described: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_a_server_with_an_untrusted_certificate(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name)
-    # It stays wrong, so that nothing is tried again for the default 180 s.
+    # A wrong certificate is permanent: the read is not retried for the default 180 s.
     with pytest.raises(StorageUnavailableError, match=r"gs://data/a could not be read: SSLError: .*CERTIFICATE_VERIFY"):
         GcsStorage().read("gs://data/a")
     assert described.requests["read"] == 0
@@ -313,7 +309,7 @@ def test_rejects_a_server_without_a_certificate_of_a_known_authority(
     assert described.seen_authorization == set()
 
 
-def test_certificates_are_loaded_once_for_all_connections(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_certificates_once_for_all_connections(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     load, loaded = ssl.SSLContext.load_verify_locations, []
 
     def count(context: ssl.SSLContext, *places: str, **named: str) -> None:
@@ -328,10 +324,10 @@ def test_certificates_are_loaded_once_for_all_connections(described: FakeGcs, mo
     assert loaded == [{"cafile": os.environ["REQUESTS_CA_BUNDLE"]}]
 
 
-def test_a_proxy_gets_its_password_and_the_store_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sends_a_proxy_its_password_and_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
     with socket.create_server(("127.0.0.1", 0)) as proxy:
-        # Without a scheme, as curl takes it too.
+        # Without a scheme, which curl also accepts.
         monkeypatch.setenv("https_proxy", f"us%40er:pa%20ss@127.0.0.1:{proxy.getsockname()[1]}")
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(GcsStorage(RetryPolicy(limit=0.001)).read, "gs://data/a")
@@ -345,7 +341,7 @@ def test_a_proxy_gets_its_password_and_the_store_s_name(monkeypatch: pytest.Monk
 
 
 @pytest.mark.filterwarnings("ignore:SOCKS support in urllib3")
-def test_a_socks_proxy_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_package_for_a_socks_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
     monkeypatch.setenv("https_proxy", "socks5h://user:secret@127.0.0.1:9")
     monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
@@ -354,12 +350,12 @@ def test_a_socks_proxy_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> Non
         GcsStorage().read("gs://data/a")
 
 
-def test_a_store_of_tokens_that_fails_for_a_while(described: FakeGcs) -> None:
+def test_retries_a_failing_token_server(described: FakeGcs) -> None:
     described.faults.add(Fault("503", "token"))
     assert GcsStorage().read("gs://data/a") == b"data"
 
 
-def test_nothing_secret_is_logged_or_said(
+def test_logs_and_errors_show_no_secrets(
     described: FakeGcs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -388,7 +384,7 @@ def test_nothing_secret_is_logged_or_said(
     check_quiet(described, caplog.text + "".join(said))
 
 
-def test_adds_no_filter_to_the_loggers_of_libraries(described: FakeGcs) -> None:
+def test_adds_no_filters_to_library_loggers(described: FakeGcs) -> None:
     before = {name: list(logging.getLogger(name).filters) for name in list(logging.root.manager.loggerDict)}
     gcs = GcsStorage()
     with gcs.create("gs://data/new") as file:
@@ -397,7 +393,7 @@ def test_adds_no_filter_to_the_loggers_of_libraries(described: FakeGcs) -> None:
     assert not logging.getLogger("urllib3.connectionpool").filters
 
 
-def test_no_secret_is_printed_by_a_command_or_kept_in_a_dataset(described: FakeGcs, tmp_path: Path) -> None:
+def test_commands_print_and_store_no_secrets(described: FakeGcs, tmp_path: Path) -> None:
     described.put("data", "text/a.txt", b"a line\n" * 100)
     program = (
         "import logging, sys; logging.basicConfig(level=logging.DEBUG); from tpudata.cli import main; sys.exit(main())"
@@ -411,7 +407,7 @@ def test_no_secret_is_printed_by_a_command_or_kept_in_a_dataset(described: FakeG
 
 
 def check_quiet(store: FakeGcs, text: str) -> None:
-    """That neither tokens nor the account's key are in a text."""
+    """Check that a text contains neither tokens nor the account's key."""
     shown = {seen.removeprefix("Bearer ") for seen in store.seen_authorization}
     assert shown >= {next(iter(shown))}
     lines = key(store)["private_key"].splitlines()

@@ -1,4 +1,4 @@
-"""scripts/gcs_emulator and scripts/quickstart --gcs, as far as they are Python."""
+"""The Python behind scripts/gcs_emulator and scripts/quickstart --gcs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.helpers.processes import ROOT
 
 
-def test_the_emulator_prints_what_leads_to_it_and_leaves_nothing(tmp_path: Path) -> None:
+def test_prints_the_variables_of_its_clients_and_leaves_no_files(tmp_path: Path) -> None:
     files, scratch = tmp_path / "files", tmp_path / "scratch"
     (files / "in").mkdir(parents=True)
     scratch.mkdir()
@@ -40,7 +40,7 @@ def test_the_emulator_prints_what_leads_to_it_and_leaves_nothing(tmp_path: Path)
     assert not list(scratch.iterdir())
 
 
-def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_rejects_a_missing_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={tmp_path / 'none'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"gcs_emulator: {tmp_path / 'none'} is not a folder\n")
@@ -56,7 +56,7 @@ def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> No
         (["--environment=/none/there"], 1, "No such file or directory: '/none/"),
     ],
 )
-def test_what_it_cannot_do_it_says_in_a_line(tmp_path: Path, flags: list[str], code: int, words: str) -> None:
+def test_reports_wrong_flags_in_one_line(tmp_path: Path, flags: list[str], code: int, words: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = str(taken.getsockname()[1])
         argv = [sys.executable, "-m", "scripts.fake_gcs", *(flag.replace("TAKEN", number) for flag in flags)]
@@ -68,13 +68,13 @@ def test_what_it_cannot_do_it_says_in_a_line(tmp_path: Path, flags: list[str], c
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
-def test_a_terminal_ends_it_and_it_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_signals_of_a_terminal_end_the_emulator_without_leftovers(tmp_path: Path, name: str) -> None:
     argv = [sys.executable, "-m", "scripts.fake_gcs"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("# gs://data")
-        # An impatient person's.
+        # As from an impatient user.
         for _ in range(5):
             process.send_signal(getattr(signal, name))
             time.sleep(0.02)
@@ -83,7 +83,7 @@ def test_a_terminal_ends_it_and_it_leaves_nothing(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.matrix
-def test_the_quickstart_on_gs(tmp_path: Path) -> None:
+def test_quickstart_writes_its_model_to_gs(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "_quickstart.py"), str(tmp_path), "--gcs"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ Program = Callable[[FakeGcs], dict[str, str]]
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Objects of the bucket: pictures, one of which is none, in folders, a list and a tar, and texts of several forms."""
+    """Objects of the bucket: pictures, one of them invalid, in folders, a list and a tar, and texts of several forms."""
     root = make_pictures(tmp_path_factory.mktemp("pictures"), 8)
     files = {f"in/{path.relative_to(root)}": path.read_bytes() for path in sorted(root.rglob("*.*"))}
     packed = io.BytesIO()
@@ -62,7 +62,7 @@ def store(monkeypatch: pytest.MonkeyPatch, inputs: dict[str, bytes]) -> Iterator
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.005,longest_wait=0.02,limit=3,answer_within=0.5")
-        # The client of the test before knows another server.
+        # The previous test's client has another server.
         _storage.cache_clear()
         server.bucket("b")
         for name, data in inputs.items():
@@ -130,7 +130,7 @@ def failure(store: FakeGcs, program: Program, due: dict[str, str], run: Run) -> 
 
 @pytest.mark.parametrize("part", ["some", pytest.param("all", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_fault_at_any_request_ends_in_the_same_bytes_or_an_error(store: FakeGcs, name: str, part: str) -> None:
+def test_a_fault_at_any_request_yields_the_same_bytes_or_an_error(store: FakeGcs, name: str, part: str) -> None:
     if name == "feed":
         assert convert_images(["--input", "gs://b/in", "--output", "gs://b/fed", "--num-shards=2", *SKIP]) == 0
     program = PROGRAMS[name]
@@ -146,5 +146,5 @@ def test_a_fault_at_any_request_ends_in_the_same_bytes_or_an_error(store: FakeGc
         wrong += [f"{run}: {problem}"] if problem else []
         errors += [str(run)] if is_error else []
     assert not wrong, wrong
-    # A single fault is retried: hardly any ends a run.
+    # A single fault is retried: few end a run.
     assert len(errors) <= -(-len(runs) // 20), errors

@@ -1,4 +1,4 @@
-"""What our own storage does where gs:// fails: every operation by every fault."""
+"""GcsStorage when gs:// fails: every operation with every fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.upload import PART_BYTES
 from tpudata.storage.objects.retries import RetryPolicy
 
-# LARGE has three parts and a rest, of the smallest size that the store takes.
+# LARGE has three parts of the smallest size that the store accepts, and a rest.
 PART = PART_BYTES // 32
 SMALL, LARGE = noise(1000, 1), noise(3 * PART + 12345, 2)
 RETRY_POLICY = RetryPolicy(first_wait=0.002, longest_wait=0.05, limit=20, answer_within=10)
@@ -85,7 +85,7 @@ OPERATIONS: dict[Callable[[GcsStorage], Any], tuple[str, ...]] = {
     replace: ("stat", "upload", "read"),
     delete: ("delete", "stat"),
 }
-# By operation: what it gives without a fault; it is the same in all tests.
+# The result of each operation without a fault, the same in all tests.
 DUE: dict[Callable[[GcsStorage], Any], Any] = {}
 TRANSIENT = ("429", "500", "503", "reset", "lost", "truncated", "slow", "expired")
 UNPROVEN = ("empty", "html", "unsaid", "short", "duplicate")
@@ -104,7 +104,7 @@ CELLS: list[Any] = [
     for operation in OPERATIONS
 ]
 CELLS += [
-    # What a proxy or a second delivery does to reads is the same for all of them.
+    # A proxy or a second delivery affects all reads alike.
     (kind, operation)
     if operation in WRITES or kind == "html"
     else pytest.param(kind, operation, marks=pytest.mark.matrix)
@@ -115,7 +115,7 @@ CELLS += [(kind, operation) for kind, operations in OF_BYTES.items() for operati
 
 
 @pytest.mark.parametrize(("kind", "operation"), CELLS, ids=lambda part: getattr(part, "__name__", part))
-def test_what_passes_is_tried_again_and_nothing_is_lost(
+def test_passing_faults_are_retried_without_loss(
     as_google: FakeGcs, gcs: GcsStorage, kind: str, operation: Callable[[GcsStorage], Any]
 ) -> None:
     if operation not in DUE:
@@ -126,12 +126,12 @@ def test_what_passes_is_tried_again_and_nothing_is_lost(
     # A damaged answer to the start of an upload, or to a deletion, has no body.
     sent = "part" if operation is write_large else "upload"
     of = {"cut": (sent,), "unhashed": ("read",)}.get(kind, OPERATIONS[operation])
-    # Of a part that comes twice, the same damage to both would pass.
+    # The same damage to both deliveries of a part would pass.
     count = 1 if operation is read_part and kind in ("corrupt", "unhashed") else 2
     as_google.faults.add(*(Fault(kind, which, count=count, seconds=0.03) for which in of))
     assert operation(gcs) == DUE[operation]
     assert as_google.faults.met >= (1 if kind in ("slow", "duplicate") else count)
-    # An upload whose number was lost on the way cannot be ended; the store forgets it after a week.
+    # An upload whose id was lost in transit cannot be ended; the store drops it after a week.
     assert not as_google.uploads or kind in ("lost", "unsaid", "duplicate")
 
 
@@ -144,7 +144,7 @@ def test_a_large_upload_survives_losing_any_part(as_google: FakeGcs, gcs: GcsSto
     assert as_google.faults.met == 3
 
 
-def test_a_large_object_whose_bytes_changed_on_the_way_is_not_made(as_google: FakeGcs, gcs: GcsStorage) -> None:
+def test_a_large_upload_damaged_in_transit_makes_no_object(as_google: FakeGcs, gcs: GcsStorage) -> None:
     as_google.faults.add(Fault("corrupt", "part", passing=3))
     with pytest.raises(StorageError, match="gs://data/new/large could not be written: the store received damaged data"):
         write_large(gcs)
@@ -153,16 +153,16 @@ def test_a_large_object_whose_bytes_changed_on_the_way_is_not_made(as_google: Fa
 
 
 @pytest.mark.parametrize("kind", ["slow", "stall"])
-def test_a_stalled_answer_is_given_up_and_asked_for_again(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
+def test_retries_a_stalled_answer(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
     as_google.faults.add(Fault(kind, "read", seconds=30))
     impatient = GcsStorage(RetryPolicy(first_wait=0.01, limit=20, answer_within=0.2))
     assert impatient.read("gs://data/large") == LARGE
 
 
 @pytest.mark.parametrize("kind", ["429", "503", "reset", "truncated", "corrupt", "unhashed", "empty", "html", "short"])
-def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
+def test_lasting_faults_end_at_the_time_limit(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
     impatient = GcsStorage(RetryPolicy(first_wait=0.02, limit=0.25))
-    # The credentials and the connection are there: what takes the time is the tries.
+    # Credentials and connection exist, so only retries take time.
     assert impatient.read("gs://data/a") == SMALL
     as_google.faults.add(Fault(kind, "read", count=None))
     started = time.monotonic()
@@ -171,13 +171,13 @@ def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: 
     assert time.monotonic() - started < 60
     assert "gs://data/a could not be read: " in str(found.value)
     assert "until the time limit of retries. Run again" in str(found.value)
-    # The waits grow: 0.25 s are spent on few tries.
+    # With exponential backoff, 0.25 s allow few tries.
     assert 2 <= as_google.faults.met < 12
 
 
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("bit", range(0, 8 * 150, 113))
-def test_no_bit_of_a_listing_or_a_stat_passes_changed(
+def test_no_changed_bit_of_a_listing_or_a_stat_passes(
     as_google: FakeGcs, gcs: GcsStorage, monkeypatch: pytest.MonkeyPatch, packs: bool, bit: int
 ) -> None:
     as_google.packs = packs
@@ -194,7 +194,7 @@ def test_no_bit_of_a_listing_or_a_stat_passes_changed(
     assert as_google.faults.met == 2
 
 
-def test_without_any_checksum_of_an_answer_a_stat_gives_it(as_google: FakeGcs, gcs: GcsStorage) -> None:
+def test_stat_provides_a_checksum_that_an_answer_lacks(as_google: FakeGcs, gcs: GcsStorage) -> None:
     as_google.hides_hashes = True
     as_google.faults.add(Fault("corrupt", "read", count=3), Fault("short", "read"))
     assert gcs.read("gs://data/a") == SMALL
@@ -204,7 +204,7 @@ def test_without_any_checksum_of_an_answer_a_stat_gives_it(as_google: FakeGcs, g
 
 @pytest.mark.parametrize("write", [write_small, write_large, replace], ids=lambda write: write.__name__)
 @pytest.mark.parametrize("kind", ["empty", "html"])
-def test_an_upload_that_never_ends_is_an_error_and_not_an_object(
+def test_an_upload_that_never_ends_makes_no_object(
     as_google: FakeGcs, kind: str, write: Callable[[GcsStorage], Any]
 ) -> None:
     gcs = GcsStorage(RetryPolicy(first_wait=0.005, longest_wait=0.02, limit=0.1), part_bytes=PART)
@@ -219,13 +219,13 @@ def test_an_upload_that_never_ends_is_an_error_and_not_an_object(
     assert as_google.buckets["data"] == before
 
 
-def test_parts_without_a_checksum_are_read_twice_and_others_once(as_google: FakeGcs, gcs: GcsStorage) -> None:
+def test_only_parts_without_a_checksum_are_read_twice(as_google: FakeGcs, gcs: GcsStorage) -> None:
     # The first request gets a token.
     gcs.stat("gs://data/large")
 
     def reads(offset: int, length: int, *, is_checked: bool) -> int:
         counts = []
-        # A busy machine may answer too late, and then a read is tried again.
+        # On a busy machine a late answer causes a retry.
         for _ in range(3):
             as_google.requests.clear()
             assert gcs.read_range("gs://data/large", offset, length, is_checked=is_checked) == LARGE[offset:][:length]
@@ -236,7 +236,7 @@ def test_parts_without_a_checksum_are_read_twice_and_others_once(as_google: Fake
     assert reads(7, 1000, is_checked=True) == reads(0, len(LARGE), is_checked=False) == 1
 
 
-def test_an_answer_404_is_believed_if_a_stat_says_so_too(as_google: FakeGcs, gcs: GcsStorage) -> None:
+def test_a_404_counts_only_if_a_stat_agrees(as_google: FakeGcs, gcs: GcsStorage) -> None:
     as_google.faults.add(Fault("404", "read", count=2))
     assert gcs.read("gs://data/a") == SMALL
     with pytest.raises(StorageError, match="no such object"):
@@ -253,12 +253,12 @@ PERMANENT = {
 
 @pytest.mark.parametrize("action", ["list", "read", "open", "create", "delete", "stat"])
 @pytest.mark.parametrize("cause", PERMANENT)
-def test_what_cannot_pass_ends_at_once_and_says_what_to_do(
+def test_permanent_errors_end_at_once_and_say_what_to_do(
     as_google: FakeGcs, gcs: GcsStorage, action: str, cause: str
 ) -> None:
     path, words = PERMANENT[cause]
     if cause == "no such bucket" and action == "delete":
-        # Nothing is there, which is what it is asked for.
+        # Deleting a missing object succeeds.
         gcs.delete(path)
         return
     as_google.bucket("secret")
@@ -276,12 +276,12 @@ def test_what_cannot_pass_ends_at_once_and_says_what_to_do(
     started = time.monotonic()
     with pytest.raises(StorageError, match=words) as found:
         act()
-    # The tries of what may pass would take all of the 20 s.
+    # Retries of a passing fault would take all 20 s.
     assert time.monotonic() - started < 15
     assert str(found.value).startswith(f"{path} could not be ")
 
 
-def test_two_writers_at_once_leave_one_whole_object(as_google: FakeGcs, gcs: GcsStorage) -> None:
+def test_concurrent_writers_leave_one_whole_object(as_google: FakeGcs, gcs: GcsStorage) -> None:
     def write_both() -> None:
         with gcs.create("gs://data/new") as one:
             one.write(LARGE)

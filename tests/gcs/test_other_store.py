@@ -1,4 +1,4 @@
-"""The store of these tests next to fake-gcs-server, which others wrote: the same questions, the same answers.
+"""The store of these tests compared with the independent fake-gcs-server: the same requests get the same answers.
 
 scripts/test_gcs builds fake-gcs-server and names it in FAKE_GCS_SERVER. All go to the same hosts; the store passes them on.
 """
@@ -26,7 +26,7 @@ from tpudata.storage.gcs.upload import PART_BYTES
 
 __all__ = ["pictures"]
 STORES = ["ours", pytest.param("fake-gcs-server", marks=pytest.mark.matrix)]
-# On ours the fast part of test_clients.py does the same.
+# The fast part of test_clients.py does the same with our store.
 BOTH_WHOLE = [pytest.param(store, marks=pytest.mark.matrix) for store in ("ours", "fake-gcs-server")]
 SIZE = 700_000
 
@@ -57,7 +57,7 @@ def other() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(request: pytest.FixtureRequest, as_google: FakeGcs) -> Iterator[storage.Bucket]:
-    """An empty bucket of the store that is asked for, by Google's client."""
+    """An empty bucket of the requested store, by Google's client."""
     as_google.needs_token = False
     as_google.buckets.clear()
     if request.param != "ours":
@@ -73,7 +73,7 @@ def bucket(request: pytest.FixtureRequest, as_google: FakeGcs) -> Iterator[stora
 
 @pytest.mark.parametrize("bucket", STORES, indirect=True)
 @pytest.mark.parametrize("operation", operations.OPERATIONS)
-def test_our_storage(bucket: storage.Bucket, operation: Callable[[GcsStorage], Any]) -> None:
+def test_our_storage_works_on_both_stores(bucket: storage.Bucket, operation: Callable[[GcsStorage], Any]) -> None:
     small, large = operations.SMALL, operations.LARGE
     for name, data in {"a": small, "in/x": small, "in/y": small, "in/z/1": small, "large": large}.items():
         bucket.blob(name).upload_from_string(data)
@@ -101,7 +101,7 @@ def test_our_storage(bucket: storage.Bucket, operation: Callable[[GcsStorage], A
 
 
 @pytest.mark.parametrize("bucket", STORES, indirect=True)
-def test_preconditions(bucket: storage.Bucket) -> None:
+def test_preconditions_reject_other_generations(bucket: storage.Bucket) -> None:
     blob = bucket.blob("a")
     blob.upload_from_string(b"one", if_generation_match=0)
     first = blob.generation
@@ -115,7 +115,7 @@ def test_preconditions(bucket: storage.Bucket) -> None:
 
 
 @pytest.mark.parametrize("bucket", STORES, indirect=True)
-def test_a_resumable_upload_of_another_client(bucket: storage.Bucket) -> None:
+def test_a_resumable_upload_appears_only_when_complete(bucket: storage.Bucket) -> None:
     data = noise(SIZE, 3)
     with bucket.blob("big").open("wb", chunk_size=256 << 10, ignore_flush=True) as file:
         file.write(data[:300_000])
@@ -125,7 +125,7 @@ def test_a_resumable_upload_of_another_client(bucket: storage.Bucket) -> None:
 
 
 @pytest.mark.parametrize("bucket", STORES, indirect=True)
-def test_listing_by_prefix_and_delimiter(bucket: storage.Bucket) -> None:
+def test_lists_by_prefix_and_delimiter(bucket: storage.Bucket) -> None:
     for name in ("a", "in/b/1", "in/b/2", "in/c", "in/d/", "inside"):
         bucket.blob(name).upload_from_string(b"")
     found = bucket.list_blobs(prefix="in/", delimiter="/")
@@ -136,7 +136,7 @@ def test_listing_by_prefix_and_delimiter(bucket: storage.Bucket) -> None:
 
 
 @pytest.mark.parametrize("bucket", STORES, indirect=True)
-def test_copies_and_parts_put_together(bucket: storage.Bucket) -> None:
+def test_copies_rewrites_and_composes_objects(bucket: storage.Bucket) -> None:
     one, two = bucket.blob("one"), bucket.blob("two")
     one.upload_from_string(b"one ")
     two.upload_from_string(b"two")
@@ -149,7 +149,7 @@ def test_copies_and_parts_put_together(bucket: storage.Bucket) -> None:
 
 
 @pytest.mark.parametrize("bucket", BOTH_WHOLE, indirect=True)
-def test_tensorflow(bucket: storage.Bucket, child: Child) -> None:
+def test_tensorflow_works_on_both_stores(bucket: storage.Bucket, child: Child) -> None:
     child("tf_write", "gs://data/d/x", SIZE, 7)
     assert bucket.blob("d/x").download_as_bytes() == noise(SIZE, 7)
     assert child("tf_read", "gs://data/d/x") == digest(noise(SIZE, 7))
@@ -162,7 +162,9 @@ def test_tensorflow(bucket: storage.Bucket, child: Child) -> None:
 
 @pytest.mark.parametrize("bucket", BOTH_WHOLE, indirect=True)
 @pytest.mark.parametrize("what", CONVERSIONS)
-def test_commands(bucket: storage.Bucket, child: Child, pictures: dict[str, bytes], what: str) -> None:
+def test_conversion_and_training_work_on_both_stores(
+    bucket: storage.Bucket, child: Child, pictures: dict[str, bytes], what: str
+) -> None:
     for name, data in pictures.items():
         bucket.blob(name).upload_from_string(data)
     done(child, *CONVERSIONS[what], "--output", "gs://data/out")

@@ -1,4 +1,4 @@
-"""What feeding requests of a store: pieces, once, with any block size of TensorFlow's client; here blocks and pieces have a MiB."""
+"""Requests of feeding: each piece once, with any block size of TensorFlow's client. Blocks and pieces have 1 MiB here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEATURES = [
 SHARDS = 25
 # Of a stored record.
 RECORD_BYTES = 10_058
-# None of the first ones, which are read before the first batch.
+# Not one of the first shards, which are read before the first batch.
 SHARD = "gs://data/set/train-00014-of-00025.tfrecord"
 
 
@@ -65,7 +65,7 @@ def shard_reads(store: FakeGcs) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_evaluation_reads_each_byte_once_a_host(
+def test_evaluation_reads_each_byte_once_per_host(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], hosts: int
 ) -> None:
     shard_reads(filled_store)
@@ -84,7 +84,7 @@ def test_evaluation_reads_each_byte_once_a_host(
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_compressed_shard_is_one_request_and_one_for_its_index(
+def test_a_compressed_shard_takes_one_request_and_one_for_its_index(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], tmp_path: Path, training: bool
 ) -> None:
     records = [{"image_raw": image, "label": 0} for image in files[1]]
@@ -102,12 +102,12 @@ def test_a_compressed_shard_is_one_request_and_one_for_its_index(
         shards.append([read.size for read in reads if read.name.endswith(".tfrecord")])
         indexes.append([read.size for read in reads if read.name.endswith(".index")])
     if training:
-        # Of the 3 blocks of a shard, the one in which a lane ends is read twice, for 3 of the 25 shards. What is read ahead when
+        # In 3 of the 25 shards a lane ends inside one of the 3 blocks, which is read twice. What is read ahead when
         # the program ends differs on a busy machine.
         assert sum(shards[1]) - sum(shards[0]) <= 4.8 * size
     else:
         assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
-        # And the first block for the layout of a record, and the last one for the record that pads the last batch.
+        # Also the first block for the layout of a record, and the last one for the record that pads the last batch.
         assert sum(shards[0]) <= 1.02 * size + 4 * 64 * RECORD_BYTES
     # All indexes are read when the dataset is opened, and a part of one for each piece, with its size.
     assert len(indexes[-1]) <= SHARDS + 2 * len(shards[-1])
@@ -115,21 +115,21 @@ def test_a_compressed_shard_is_one_request_and_one_for_its_index(
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs, child: Child, hosts: int) -> None:
+def test_hosts_together_read_each_byte_once_per_epoch(filled_store: FakeGcs, child: Child, hosts: int) -> None:
     sizes = []
     for epochs in (1, 5):
         shard_reads(filled_store)
         child("feed_hosts", "gs://data/set", True, hosts, epochs * RECORDS // BATCH)
         requests, sent = shard_reads(filled_store)
         sizes.append(sent)
-        # A piece is one request, and two where it begins inside of a shard.
+        # A piece takes one request, or two if it begins inside a shard.
         assert requests < 2.5 * sent / (1 << 20)
     # What is read ahead at the end is in both, a piece more or less for each stream of each host.
     assert abs((sizes[1] - sizes[0]) / shard_bytes(filled_store) - 4) < 0.2 * (1 + hosts)
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_a_cache_is_filled_by_the_first_epoch_and_read_from_then_on(
+def test_the_first_epoch_fills_a_cache_that_later_epochs_read(
     filled_store: FakeGcs, child: Child, tmp_path: Path, hosts: int
 ) -> None:
     steps = 4 * RECORDS // BATCH
@@ -137,14 +137,14 @@ def test_a_cache_is_filled_by_the_first_epoch_and_read_from_then_on(
     shard_reads(filled_store)
     assert child("feed_hosts", "gs://data/set", True, hosts, steps, 0, str(tmp_path)) == expected
     sent = shard_reads(filled_store)[1]
-    # All hosts together fetch the split once; more are ends of lanes, which are in pieces of other hosts.
+    # All hosts together fetch the split once, plus the ends of lanes that lie in pieces of other hosts.
     assert sent <= (1.05 if hosts == 1 else 1.3) * shard_bytes(filled_store)
     assert child("feed_hosts", "gs://data/set", True, hosts, steps, 0, str(tmp_path)) == expected
-    # Without hosts, the first record alone, whose layout all others have.
+    # A single host reads only the first record, whose layout all others share.
     assert shard_reads(filled_store)[1] <= (0.001 if hosts == 1 else 0.3) * shard_bytes(filled_store)
 
 
-def test_files_without_an_index_are_read_once_more_when_they_are_opened(
+def test_opening_files_without_an_index_reads_them_once_more(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]]
 ) -> None:
     shard_reads(filled_store)
@@ -154,7 +154,7 @@ def test_files_without_an_index_are_read_once_more_when_they_are_opened(
     assert 2 * shard_bytes(filled_store) <= sent <= 2.1 * shard_bytes(filled_store)
 
 
-def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: FakeGcs, child: Child) -> None:
+def test_starting_in_the_middle_reads_no_more_than_starting_at_zero(filled_store: FakeGcs, child: Child) -> None:
     sizes = []
     for start in (0, 50_000):
         shard_reads(filled_store)
@@ -163,7 +163,7 @@ def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: Fa
     assert sizes[1] <= 1.5 * sizes[0]
 
 
-def test_a_store_that_rejects_requests_is_asked_less(filled_store: FakeGcs, child: Child) -> None:
+def test_requests_slow_down_while_the_store_rejects_them(filled_store: FakeGcs, child: Child) -> None:
     expected = child("feed_hosts", "gs://data/set", False, 1, None)
     filled_store.reads.clear()
     # Each of 4 streams is rejected 4 times.
@@ -205,7 +205,7 @@ def lengthen_a_record(data: bytes) -> bytes:
     ],
     ids=["cut between records", "cut in a record", "other records", "removed"],
 )
-def test_a_shard_that_is_replaced_while_it_is_read_is_named(
+def test_names_a_shard_that_changes_while_it_is_read(
     filled_store: FakeGcs, child: Child, change: Callable[[bytes], bytes] | None, error: str, training: bool
 ) -> None:
     child("open_feed", "gs://data/set", training)
@@ -222,11 +222,11 @@ def test_a_shard_that_is_replaced_while_it_is_read_is_named(
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_shard_without_permission_is_named_at_once(filled_store: FakeGcs, child: Child, training: bool) -> None:
+def test_names_a_shard_without_permission_after_one_try(filled_store: FakeGcs, child: Child, training: bool) -> None:
     child("open_feed", "gs://data/set", training)
     assert child("feed_on", 1) == 1
     filled_store.faults.add(Fault("403", "read", SHARD.removeprefix("gs://"), count=None))
     with pytest.raises(ChildError, match=f"^StorageError: {SHARD} could not be read: .* 403 "):
         child("feed_on", 2 * RECORDS // BATCH)
-    # It cannot pass, so that no other try is made; a piece that is read ahead may ask once more.
+    # The error is permanent and not retried; a piece that is read ahead may request it once more.
     assert 1 <= filled_store.faults.met <= 2

@@ -1,4 +1,4 @@
-"""Images whose headers contradict what is recorded with them, found by verifying real datasets."""
+"""Images whose headers contradict their records, found by verifying datasets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(
         ({"image/encoded": b""}, "feature 'image/encoded': the file is empty"),
     ],
 )
-def test_names_what_record_and_image_contradict(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+def test_names_a_value_that_contradicts_the_image(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     ((offset, said),) = found(tmp_path, {**RECORD, **changes}, features())
     assert offset == 0
     assert said.startswith(reason)
@@ -66,12 +66,12 @@ def test_names_what_record_and_image_contradict(tmp_path: Path, changes: dict[st
         {"image/encoded": ALPHA, "image/format": "PNG", "image/channels": 2},
     ],
 )
-def test_finds_nothing_where_record_and_image_agree(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_finds_nothing_if_record_and_image_agree(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert found(tmp_path, {**RECORD, **changes}, features(24)) == []
 
 
 def damaged(image: bytes) -> bytes:
-    """With a changed byte in its pixels; its header is whole."""
+    """Return the image with a changed byte in its pixels and an intact header."""
     at = len(image) // 2
     return image[:at] + bytes([image[at] ^ 255]) + image[at + 1 :]
 
@@ -83,7 +83,7 @@ def damaged(image: bytes) -> bytes:
         (JPEG[:-100] + b"\xff\xc3" + JPEG[-98:], "JPEG", "feature 'image/encoded' does not decode: JPEG that cannot"),
     ],
 )
-def test_what_does_not_decode_is_found_where_it_is_decoded(tmp_path: Path, data: bytes, name: str, reason: str) -> None:
+def test_finds_undecodable_images_only_by_decoding(tmp_path: Path, data: bytes, name: str, reason: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.io.decode_image(data)
     record = {**RECORD, "image/encoded": data, "image/format": name}
@@ -103,14 +103,14 @@ def test_what_does_not_decode_is_found_where_it_is_decoded(tmp_path: Path, data:
         {"image/height": 25},
     ],
 )
-def test_nothing_else_is_found_there(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_decoding_finds_nothing_else(tmp_path: Path, changes: dict[str, Any]) -> None:
     record = {**RECORD, **changes}
     expected = found(tmp_path / "a", record, features())
     assert found(tmp_path / "b", record, features(), decoded_image_problems) == expected
 
 
 @pytest.mark.parametrize("name", ["TIFF", "PPM"])
-def test_formats_that_tensorflow_does_not_decode(tmp_path: Path, name: str) -> None:
+def test_reports_formats_that_tensorflow_does_not_decode(tmp_path: Path, name: str) -> None:
     data = encode(picture(24, 40), name)
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.io.decode_image(data)
@@ -125,7 +125,7 @@ WEBP = pytest.param("WebP", marks=pytest.mark.skipif(not hasattr(tf.raw_ops, "De
 
 
 @pytest.mark.parametrize("name", ["GIF", "BMP", WEBP])
-def test_other_formats_that_tensorflow_decodes(tmp_path: Path, name: str) -> None:
+def test_finds_truncated_images_of_the_other_formats(tmp_path: Path, name: str) -> None:
     data = encode(picture(24, 40), name)
     assert tf.io.decode_image(data, 3, expand_animations=False).shape == (24, 40, 3)
     record = {**RECORD, "image/encoded": data, "image/format": name}
@@ -139,18 +139,18 @@ def test_other_formats_that_tensorflow_decodes(tmp_path: Path, name: str) -> Non
     assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
 
 
-def test_compares_the_size_in_the_manifest(tmp_path: Path) -> None:
+def test_finds_a_size_that_differs_from_the_manifest(tmp_path: Path) -> None:
     assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
 
 
-def test_checks_an_image_without_anything_next_to_it(tmp_path: Path) -> None:
+def test_checks_an_image_that_is_the_only_feature(tmp_path: Path) -> None:
     schema = [Feature("picture", "bytes", "uint8", (None, None, 3), "image")]
     assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
     ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)
     assert re.match("feature 'picture': PNG cut", said)
 
 
-def test_finds_label_maps_whose_classes_readers_would_change(tmp_path: Path) -> None:
+def test_finds_label_maps_that_readers_would_decode_wrongly(tmp_path: Path) -> None:
     schema = [Feature("map", "bytes", "uint8", (2, None, 1), "label_map")]
     whole = png_of([[1, 2, 3], [4, 5, 6]])
     for number, (data, reason, decoded) in enumerate(
@@ -178,7 +178,7 @@ def test_finds_label_maps_whose_classes_readers_would_change(tmp_path: Path) -> 
             assert all(expected in text and "'map'" in text for _, text in problems)
 
 
-def test_finds_masks_and_label_maps_of_another_size_than_their_picture(tmp_path: Path) -> None:
+def test_finds_masks_and_label_maps_that_differ_in_size_from_the_picture(tmp_path: Path) -> None:
     boxes = [(0.0, 0.0, 1.0, 0.5), (0.0, 0.0, 0.5, 1.0)]
     whole, turned = png_of(np.zeros((48, 96), int)), png_of(np.zeros((96, 48), int))
     odd: dict[str, Any] = {"mask": [whole, turned], "map": turned}

@@ -43,7 +43,7 @@ def turned(sampling: str, orientation: int) -> bytes:
     return encode(STRIPES, "JPEG", quality=95, subsampling=sampling, exif=exif(orientation))
 
 
-def test_stripes_of_one_pixel_keep_their_colours() -> None:
+def test_one_pixel_stripes_keep_their_colours() -> None:
     upright = STRIPES[::-1, ::-1]
     for data, expected, options in (
         (turned("4:4:4", 3), upright, {}),
@@ -65,7 +65,7 @@ def test_stripes_of_one_pixel_keep_their_colours() -> None:
         (turned("4:2:0", 3), HALF),
         (turned("4:2:0", 6), HALF),
         (turned("4:2:2", 2), HALF_ACROSS),
-        # What was half across is half down, which Pillow does not write.
+        # Turned, halved columns become halved rows, which Pillow does not write.
         (turned("4:2:2", 6), FULL),
         (encode(STRIPES, "WEBP", quality=95), HALF),
         (encode(STRIPES, "AVIF", quality=95), HALF),
@@ -80,35 +80,35 @@ def test_stripes_of_one_pixel_keep_their_colours() -> None:
     ],
     ids=range(13),
 )
-def test_the_sampling_of_the_source_stays(data: bytes, sampling: int) -> None:
+def test_reencoding_keeps_the_sources_chroma_sampling(data: bytes, sampling: int) -> None:
     assert stored(data)[1] == sampling
 
 
-def test_a_jpeg_stored_as_rgb_gets_full_colours() -> None:
+def test_a_jpeg_stored_as_rgb_gets_full_chroma() -> None:
     assert stored(encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)))[1] == FULL
 
 
 @pytest.mark.parametrize(("sampling", "kept"), [("4:4:4", FULL), ("4:2:0", HALF)])
-def test_a_shrunk_image_keeps_the_sampling_of_its_source(sampling: str, kept: int) -> None:
+def test_shrinking_keeps_the_sources_chroma_sampling(sampling: str, kept: int) -> None:
     data = encode(WIDE, "JPEG", quality=95, subsampling=sampling)
     image, found = stored(data, resize_shorter=24, check="decode")
     assert (found, image.size) == (kept, (32, 24))
 
 
-def test_a_grey_image_is_the_same_as_before() -> None:
+def test_a_grey_image_gets_default_jpeg_settings() -> None:
     grey = Image.fromarray(STRIPES[..., 0])
     data = make_stored_image(encode(grey, "PNG"), SELF_DESCRIBING, ImageOptions(jpeg_only=True)).data
     assert data == encode(grey, "JPEG", quality=95)
 
 
-def test_a_source_of_half_colours_gives_the_bytes_of_before() -> None:
+def test_a_source_with_halved_chroma_gets_default_jpeg_settings() -> None:
     data = encode(WIDE, "JPEG", quality=90, exif=exif(3))
     upright = Image.open(io.BytesIO(data)).transpose(Image.Transpose.ROTATE_180)
     assert make_stored_image(data, SELF_DESCRIBING, ImageOptions()).data == encode(upright, "JPEG", quality=95)
 
 
 @pytest.mark.parametrize(("size", "step"), [(0, (2, 1)), (1, (1, 1)), (7, (1, 1)), (2**31, (2, 1))])
-def test_boxes_of_wrong_sizes_end_the_search(size: int, step: tuple[int, int]) -> None:
+def test_boxes_with_wrong_sizes_end_the_search(size: int, step: tuple[int, int]) -> None:
     data = bytearray(encode(STRIPES, "AVIF", quality=95, subsampling="4:2:2"))
     assert iso_chroma_step(bytes(data), "AVIF") == (2, 1)
     place = data.index(b"meta") - 4

@@ -22,7 +22,7 @@ from tpudata.images.image_format import image_format
     st.sampled_from([{}, {"progressive": True}, {"subsampling": 0}, {"comment": b"\xff\xd9" * 9}, {"optimize": True}]),
 )
 @settings(max_examples=60)
-def test_a_jpeg_header_is_what_pillow_reads(mode: str, width: int, height: int, options: dict[str, Any]) -> None:
+def test_reads_the_jpeg_header_that_pillow_wrote(mode: str, width: int, height: int, options: dict[str, Any]) -> None:
     data = encode(Image.new(mode, (width, height)), "JPEG", **options)
     header = read_header(data, image_format(data))
     assert (header.width, header.height, header.components) == (width, height, len(mode) if mode != "L" else 1)
@@ -38,7 +38,7 @@ def test_a_jpeg_header_is_what_pillow_reads(mode: str, width: int, height: int, 
     st.integers(1, 80),
 )
 @settings(max_examples=60)
-def test_a_png_header_is_what_pillow_reads(mode: tuple[str, int, int | None], width: int, height: int) -> None:
+def test_reads_the_png_header_that_pillow_wrote(mode: tuple[str, int, int | None], width: int, height: int) -> None:
     name, components, bits = mode
     data = encode(Image.new(name, (width, height)), "PNG")
     header = read_header(data, image_format(data))
@@ -47,14 +47,14 @@ def test_a_png_header_is_what_pillow_reads(mode: tuple[str, int, int | None], wi
     assert header.alpha == (name in ("LA", "RGBA"))
 
 
-def test_a_thumbnail_in_the_exif_block_is_no_frame() -> None:
+def test_ignores_a_thumbnail_in_the_exif_block() -> None:
     block = exif(3).tobytes() + encode(np.zeros((7, 5, 3), np.uint8), "JPEG")
     header = read_header(encode(np.zeros((20, 30, 3), np.uint8), "JPEG", exif=block), "JPEG")
     assert (header.height, header.width, header.orientation) == (20, 30, 3)
 
 
 @pytest.mark.parametrize("orientation", [0, *range(1, 10), 65535])
-def test_orientation_is_what_pillow_applies(orientation: int) -> None:
+def test_reads_the_orientation_that_pillow_applies(orientation: int) -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     for block in (exif(orientation).tobytes(), big_endian_exif(orientation)):
         found = exif_orientation(block.removeprefix(b"Exif\0\0"))
@@ -64,7 +64,7 @@ def test_orientation_is_what_pillow_applies(orientation: int) -> None:
         assert np.array_equal(upright, pixels) == (found == 1)
 
 
-def test_an_exif_block_may_end_with_its_last_entry() -> None:
+def test_accepts_an_exif_block_that_ends_with_its_last_entry() -> None:
     # Exif's header, two entries of 12 bytes (the second is the orientation, a SHORT), and no offset of a next directory.
     block = b"II*\0" + struct.pack("<IH HHII HHIHH", 8, 2, 0x0100, 4, 1, 7, 0x0112, 3, 1, 6, 0)
     assert exif_orientation(block) == exif_orientation(block + bytes(4)) == 6
@@ -72,18 +72,18 @@ def test_an_exif_block_may_end_with_its_last_entry() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_exif_block_has_an_orientation(tail: bytes) -> None:
+def test_any_bytes_give_an_orientation_from_1_to_8(tail: bytes) -> None:
     for head in (b"", b"II*\0", b"MM\0*", b"II*\0\x08\0\0\0"):
         assert 1 <= exif_orientation(head + tail) <= 8
 
 
-def test_fill_bytes_and_lone_markers_are_passed_over() -> None:
+def test_skips_fill_bytes_and_lone_markers() -> None:
     data = encode(np.zeros((8, 8, 3), np.uint8), "JPEG")
     padded = data[:2] + b"\xff\xff\xff\x01" + data[2:]
     assert read_header(padded, "JPEG") == read_header(data, "JPEG")
 
 
-def test_stray_bytes_before_a_marker_are_skipped_and_noted() -> None:
+def test_stray_bytes_before_a_marker_make_a_header_irregular() -> None:
     data = encode(np.zeros((8, 16, 3), np.uint8), "JPEG", exif=exif(6))
     frame = data.index(b"\xff\xc0")
     for place in (data.index(b"\xff\xdb"), frame):
@@ -97,7 +97,7 @@ def test_stray_bytes_before_a_marker_are_skipped_and_noted() -> None:
         read_header(data[:2] + b"\0" + data[2:], "JPEG")
 
 
-def test_markers_that_decoders_may_reject_are_noted() -> None:
+def test_markers_that_decoders_may_reject_make_a_header_irregular() -> None:
     data = encode(np.zeros((8, 16, 3), np.uint8), "JPEG")
     frame = data.index(b"\xff\xc0")
     again = data[frame : frame + 2 + int.from_bytes(data[frame + 2 : frame + 4], "big")]
@@ -111,7 +111,7 @@ def test_markers_that_decoders_may_reject_are_noted() -> None:
     st.sampled_from(["RGB", "L", "CMYK"]),
     st.booleans(),
 )
-def test_the_step_of_chroma_is_what_pillow_wrote(
+def test_reads_the_chroma_step_that_pillow_wrote(
     sampling: tuple[str, tuple[int, int]], mode: str, keep_rgb: bool
 ) -> None:
     is_rgb = keep_rgb and mode == "RGB"
@@ -119,6 +119,6 @@ def test_the_step_of_chroma_is_what_pillow_wrote(
     assert read_header(data, "JPEG").chroma_step == (sampling[1] if mode == "RGB" and not is_rgb else (1, 1))
 
 
-def test_bits_of_a_colour_type_that_there_is_not() -> None:
+def test_rejects_bit_depths_that_png_does_not_allow() -> None:
     with pytest.raises(ValueError, match="colour type 2 with 4 bits"):
         read_header(png(np.zeros((4, 4, 3), int), 4), "PNG")

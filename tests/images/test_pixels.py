@@ -35,7 +35,7 @@ def difference(one: Any, other: Any) -> float:
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 200), st.sampled_from(["header", "decode"]))
 @settings(max_examples=60)
-def test_the_shorter_side_is_shrunk_and_the_aspect_kept(height: int, width: int, shorter: int, check: str) -> None:
+def test_shrinks_the_shorter_side_and_keeps_the_aspect(height: int, width: int, shorter: int, check: str) -> None:
     data = encode(np.zeros((height, width), np.uint8), "JPEG")
     image = stored(data, resize_shorter=shorter, check=check)
     if min(height, width) <= shorter:
@@ -45,12 +45,12 @@ def test_the_shorter_side_is_shrunk_and_the_aspect_kept(height: int, width: int,
     assert opened(image).size == (image.width, image.height)
     assert min(image.height, image.width) == shorter
     assert abs(max(image.height, image.width) - max(height, width) * shorter / min(height, width)) <= 0.5
-    # Not exchanged; rounding may make a square of what is nearly one.
+    # Sides are not exchanged; rounding may make a near-square a square.
     assert image.height == image.width or (image.height < image.width) == (height < width)
 
 
 @pytest.mark.parametrize("check", ["header", "decode"])
-def test_shrinks_a_jpeg_as_a_mean_of_its_pixels(check: str) -> None:
+def test_shrinks_a_jpeg_to_the_means_of_its_pixels(check: str) -> None:
     large = picture(600, 900)
     image = stored(encode(large, "JPEG", quality=95), resize_shorter=40, check=check)
     expected = Image.fromarray(large).resize((60, 40), Image.Resampling.BOX)
@@ -58,14 +58,14 @@ def test_shrinks_a_jpeg_as_a_mean_of_its_pixels(check: str) -> None:
     assert difference(opened(image), expected) < 4
 
 
-def test_a_full_decode_is_shrunk_exactly_as_pillow_does() -> None:
+def test_shrinks_a_full_decode_exactly_as_pillow_does() -> None:
     data = encode(picture(600, 900), "JPEG")
     image = stored(data, resize_shorter=40, check="decode", quality=90)
     expected = Image.open(io.BytesIO(data)).resize((60, 40), Image.Resampling.LANCZOS)
     assert image.data == encode(expected, "JPEG", quality=90)
 
 
-def test_a_turned_jpeg_is_shrunk_upright() -> None:
+def test_shrinks_a_turned_jpeg_upright() -> None:
     image = stored(encode(picture(60, 90), "JPEG", exif=exif(6)), resize_shorter=30)
     expected = Image.fromarray(picture(60, 90)).rotate(-90, expand=True).resize((30, 45), Image.Resampling.BOX)
     assert (image.height, image.width, image.reason) == (45, 30, "EXIF orientation")
@@ -90,7 +90,7 @@ def test_quality_decides_the_bytes() -> None:
     assert stored(turned).data == stored(turned, quality=95).data
 
 
-def test_stores_jpegs_alone_if_asked_for() -> None:
+def test_stores_only_jpegs_with_jpeg_only() -> None:
     image = stored(encode(picture(), "PNG"), jpeg_only=True)
     assert (image.format, image.reason, image_format(image.data)) == ("JPEG", "PNG to JPEG", "JPEG")
     assert difference(opened(image), picture()) < 4
@@ -101,7 +101,7 @@ def test_stores_jpegs_alone_if_asked_for() -> None:
     assert stored(jpeg, jpeg_only=True).data == jpeg
 
 
-def test_what_is_too_long_for_a_jpeg_is_rejected() -> None:
+def test_rejects_images_too_long_for_a_jpeg() -> None:
     data = encode(np.zeros((1, 65_501), np.uint8), "PNG")
     assert stored(data).width == 65_501
     with pytest.raises(ValueError, match="65501 x 1 pixels; a JPEG may have 65,500 a side"):
@@ -133,7 +133,7 @@ def boxed(data: bytes, kind: bytes, content: bytes, size: int | None = None) -> 
 
 @pytest.mark.parametrize("size", [None, 64])
 @pytest.mark.parametrize("reversible", [True, False])
-def test_metadata_do_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool, size: int | None) -> None:
+def test_metadata_do_not_decide_whether_a_jpeg_2000_is_lossless(reversible: bool, size: int | None) -> None:
     data = encode(picture(24, 32), "JPEG2000", irreversible=not reversible)
     for wrong in (0, 1):
         cod = b"\xff\x52" + bytes([wrong]) * 20
@@ -143,7 +143,7 @@ def test_metadata_do_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool,
 
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("reversible", [True, False])
-def test_a_comment_does_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool, bare: bool) -> None:
+def test_a_comment_does_not_decide_whether_a_jpeg_2000_is_lossless(reversible: bool, bare: bool) -> None:
     data = encode(picture(24, 32), "JPEG2000", irreversible=not reversible, no_jp2=bare)
     place = data.index(b"\xff\x52", data.index(b"\xff\x4f\xff\x51"))
     comment = b"\0\1\xff\x52" + bytes([not reversible]) * 20
@@ -152,7 +152,7 @@ def test_a_comment_does_not_say_whether_a_jpeg_2000_is_reversible(reversible: bo
     assert not is_lossless(data[: place + 13], "JPEG 2000")
 
 
-def test_rows_of_a_large_16_bit_picture_are_scaled_as_those_of_a_small_one() -> None:
+def test_scales_all_rows_of_a_large_16_bit_picture_alike() -> None:
     # More samples than are scaled at once, in rows of which each has other values.
     values = (np.arange(1500)[:, None] * 43 + np.arange(800)[None, :] * 7).astype(np.uint16)
     buffer = io.BytesIO()
@@ -162,7 +162,7 @@ def test_rows_of_a_large_16_bit_picture_are_scaled_as_those_of_a_small_one() -> 
     )
 
 
-def test_a_tiff_of_one_tile_beyond_the_limit_of_pixels_is_rejected() -> None:
+def test_rejects_a_tiff_whose_tile_exceeds_the_pixel_limit() -> None:
     # Width, height, bits, Deflate, grey, one sample; a tile of 30,000 x 30,000 at byte 8, of 8 bytes.
     tags = [
         (256, 16),
@@ -200,7 +200,7 @@ def verdict(check: Any) -> str:
         ("CMYK", {"progressive": True}),
     ],
 )
-def test_a_check_finds_what_decoding_in_full_finds(mode: str, options: dict[str, Any]) -> None:
+def test_check_decodes_agrees_with_a_full_decode(mode: str, options: dict[str, Any]) -> None:
     random = np.random.default_rng(7)
     noise = random.integers(0, 256, (90, 130, 3), np.uint8)
     out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What two mirrored replicas are fed, as one JSON object; a separate process, as logical devices come before any operation.
+"""The batches of two mirrored replicas, as one JSON object; a separate process, as logical devices come before any operation.
 
 python -m tests.input.mirrored_program DIR
 """

@@ -1,4 +1,4 @@
-"""Training without a shuffle, for a number of epochs, and of one of several hosts by its number."""
+"""Training without a shuffle, for a number of epochs, and on one host chosen by host_index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def images(batches: Any) -> Any:
         *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((False, 1, 7), ("folder", 1, 700))),
     ],
 )
-def test_without_a_shuffle_records_come_in_order_again_and_again(
+def test_unshuffled_training_repeats_the_records_in_order(
     raw_digits: Written, tmp_path: Path, cache: Any, hosts: int, batch_size: int
 ) -> None:
     input_fn = make_input_fn(
@@ -36,7 +36,7 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
     )
     records = raw_digits.images["train"]
     steps = 2 * len(records) // batch_size + 3
-    # A start inside an epoch, and the first one.
+    # Start inside an epoch, and at the first step.
     start = 0 if batch_size == 7 else 5
     parts = [
         input_fn({"batch_size": batch_size}, start_step=start, host_index=host, host_count=hosts)
@@ -50,7 +50,9 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str) -> None:
+def test_hosts_read_their_unshuffled_rows_from_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
     # Nothing is held in memory.
     monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_BYTES", 0)
     monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_RECORDS", 8)
@@ -74,13 +76,13 @@ def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.Mo
             assert (found @ [256, 1]).tolist() == numbers[places % len(numbers)].tolist()
 
 
-def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Written) -> None:
+def test_unshuffled_draws_do_not_depend_on_hosts_and_starts(digits: Written) -> None:
     def transform(features: Any, labels: Any, seed: Any) -> Any:
         return {"drawn": tf.random.stateless_uniform([], seed)}, labels
 
     input_fn = make_input_fn(digits.path, "train", training=True, seed=3, shuffle=False, transform=transform)
     whole = np.concatenate([x["drawn"] for x, _ in itertools.islice(as_numpy(input_fn, 8), 60)])
-    assert len(set(whole.tolist())) == len(whole)  # Another one in the second epoch.
+    assert len(set(whole.tolist())) == len(whole)  # The second epoch draws other numbers.
     for host in range(2):
         late = itertools.islice(as_numpy(input_fn, 8, process_index=host, process_count=2, start_step=40), 20)
         expected = whole.reshape(60, 2, 4)[40:, host].reshape(-1)
@@ -88,7 +90,7 @@ def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Writt
 
 
 @pytest.mark.parametrize(
-    # A cache in memory holds all records, as a window of all of them does.
+    # A cache in memory holds all records, as a window of all records does.
     "options",
     [{}, {"shuffle": 20}, {"shuffle": False}, pytest.param({"cache": True}, marks=pytest.mark.matrix)],
 )
@@ -97,7 +99,7 @@ def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict
     late = input_fn({"batch_size": 64}, start_step=7)
     assert late.cardinality() == 2 * 300 // 64 - 7 == len(list(late))
     if options:
-        # Whatever the order, one number of steps.
+        # The number of steps does not depend on the order.
         assert input_fn({"batch_size": 64}, start_step=100).cardinality() == 0
         assert input_fn({"batch_size": 16}, tf.distribute.InputContext(2, 1, 4)).cardinality() == 2 * 9
     else:
@@ -112,9 +114,7 @@ def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict
 
 
 @pytest.mark.parametrize("options", [{"training": True}, {"training": True, "shuffle": False}, {"training": False}])
-def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
-    raw_digits: Written, options: dict[str, Any]
-) -> None:
+def test_a_pipeline_of_two_replicas_feeds_its_rows_of_each_step(raw_digits: Written, options: dict[str, Any]) -> None:
     def transform(features: Any, labels: Any, seed: Any) -> Any:
         return {**features, "drawn": tf.random.stateless_uniform([], seed)}, labels
 
@@ -123,7 +123,7 @@ def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
     # A step inside a block of the shuffle; of the exact pass, the first and the last, in which a host has real rows and padding.
     start, steps = (13, 4) if options["training"] else (0, 5)
     whole = list(input_fn({"batch_size": 24}, start_step=start).take(steps).as_numpy_iterator())
-    # In training, the first host is as the second.
+    # In training, the first host behaves as the second.
     for host in (1,) if options["training"] else (0, 1):
         context = tf.distribute.InputContext(2, host, 4)
         batches = list(input_fn({"batch_size": 6}, context, start_step=start).take(2 * steps).as_numpy_iterator())
@@ -133,7 +133,7 @@ def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
             np.testing.assert_array_equal(found, expected.reshape(2 * steps, 6, *values.shape[1:]))
 
 
-def test_epochs_of_buckets(tmp_path: Path) -> None:
+def test_num_epochs_ends_training_with_buckets(tmp_path: Path) -> None:
     path = write_tokens(tmp_path, documents(90, 16), shards=2)
     options: Any = {"training": True, "seed": 1, "tokens": tpudata.Tokens(buckets=(8, 16))}
     input_fn = make_input_fn(path, "train", num_epochs=3, **options)
@@ -150,14 +150,14 @@ def test_epochs_of_buckets(tmp_path: Path) -> None:
         make_input_fn(path, "train", num_epochs=1, **options)({"batch_size": 500})
 
 
-def test_keras_trains_for_its_epochs(raw_digits: Written) -> None:
+def test_as_keras_ends_after_num_epochs(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, num_epochs=1)
     assert len(list(as_keras(input_fn, 64))) == 4
     with pytest.raises(UsageError, match="num_epochs=1: 300 records do not fill one global batch of 301"):
         input_fn({"batch_size": 301})
 
 
-def test_a_host_by_its_number(tmp_path: Path) -> None:
+def test_host_index_chooses_the_rows_of_a_host(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(10)))
     input_fn = make_input_fn(TextLineFiles(tmp_path / "lines"), training=False)
     found = [

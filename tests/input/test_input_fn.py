@@ -1,4 +1,4 @@
-"""make_input_fn as its users call it: what is in the batches, and what is rejected."""
+"""make_input_fn as its users call it: the contents of batches, and its checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def key(image: Any) -> bytes:
     ("layout", "batch_size"),
     [("digits", 100), ("raw_digits", 1), ("raw_digits", 7), ("raw_digits", 101), ("digits", 128)],
 )
-def test_evaluation_is_one_exact_pass_in_order_with_weights(
+def test_evaluation_feeds_each_record_once_in_order_with_weights(
     layout: str, batch_size: int, request: pytest.FixtureRequest
 ) -> None:
     data: Written = request.getfixturevalue(layout)
@@ -62,7 +62,7 @@ def test_padding_repeats_the_last_record(raw_digits: Written) -> None:
 
 
 @pytest.mark.parametrize("cache", [False, True])
-def test_a_training_epoch_has_every_record_once_and_each_epoch_another_order(raw_digits: Written, cache: bool) -> None:
+def test_each_training_epoch_has_every_record_once_in_a_new_order(raw_digits: Written, cache: bool) -> None:
     dataset = make_input_fn(raw_digits.path, "train", training=True, seed=3, cache=cache)({"batch_size": 60})
     assert dataset.cardinality().numpy() == tf.data.INFINITE_CARDINALITY
     assert dataset.element_spec == (
@@ -90,7 +90,7 @@ def test_batches_run_across_the_ends_of_epochs(raw_digits: Written) -> None:
     np.testing.assert_array_equal(counts, 7 * np.bincount(raw_digits.labels["train"], minlength=10))
 
 
-def test_a_batch_may_be_larger_than_the_split(raw_digits: Written) -> None:
+def test_a_batch_can_be_larger_than_the_split(raw_digits: Written) -> None:
     ((features, _),) = batches(make_input_fn(raw_digits.path, "test", training=True)({"batch_size": 250}), 1)
     seen = {key(image) for image in features["image"]}
     assert seen == {key(image) for image in raw_digits.images["test"]}
@@ -101,14 +101,14 @@ def test_the_seed_decides_the_batches(raw_digits: Written) -> None:
         input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed)
         return [y.tolist() for _, y in batches(input_fn({"batch_size": 50}), 2)]
 
-    # The same seed gives the same batches: test_integers_may_be_numpys.
+    # The same seed gives the same batches: test_numpy_integers_give_the_same_batches.
     assert labels(6) != labels(5)
     assert labels(None) != labels(None)
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", tf.float32), (tf.bfloat16, tf.bfloat16)])
 @pytest.mark.parametrize("cache", [False, True])
-def test_dtype_scales_images_to_one(digits: Written, dtype: Any, expected: tf.DType, cache: bool) -> None:
+def test_dtype_scales_images_to_0_to_1(digits: Written, dtype: Any, expected: tf.DType, cache: bool) -> None:
     dataset = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype=dtype), cache=cache)(
         {"batch_size": 101}
     )
@@ -125,7 +125,7 @@ def test_extra_features_keep_their_names(digits: Written) -> None:
     assert features["image/filename"].numpy().tolist() == [f"test/{i}.png".encode() for i in range(4)]
 
 
-def test_pictures_are_resized(pictures: Written) -> None:
+def test_resizes_pictures(pictures: Written) -> None:
     input_fn = make_input_fn(pictures.path, "train", training=False, images=tpudata.Images(size=(16, 24)))
     features, labels = next(iter(input_fn({"batch_size": 7})))
     assert labels.numpy().tolist() == list(range(7))
@@ -135,19 +135,19 @@ def test_pictures_are_resized(pictures: Written) -> None:
         np.testing.assert_allclose(got, want, atol=0.51)
 
 
-def test_varying_sizes_without_a_size_name_the_feature_and_the_fix(pictures: Written) -> None:
+def test_rejects_varying_sizes_with_the_feature_and_the_fix(pictures: Written) -> None:
     with pytest.raises(FeatureError, match=r"'image/encoded'.*\(None, None, 3\).*size=\(height, width\)"):
         make_input_fn(pictures.path, "train", training=True)
 
 
 @pytest.mark.parametrize("context", ["x", 3, tf.distribute.InputContext(2, None, 2), tf.distribute.InputContext(2.5)])
-def test_an_input_context_is_tensorflow_s(raw_digits: Written, context: Any) -> None:
+def test_rejects_other_input_contexts(raw_digits: Written, context: Any) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=True)
     with pytest.raises(UsageError, match=r"input_context=.*pass a tf\.distribute\.InputContext, of which num_input"):
         input_fn({"batch_size": 5}, context)
 
 
-def test_a_bare_tensor(raw_digits: Written) -> None:
+def test_features_can_name_a_bare_tensor(raw_digits: Written) -> None:
     train = make_input_fn(raw_digits.path, "train", training=True, features="image")({"batch_size": 8})
     assert train.element_spec == (tf.TensorSpec([8, 8, 8, 1], tf.uint8), tf.TensorSpec([8], tf.int32))
     evaluate = make_input_fn(raw_digits.path, "train", training=False, features="image")
@@ -157,7 +157,7 @@ def test_a_bare_tensor(raw_digits: Written) -> None:
         evaluate({"batch_size": 128})
 
 
-def test_keras_fit_and_evaluate_take_it(raw_digits: Written) -> None:
+def test_keras_fits_and_evaluates_exactly(raw_digits: Written) -> None:
     options: Any = {"features": "image", "images": tpudata.Images(dtype="float32"), "weights": "sample_weight"}
     train = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)({"batch_size": 50})
     test = make_input_fn(raw_digits.path, "test", training=False, **options)({"batch_size": 40})
@@ -171,12 +171,12 @@ def test_keras_fit_and_evaluate_take_it(raw_digits: Written) -> None:
     assert result[2] == pytest.approx(np.mean(logits.argmax(1) == raw_digits.labels["test"]), abs=1e-6)
 
 
-def test_sample_weight_in_training_is_a_pair(raw_digits: Written) -> None:
+def test_training_with_sample_weight_yields_pairs(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, weights="sample_weight")
     assert len(input_fn({"batch_size": 8}).element_spec) == 2
 
 
-def test_text_without_labels_yields_features_alone(tmp_path: Path) -> None:
+def test_text_without_labels_yields_only_features(tmp_path: Path) -> None:
     lines = [f"line {i} ä" for i in range(10)]
     text = Feature("text", "bytes", "string", encoding="utf8")
     path = write_dataset(str(tmp_path), {"train": [{"text": line} for line in lines]}, [text], layout="text")
@@ -214,7 +214,7 @@ def test_tokens_and_other_features_keep_their_shapes(tmp_path: Path) -> None:
     assert batch["signal"].tolist() == [[i, -1, 300] for i in range(5)]
 
 
-def test_large_images_are_decoded_in_parts_and_put_together(tmp_path: Path) -> None:
+def test_large_images_are_decoded_in_parts_and_joined(tmp_path: Path) -> None:
     features = [Feature("image_raw", "bytes", "uint8", (1500, 1500, 3), "raw"), Feature("label", "int64", "int64")]
     records = [{"image_raw": bytes([i]) * (1500 * 1500 * 3), "label": i} for i in range(5)]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="raw", shards=2)
@@ -226,7 +226,7 @@ def test_large_images_are_decoded_in_parts_and_put_together(tmp_path: Path) -> N
     assert train["image"][:, 7, 7, 1].tolist() == labels.tolist()
 
 
-def test_distribute_and_a_graph_function_take_it(raw_digits: Written) -> None:
+def test_strategies_and_graph_functions_accept_the_dataset(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=False)
     strategy = tf.distribute.get_strategy()
     distributed = strategy.distribute_datasets_from_function(lambda context: input_fn({"batch_size": 25}, context))
@@ -241,7 +241,7 @@ def test_distribute_and_a_graph_function_take_it(raw_digits: Written) -> None:
     assert count(distributed).numpy() == count(input_fn({"batch_size": 25})).numpy() == 101
 
 
-def test_a_v1_graph_takes_it(raw_digits: Written) -> None:
+def test_a_v1_graph_accepts_the_dataset(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, cache=True)
     input_fn({"batch_size": 3})
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -251,7 +251,7 @@ def test_a_v1_graph_takes_it(raw_digits: Written) -> None:
     assert labels.shape == (10,)
 
 
-def test_a_v1_graph_takes_an_exact_pass_and_a_cache_on_disk(raw_digits: Written, tmp_path: Path) -> None:
+def test_a_v1_graph_accepts_an_exact_pass_and_a_cache_on_disk(raw_digits: Written, tmp_path: Path) -> None:
     for _ in range(2):
         input_fn = make_input_fn(raw_digits.path, "test", training=False, cache=tmp_path)
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -276,7 +276,7 @@ def test_a_v1_graph_takes_an_exact_pass_and_a_cache_on_disk(raw_digits: Written,
         (8, r"params: not a dict \(got 8\)"),
     ],
 )
-def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, message: str) -> None:
+def test_rejects_wrong_params_and_batch_sizes(raw_digits: Written, params: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_input_fn(raw_digits.path, "train", training=True)(params)
 
@@ -325,18 +325,18 @@ def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, messa
         ({"dtype": None}, UsageError, "dtype=None"),
     ],
 )
-def test_arguments_out_of_range(digits: Written, options: dict[str, Any], error: type, message: str) -> None:
+def test_rejects_wrong_arguments(digits: Written, options: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make_input_fn(digits.path, **{"split": "train", "training": True, **grouped(options)})
 
 
 @pytest.mark.parametrize("path", [5, None, b"bytes", ""])
-def test_a_folder_is_a_path(path: Any) -> None:
+def test_rejects_data_that_is_not_a_path(path: Any) -> None:
     with pytest.raises(UsageError, match=rf"data={path!r}: pass the path of the dataset's folder"):
         make_input_fn(path, "train", training=True)
 
 
-def test_integers_may_be_numpys(raw_digits: Written) -> None:
+def test_numpy_integers_give_the_same_batches(raw_digits: Written) -> None:
     def labels(seed: Any, buffer: Any, size: Any) -> list[list[int]]:
         input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed, shuffle=buffer)
         return [y.tolist() for _, y in batches(input_fn({"batch_size": size}), 3)]
@@ -344,7 +344,7 @@ def test_integers_may_be_numpys(raw_digits: Written) -> None:
     assert labels(np.int64(7), np.int32(50), np.int64(20)) == labels(7, 50, 20)
 
 
-def test_a_window_beyond_all_records_is_one_of_all_records(raw_digits: Written) -> None:
+def test_a_window_larger_than_the_split_equals_one_of_all_records(raw_digits: Written) -> None:
     def labels(buffer: int) -> list[list[int]]:
         input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=4, shuffle=buffer)
         return [y.tolist() for _, y in batches(input_fn({"batch_size": 70}), 9)]
@@ -354,7 +354,7 @@ def test_a_window_beyond_all_records_is_one_of_all_records(raw_digits: Written) 
     assert labels(30) != whole
 
 
-def test_options_of_images_on_a_dataset_without_any(tmp_path: Path, raw_digits: Written) -> None:
+def test_rejects_image_options_on_a_dataset_without_images(tmp_path: Path, raw_digits: Written) -> None:
     text = Feature("text", "bytes", "string")
     path = write_dataset(str(tmp_path), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
     with pytest.raises(UsageError, match="dtype=float32"):
@@ -363,7 +363,7 @@ def test_options_of_images_on_a_dataset_without_any(tmp_path: Path, raw_digits: 
         make_input_fn(raw_digits.path, "train", training=True, images=tpudata.Images(size=(4, 4)))
 
 
-def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
+def test_rejects_a_folder_that_is_not_a_dataset(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not a complete dataset"):
         make_input_fn(str(tmp_path), "train", training=True)
     assert issubclass(CorruptionError, DatasetError)
@@ -371,7 +371,7 @@ def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["train-*", "a.bin", "absent.tfrecord", "absent.tfrecords", "absent.gz", "part[0-9]"])
 @pytest.mark.parametrize("split", ["train", None])
-def test_files_in_place_of_a_folder_are_told_of_tf_record_files(tmp_path: Path, name: str, split: str | None) -> None:
+def test_files_in_place_of_a_folder_advise_tfrecord_files(tmp_path: Path, name: str, split: str | None) -> None:
     (tmp_path / "a.bin").write_bytes(b"no record")
     path = str(tmp_path / name)
     with pytest.raises(DatasetError) as raised:
@@ -383,7 +383,7 @@ def test_files_in_place_of_a_folder_are_told_of_tf_record_files(tmp_path: Path, 
     )
 
 
-def test_a_folder_that_is_called_as_a_pattern_is_a_folder(tmp_path: Path, raw_digits: Written) -> None:
+def test_accepts_a_folder_named_like_a_pattern(tmp_path: Path, raw_digits: Written) -> None:
     folder = tmp_path / "digits[1].tfrecord"
     folder.mkdir()
     with pytest.raises(DatasetError, match=r"\]\.tfrecord has no manifest\.json, so it is not a complete dataset"):
@@ -392,7 +392,7 @@ def test_a_folder_that_is_called_as_a_pattern_is_a_folder(tmp_path: Path, raw_di
     assert make_input_fn(folder, "test", training=False)({"batch_size": 101}).cardinality() == 1
 
 
-def test_a_manifest_of_an_unknown_layout_feeds_all_but_the_label(tmp_path: Path) -> None:
+def test_an_unknown_layout_feeds_all_features_but_the_label(tmp_path: Path) -> None:
     features = [Feature("a", "int64", "int64"), Feature("b", "float", "float32"), Feature("label", "int64", "int64")]
     records = [{"a": i, "b": float(i), "label": i % 2} for i in range(4)]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)

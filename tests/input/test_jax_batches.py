@@ -1,4 +1,4 @@
-"""as_jax: global arrays of any number of devices and processes, read ahead."""
+"""as_jax: prefetched global arrays over any number of devices and processes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _run(path: str, processes: int, devices: int, split: str, order: str) -> lis
 
 
 @pytest.mark.parametrize(("split", "order"), [("train", "by process"), ("test", "mixed")])
-def test_two_processes_of_two_devices_have_the_global_batches_of_one(
+def test_two_processes_of_two_devices_get_the_global_batches_of_one(
     raw_digits: Written, split: str, order: str
 ) -> None:
     found = _run(raw_digits.path, 2, 2, split, order)
@@ -132,7 +132,7 @@ def test_nested_batches_of_a_dataset_keep_their_structure() -> None:
     assert features["a"].dtype == np.int64
 
 
-def test_the_next_batches_are_on_the_devices_before_they_are_asked_for() -> None:
+def test_prefetches_the_given_number_of_batches_to_the_devices() -> None:
     dataset = tf.data.Dataset.from_tensors(np.ones([4, 23], np.float32)).repeat()
     batches = as_jax(dataset, sharding=mesh(2), prefetch=3)
 
@@ -154,7 +154,7 @@ def test_the_next_batches_are_on_the_devices_before_they_are_asked_for() -> None
 
 
 @pytest.mark.parametrize("end", ["close", "drop"])
-def test_the_read_ahead_ends_with_the_iterator(raw_digits: Written, end: str) -> None:
+def test_the_prefetching_thread_ends_with_the_iterator(raw_digits: Written, end: str) -> None:
     before = set(threading.enumerate())
     batches = as_jax(make_input_fn(raw_digits.path, "train", training=True, shuffle=50), 8)
     next(batches)
@@ -169,9 +169,7 @@ def test_the_read_ahead_ends_with_the_iterator(raw_digits: Written, end: str) ->
         assert not thread.is_alive()
 
 
-def test_a_damaged_record_is_an_error_of_one_line_after_the_batches_before_it(
-    raw_digits: Written, tmp_path: Path
-) -> None:
+def test_reports_a_damaged_record_after_the_batches_before_it(raw_digits: Written, tmp_path: Path) -> None:
     path, shard = copy_with_damage(raw_digits.path, tmp_path / "copy")
     batches = as_jax(make_input_fn(path, "test", training=False), 8, sharding=mesh(1))
     next(batches)
@@ -213,7 +211,7 @@ def test_rejects_a_batch_of_a_dataset_that_devices_cannot_share() -> None:
 
 
 @pytest.mark.parametrize("leaf", [tf.constant(["text"]), tf.sparse.from_dense([1]), tf.constant(1)])
-def test_rejects_tensors_that_are_no_rows_of_numbers(leaf: Any) -> None:
+def test_rejects_tensors_that_are_not_rows_of_numbers(leaf: Any) -> None:
     with pytest.raises(FeatureError, match=r"features\['x'\]"):
         as_jax(tf.data.Dataset.from_tensors({"x": leaf}))
 

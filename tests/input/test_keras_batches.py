@@ -1,4 +1,4 @@
-"""`as_keras` with Keras 3 and tf_keras, against plain loops in numpy."""
+"""`as_keras` with Keras 3 and tf_keras, compared with plain loops in numpy."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def plain_loop(model: Any, written: Written, split: str) -> tuple[npt.NDArray[np
     ],
     indirect=["keras"],
 )
-def test_evaluate_and_predict_take_every_record_once(keras: Any, by_name: bool, many: Written) -> None:
+def test_evaluate_and_predict_count_every_record_once(keras: Any, by_name: bool, many: Written) -> None:
     options: dict[str, Any] = {} if by_name else {"features": "image", "weights": "sample_weight"}
     input_fn = make_input_fn(many.path, "test", training=False, images=tpudata.Images(dtype="float32"), **options)
     model = small_model(keras, (2, 2, 1), by_name=by_name)
@@ -90,7 +90,7 @@ def test_evaluate_and_predict_take_every_record_once(keras: Any, by_name: bool, 
     np.testing.assert_allclose(model.predict(dataset, verbose=0), logits, atol=1e-4)
 
 
-def test_fit_with_validation_data(keras: Any, digits: Written) -> None:
+def test_fit_validates_every_record_once(keras: Any, digits: Written) -> None:
     train = as_keras(
         make_input_fn(digits.path, "train", training=True, images=tpudata.Images(dtype="float32"), seed=1), 32
     )
@@ -103,7 +103,7 @@ def test_fit_with_validation_data(keras: Any, digits: Written) -> None:
 
 
 @pytest.mark.parametrize("hosts", [3, pytest.param(2, marks=pytest.mark.matrix)])
-def test_several_hosts_take_every_record_once(hosts: int, digits: Written) -> None:
+def test_several_hosts_feed_every_record_once(hosts: int, digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "test", training=False)
     contexts = [tf.distribute.InputContext(hosts, host, hosts) for host in range(hosts)]
     datasets = [list(as_keras(input_fn, 32, context).as_numpy_iterator()) for context in contexts]
@@ -114,7 +114,7 @@ def test_several_hosts_take_every_record_once(hosts: int, digits: Written) -> No
     assert np.concatenate([y for _, y in batches]).tolist() == digits.labels["test"]
 
 
-def test_two_mirrored_replicas(digits: Written) -> None:
+def test_two_mirrored_replicas_evaluate_exactly(digits: Written) -> None:
     done = run("-m", "tests.input.mirrored_keras_program", digits.path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -126,7 +126,7 @@ def test_two_mirrored_replicas(digits: Written) -> None:
         assert predictions == len(digits.labels["test"])
 
 
-def test_padded_for_a_tpu(keras: Any, digits: Written) -> None:
+def test_pad_gives_full_batches_and_exact_weighted_metrics(keras: Any, digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype="float32"))
     dataset = as_keras(input_fn, 32, pad=True)
     assert all(leaf.shape[0] == 32 for leaf in tf.nest.flatten(dataset.element_spec))
@@ -139,7 +139,7 @@ def test_padded_for_a_tpu(keras: Any, digits: Written) -> None:
     np.testing.assert_allclose(predictions[: len(logits)], logits, atol=1e-4)
 
 
-def test_next_tokens(tmp_path: Path) -> None:
+def test_next_tokens_become_labels_with_weights(tmp_path: Path) -> None:
     path = str(write_sequences(tmp_path, {"train": 21}))
     train = as_keras(make_input_fn(path, "train", training=True, seed=1), 8)
     x, y, weights = next(train.as_numpy_iterator())
@@ -160,7 +160,7 @@ def test_next_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keras", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)], indirect=True)
-def test_weighted_metrics_are_exact_per_token_and_loss_is_per_place(keras: Any, tmp_path: Path) -> None:
+def test_weighted_metrics_are_exact_per_token_and_loss_per_position(keras: Any, tmp_path: Path) -> None:
     # Rows with 1 to 16 tokens, the rest padding: in batches of 8 the shares of tokens differ.
     rng = np.random.default_rng(3)
     rows = [np.concatenate([rng.integers(1, 12, 1 + 3 * i % 16), np.zeros(16)])[:16].astype("<i4") for i in range(21)]
@@ -198,7 +198,7 @@ def test_weighted_metrics_are_exact_per_token_and_loss_is_per_place(keras: Any, 
         assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_token_weights_do_not_say_what_is_padding(tmp_path: Path) -> None:
+def test_rejects_token_weights_that_hide_padding_in_evaluation(tmp_path: Path) -> None:
     path = str(write_sequences(tmp_path, {"train": 21}))
     training = make_input_fn(path, "train", training=True, weights="sample_weight", seed=1)
     assert len(next(as_keras(training, 8).as_numpy_iterator())) == 3
@@ -206,7 +206,7 @@ def test_token_weights_do_not_say_what_is_padding(tmp_path: Path) -> None:
         as_keras(make_input_fn(path, "train", training=False, weights="sample_weight"), 8)
 
 
-def test_records_without_labels(keras: Any, tmp_path: Path) -> None:
+def test_predicts_on_records_without_labels(keras: Any, tmp_path: Path) -> None:
     pictures = [encode_image(np.full((4, 4, 1), number, np.uint8)) for number in range(21)]
     features = [Feature("image/encoded", "bytes", "uint8", (4, 4, 1), "image")]
     path = write_dataset(
@@ -223,12 +223,12 @@ def test_starts_at_a_step(digits: Written) -> None:
     assert labels == [digits.labels["test"][64:96], digits.labels["test"][96:]]
 
 
-def test_a_bare_tensor_whose_batches_divide_the_records(digits: Written) -> None:
+def test_accepts_a_bare_tensor_if_batches_divide_the_records(digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "train", training=False, features="image")
     assert [len(y) for _, y in as_keras(input_fn, 50)] == [50] * 6
 
 
-def test_rejects_what_it_cannot_feed(digits: Written) -> None:
+def test_rejects_plain_datasets_and_transposed_batches(digits: Written) -> None:
     with pytest.raises(UsageError, match="not an input_fn"):
         as_keras(tf.data.Dataset.range(3), 8)
     input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(transpose="HWCN"))
@@ -254,7 +254,7 @@ print(len(model.predict(batches, verbose=0)), sorted(model.evaluate(batches, ver
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_keras_takes_the_batches_on_another_backend(many: Written, backend: str) -> None:
+def test_keras_evaluates_on_another_backend(many: Written, backend: str) -> None:
     pytest.importorskip(backend)
     # A new interpreter, since Keras takes its backend as it is imported.
     command = [sys.executable, "-c", ON_BACKEND, many.path, backend]

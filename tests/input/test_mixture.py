@@ -39,16 +39,16 @@ def images(batches: list[Any]) -> list[bytes]:
     return [image.tobytes() for features, _ in batches for image in features["image"]]
 
 
-def test_batches_have_each_input_by_its_weight(mixture: Mixture) -> None:
+def test_batches_hold_each_input_by_its_weight(mixture: Mixture) -> None:
     for features, labels in taken(mixture, 32, 4):
         assert features["image"].shape == (32, 8, 8, 1)
         assert labels.shape == (32,)
-        # 16 pieces: 12 of the one, 4 of the other, in every 16 neighbouring rows.
+        # Of every 16 neighbouring rows, 12 are of one input and 4 of the other.
         assert features["split"].reshape(2, 16).sum(axis=1).tolist() == [4, 4]
 
 
 def test_every_input_goes_through_its_own_epochs(raw_digits: Written, mixture: Mixture) -> None:
-    batches = taken(mixture, 20, 60)  # Of 1,200 rows 900 are of the one, three epochs, and 300 of the other.
+    batches = taken(mixture, 20, 60)  # 900 of 1,200 rows are of one input, which is three epochs, and 300 of the other.
     split = np.concatenate([features["split"] for features, _ in batches])
     found = np.array(images(batches), dtype=object)
     for number, name, rows in ((0, "train", 900), (1, "test", 300)):
@@ -76,26 +76,26 @@ def test_replicas_get_the_rows_of_a_host(mixture: Mixture) -> None:
     assert images(batches) == whole
 
 
-def test_batches_that_no_number_divides_come_from_one_input_each(mixture: Mixture) -> None:
+def test_indivisible_batches_come_from_one_input_each(mixture: Mixture) -> None:
     splits = [set(features["split"].tolist()) for features, _ in taken(mixture, 17, 8)]
     assert all(len(split) == 1 for split in splits)
     assert sum(split == {1} for split in splits) == 2
 
 
-def test_mixtures_of_mixtures(raw_digits: Written, mixture: Mixture) -> None:
+def test_mixtures_of_mixtures_multiply_their_shares(raw_digits: Written, mixture: Mixture) -> None:
     nested = Mixture([(mixture, 0.5), (digits_of(raw_digits, "test"), 0.5)])
     whole = taken(nested, 64, 16)
     assert np.concatenate([features["split"] for features, _ in whole]).mean() == 0.5 + 0.5 * 0.25
     assert images(taken(nested, 64, 3, start_step=4)) == images(whole[4:7])
 
 
-def test_keras_trains_on_it(mixture: Mixture) -> None:
+def test_as_keras_accepts_a_mixture(mixture: Mixture) -> None:
     features, labels = next(iter(as_keras(mixture, 32)))
     assert sorted(features) == ["image", "split"]
     assert labels.shape == (32,)
 
 
-def test_rejects_what_is_no_pair_of_an_input_and_a_weight(raw_digits: Written) -> None:
+def test_rejects_inputs_that_are_not_pairs_with_a_weight(raw_digits: Written) -> None:
     good = digits_of(raw_digits, "train")
     held_out = make_input_fn(raw_digits.path, "test", training=False)
     ends = digits_of(raw_digits, "test", num_epochs=1)
@@ -112,7 +112,7 @@ def test_rejects_what_is_no_pair_of_an_input_and_a_weight(raw_digits: Written) -
             Mixture(inputs)
 
 
-def test_rejects_what_is_for_whole_batches(raw_digits: Written) -> None:
+def test_rejects_inputs_with_batch_transform_or_mixing(raw_digits: Written) -> None:
     wrong: list[dict[str, Any]] = [
         {"images": Images(dtype="float32", mix=MixUp())},
         {"batch_transform": lambda x, y: (x, y)},
@@ -123,13 +123,13 @@ def test_rejects_what_is_for_whole_batches(raw_digits: Written) -> None:
             Mixture([(whole, 1)])
 
 
-def test_it_is_pickled_also_after_a_call(raw_digits: Written) -> None:
+def test_a_mixture_can_be_pickled_after_a_call(raw_digits: Written) -> None:
     mixture = Mixture([(make_input_fn(raw_digits.path, "train", training=True, seed=1), 1e308)])
     first = images(taken(mixture, 16, 2))
     assert images(taken(pickle.loads(pickle.dumps(mixture)), 16, 2)) == first
 
 
-def test_rejects_inputs_that_are_not_alike(raw_digits: Written) -> None:
+def test_rejects_inputs_with_different_elements(raw_digits: Written) -> None:
     good = make_input_fn(raw_digits.path, "train", training=True, seed=1)
     floats = make_input_fn(raw_digits.path, "train", training=True, seed=1, images=Images(dtype="float32"))
     more = digits_of(raw_digits, "train")

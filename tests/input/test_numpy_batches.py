@@ -1,4 +1,4 @@
-"""as_numpy: arrays of each process, and nothing of TensorFlow's."""
+"""as_numpy: numpy arrays for each process, and errors of one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tpudata.input import numpy_batches
 def test_processes_share_the_global_batch(raw_digits: Written, training: bool) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
     whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 96), range(4), strict=False)]
-    # In training, three rows are read together: those of a process begin among others.
+    # In training, three rows are read together: a process's rows begin inside such a group.
     for want, (_, labels) in zip(whole, as_numpy(input_fn, 96, process_index=1, process_count=24), strict=False):
         assert labels.tolist() == want[4:8].tolist()
 
@@ -51,13 +51,13 @@ def test_evaluation_over_processes_is_exact(raw_digits: Written, batch_size: int
     assert sorted(seen) == sorted(raw_digits.labels["test"])
 
 
-def test_it_starts_at_a_step(raw_digits: Written) -> None:
+def test_starts_at_a_step(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1)
     whole = [y.tolist() for (_, y), _ in zip(as_numpy(input_fn, 40), range(20), strict=False)]
     assert next(as_numpy(input_fn, 40, start_step=13))[1].tolist() == whole[13]
 
 
-def test_arrays_are_plain_and_the_callers(tmp_path: Path) -> None:
+def test_arrays_are_plain_and_owned_by_the_caller(tmp_path: Path) -> None:
     features = [
         Feature("image_raw", "bytes", "uint8", (2, 2, 1), "raw"),
         Feature("name", "bytes", "string"),
@@ -93,7 +93,7 @@ def test_a_closed_iterator_ends(raw_digits: Written) -> None:
     assert next(iterator, None) is None
 
 
-def test_a_dataset_is_taken_as_it_is() -> None:
+def test_uses_a_dataset_unchanged() -> None:
     dataset = tf.data.Dataset.range(6).map(lambda x: {"x": tf.cast(x, tf.bfloat16)}).batch(4)
     first, second = as_numpy(dataset)
     assert first["x"].dtype == ml_dtypes.bfloat16
@@ -106,9 +106,7 @@ def test_a_dataset_is_taken_as_it_is() -> None:
 # A cache in memory is filled by the call itself.
 @pytest.mark.parametrize("cache", [False, True])
 @pytest.mark.parametrize("training", [True, False])
-def test_a_damaged_record_is_an_error_of_one_line(
-    raw_digits: Written, tmp_path: Path, training: bool, cache: bool
-) -> None:
+def test_reports_a_damaged_record_in_one_line(raw_digits: Written, tmp_path: Path, training: bool, cache: bool) -> None:
     path, shard = copy_with_damage(raw_digits.path, tmp_path / "copy")
     with pytest.raises(CorruptionError) as raised:
         list(as_numpy(make_input_fn(path, "test", training=training, cache=cache), 101))
@@ -120,14 +118,14 @@ def test_a_damaged_record_is_an_error_of_one_line(
 
 
 @pytest.mark.parametrize("options", [{}, {"images": tpudata.Images(crop=CentreCrop(24))}, {"cache": True}])
-def test_an_image_that_does_not_decode_is_an_error_of_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_reports_an_undecodable_image_in_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
     path = write_undecodable(str(tmp_path))
     with pytest.raises(DatasetError, match=r"^an encoded image does not decode: Invalid PNG data") as raised:
         list(as_numpy(make_input_fn(path, "train", training=False, **options), 8))
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_an_integer_that_no_tpu_takes_next_to_an_image_is_a_feature_error(tmp_path: Path) -> None:
+def test_reports_an_integer_beyond_int32_next_to_an_image(tmp_path: Path) -> None:
     image = encode_image(np.zeros((4, 4, 1), np.uint8))
     features = [Feature("image/encoded", "bytes", "uint8", (4, 4, 1), "image"), Feature("label", "int64", "int64")]
     records = [{"image/encoded": image, "label": label} for label in (1, 2**40)]
@@ -159,7 +157,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
         *(pytest.param(*odd, False, marks=pytest.mark.matrix) for odd in ODD[1:-1]),
     ],
 )
-def test_a_record_of_other_features_next_to_an_image_is_a_feature_error(
+def test_reports_a_record_of_other_features_next_to_an_image(
     tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
 ) -> None:
     features = [
@@ -186,7 +184,7 @@ def test_a_record_of_other_features_next_to_an_image_is_a_feature_error(
         assert "Convert the dataset again." in str(raised.value)
 
 
-def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:
+def test_keeps_errors_of_the_users_transform(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         tf.debugging.assert_less(labels, 5, "too large")
         return features, labels
@@ -209,7 +207,7 @@ def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:
         ({"input_fn": 5}, r"not an input_fn \(got 5\)"),
     ],
 )
-def test_arguments_are_checked_at_the_call(raw_digits: Written, arguments: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_arguments_at_the_call(raw_digits: Written, arguments: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {
         "input_fn": make_input_fn(raw_digits.path, "train", training=True),
         "batch_size": 8,
@@ -218,7 +216,7 @@ def test_arguments_are_checked_at_the_call(raw_digits: Written, arguments: dict[
         as_numpy(**given)
 
 
-def test_an_iterator_that_lives_as_long_as_python_ends_without_an_error(
+def test_closing_an_iterator_at_interpreter_exit_raises_nothing(
     digits: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = as_numpy(make_input_fn(digits.path, "test", training=False), 8)

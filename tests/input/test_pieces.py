@@ -1,4 +1,4 @@
-"""Kinds of input that are read in pieces: their batches are those of plain loops, on any number of hosts and from any step."""
+"""Kinds of input read in pieces: their batches equal those of plain loops, on any number of hosts and from any step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def loop_order(
     @functools.cache
     def lanes_of(epoch: int) -> list[list[int]]:
         draws = draw([len(pieces)], seed, tf.constant(epoch, tf.int64), EPOCH_DRAWS).numpy()
-        # Of each piece the lane of its part: parts are runs of pieces, by their middles.
+        # The lane of each piece: parts are runs of pieces, divided by the pieces' middles.
         stops = list(itertools.accumulate(map(len, pieces)))
         middles = [(stop - len(piece) + stop) // 2 for piece, stop in zip(pieces, stops, strict=True)]
         lane_of = [(min(middle * lanes // count, lanes - 1) - epoch * count) % lanes for middle in middles]
@@ -64,7 +64,7 @@ def loop_order(
         for number in sorted(range(len(pieces)), key=lambda number: (lane_of[number], draws[number])):
             piece = list(pieces[number])
             heads = [bound - len(records) for bound in bounds if 0 < bound - len(records) < len(piece)]
-            # A lane that has less than half of a piece has its last records.
+            # A lane with less than half of a piece has the piece's last records.
             turn = heads[0] if len(heads) == 1 and 2 * heads[0] < len(piece) else 0
             records += piece[len(piece) - turn :] + piece[: len(piece) - turn]
         rest = iter(records)
@@ -116,11 +116,11 @@ def check_hosts_and_starts(input_fn: Any, expected: npt.NDArray[np.int64]) -> No
     np.testing.assert_array_equal(host_rows(input_fn, 12, 2, start=58), expected[58:70])
 
 
-def test_training_is_in_the_order_of_plain_loops(dataset: str, expected: npt.NDArray[np.int64]) -> None:
+def test_training_follows_the_order_of_plain_loops(dataset: str, expected: npt.NDArray[np.int64]) -> None:
     check_hosts_and_starts(make_input_fn(dataset, "train", **OPTIONS), expected)
 
 
-def test_parse_gets_the_records_in_this_order(dataset: str, expected: npt.NDArray[np.int64]) -> None:
+def test_parse_gets_records_in_the_order_of_plain_loops(dataset: str, expected: npt.NDArray[np.int64]) -> None:
     def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
         stored = tf.io.parse_example(records, {"x": tf.io.FixedLenFeature([], tf.string)})["x"]
         return {"x": tf.io.decode_raw(stored, tf.uint8, fixed_length=2)}
@@ -129,7 +129,7 @@ def test_parse_gets_the_records_in_this_order(dataset: str, expected: npt.NDArra
     check_hosts_and_starts(make_input_fn(TFRecordFiles(f"{dataset}/train-*"), parse=parse, **OPTIONS), expected)
 
 
-def test_tfrecord_files_are_fed_in_the_order_of_their_dataset(dataset: str, expected: npt.NDArray[np.int64]) -> None:
+def test_tfrecord_files_follow_the_order_of_their_dataset(dataset: str, expected: npt.NDArray[np.int64]) -> None:
     files = TFRecordFiles(f"{dataset}/train-*", features=FEATURES)
     check_hosts_and_starts(make_input_fn(files, **OPTIONS), expected)
     evaluation = make_input_fn(files, training=False, reading=READING)
@@ -138,7 +138,7 @@ def test_tfrecord_files_are_fed_in_the_order_of_their_dataset(dataset: str, expe
 
 
 @pytest.mark.parametrize("kind", ["fixed", "lines"])
-def test_files_of_other_records_are_fed_in_the_order_of_plain_loops(tmp_path: Path, kind: str) -> None:
+def test_other_files_follow_the_order_of_plain_loops(tmp_path: Path, kind: str) -> None:
     size = 7 if kind == "lines" else 2
     for shard in range(0, RECORDS, SHARD_RECORDS):
         written = range(shard, shard + SHARD_RECORDS)
@@ -186,7 +186,7 @@ def host_rows_of(input_fn: Any, batch_size: int) -> Iterator[npt.NDArray[np.int6
         yield numbers([batch])[0]
 
 
-def test_packed_tokens_are_fed_in_the_order_of_plain_loops(tmp_path: Path) -> None:
+def test_packed_tokens_follow_the_order_of_plain_loops(tmp_path: Path) -> None:
     rows = [
         {"input_ids": [number + 1] * 8, "segment_ids": [1] * 8, "positions": list(range(8))} for number in range(1500)
     ]
@@ -221,7 +221,7 @@ def write_texts(folder: Path) -> tuple[str, npt.NDArray[np.int64]]:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_buckets_are_fed_in_the_order_of_plain_loops(tmp_path: Path, training: bool) -> None:
+def test_buckets_follow_the_order_of_plain_loops(tmp_path: Path, training: bool) -> None:
     path, lengths = write_texts(tmp_path)
     tokens = Tokens(buckets=(4, 12))
     options = {**OPTIONS, "training": training, "tokens": tokens, "shuffle": 300 if training else None}

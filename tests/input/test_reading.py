@@ -1,4 +1,4 @@
-"""Reading in large pieces, as from an object store: the guarantees of the order, on files of a disk cut into small pieces."""
+"""Reading in large pieces, as from an object store: the guarantees of the order, on local files cut into small pieces."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def epochs(dataset: str) -> npt.NDArray[np.int64]:
     return host_rows(input_fn, 2 * RECORDS // BATCH, 1)
 
 
-def test_the_dataset_is_read_in_lanes_of_pieces(dataset: str) -> None:
+def test_plans_lanes_of_pieces(dataset: str) -> None:
     plan = plan_reading(open_dataset(dataset), "train", READING)
     assert isinstance(plan, PiecePlan)
     assert plan.lanes(BATCH) == 4
     assert (plan.chunks.stops - plan.chunks.starts).min() >= 8
 
 
-def test_every_record_comes_once_an_epoch(epochs: npt.NDArray[np.int64]) -> None:
+def test_every_record_comes_once_per_epoch(epochs: npt.NDArray[np.int64]) -> None:
     # Batch 62 has records of both epochs.
     halves = epochs[:62], epochs[63:]
     for half in halves:
@@ -76,13 +76,13 @@ def test_every_record_comes_once_an_epoch(epochs: npt.NDArray[np.int64]) -> None
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 16])
-def test_hosts_feed_the_batches_of_one(dataset: str, epochs: npt.NDArray[np.int64], hosts: int) -> None:
+def test_hosts_together_feed_the_batches_of_one(dataset: str, epochs: npt.NDArray[np.int64], hosts: int) -> None:
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING)
     np.testing.assert_array_equal(host_rows(input_fn, 20, hosts, start=55), epochs[55:75])
 
 
 @pytest.mark.parametrize(("hosts", "warnings"), [(4, 0), (16, 1)])
-def test_a_warning_reports_what_hosts_that_share_lanes_fetch(
+def test_warns_of_hosts_that_share_lanes(
     dataset: str, caplog: pytest.LogCaptureFixture, hosts: int, warnings: int
 ) -> None:
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING)
@@ -102,19 +102,23 @@ def test_a_warning_reports_what_hosts_that_share_lanes_fetch(
     ],
     ids=["one stream", "little memory"],
 )
-def test_streams_and_memory_change_no_batch(dataset: str, epochs: npt.NDArray[np.int64], reading: Reading) -> None:
+def test_streams_and_memory_do_not_change_batches(
+    dataset: str, epochs: npt.NDArray[np.int64], reading: Reading
+) -> None:
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=reading)
     np.testing.assert_array_equal(host_rows(input_fn, 70, 1), epochs[:70])
 
 
 @pytest.mark.parametrize("cache", [True, "folder"])
-def test_a_cache_changes_no_batch(dataset: str, epochs: npt.NDArray[np.int64], tmp_path: Path, cache: Any) -> None:
+def test_a_cache_does_not_change_batches(
+    dataset: str, epochs: npt.NDArray[np.int64], tmp_path: Path, cache: Any
+) -> None:
     cache = tmp_path if cache == "folder" else cache
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING, cache=cache)
     np.testing.assert_array_equal(host_rows(input_fn, 10, 2, start=58), epochs[58:68])
 
 
-def test_compressed_shards_are_read_in_pieces_of_blocks(tmp_path: Path) -> None:
+def test_reads_compressed_shards_in_pieces_of_blocks(tmp_path: Path) -> None:
     path = write(tmp_path, compression="gzip")
     reading = Reading(pieces=True, piece_bytes=800, lanes=2)
     input_fn = make_input_fn(path, "train", training=True, seed=4, shuffle=96, reading=reading)
@@ -123,7 +127,7 @@ def test_compressed_shards_are_read_in_pieces_of_blocks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(host_rows(input_fn, 9, 2, start=60), found[60:69])
 
 
-def test_records_in_quarantine_are_left_out(tmp_path: Path) -> None:
+def test_skips_records_in_quarantine(tmp_path: Path) -> None:
     path = write(tmp_path)
     manifest = open_dataset(path).manifest
     (shard,) = (shard for number, shard in enumerate(manifest.split("train").shards) if number == 1)
@@ -146,7 +150,7 @@ def test_records_in_quarantine_are_left_out(tmp_path: Path) -> None:
     assert host_rows(evaluation, -(-kept // BATCH), 2).ravel()[:kept].tolist() == in_order
 
 
-def test_chosen_records_come_once_an_epoch(dataset: str) -> None:
+def test_chosen_records_come_once_per_epoch(dataset: str) -> None:
     def is_even(features: dict[str, tf.Tensor]) -> tf.Tensor:
         return tf.io.decode_raw(features["x"], tf.uint8)[1] % 2 == 0
 
@@ -158,7 +162,7 @@ def test_chosen_records_come_once_an_epoch(dataset: str) -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_records_in_order_come_from_whole_pieces(dataset: str, hosts: int) -> None:
+def test_evaluation_and_unshuffled_training_keep_the_order(dataset: str, hosts: int) -> None:
     evaluation = make_input_fn(dataset, "train", training=False, reading=READING)
     found = host_rows(evaluation, 30, hosts, start=40)
     expected = np.minimum(np.arange(40 * BATCH, 40 * BATCH + found.size), RECORDS - 1)
@@ -168,7 +172,7 @@ def test_records_in_order_come_from_whole_pieces(dataset: str, hosts: int) -> No
     np.testing.assert_array_equal(found.ravel(), (50 * BATCH + np.arange(found.size)) % RECORDS)
 
 
-def test_an_iterator_is_saved_and_restored(dataset: str, epochs: npt.NDArray[np.int64], tmp_path: Path) -> None:
+def test_saves_and_restores_an_iterator(dataset: str, epochs: npt.NDArray[np.int64], tmp_path: Path) -> None:
     input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING)
 
     def iterator() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Servers that have none of our code: a tf.data service, and hosts of one client."""
+"""Servers without our code: a tf.data service, and hosts of one client."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_batches_of_pieces_equal_those_of_one_process(raw_digits: Written, addre
         check_same(taken(input_fn({"batch_size": 24}, start_step=31), 9), wanted[31:])
 
 
-def test_lists_and_weights_of_records_come_as_from_one_process(address: str, tmp_path: Path) -> None:
+def test_lists_and_weights_equal_those_of_one_process(address: str, tmp_path: Path) -> None:
     lists = write_lists(tmp_path)
     pad = {"image/object/*": 7, "caption": Pad(3, cut=True), "ids": 7}
     for training in (True, False):
@@ -106,10 +106,10 @@ def test_lists_and_weights_of_records_come_as_from_one_process(address: str, tmp
         check_same(taken(input_fn({"batch_size": 6}), 7), wanted)
 
 
-def test_the_workers_open_the_files(
+def test_the_workers_read_the_files(
     service: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of a relative path, the files are only where the workers are.
+    # With a relative path, only the workers have the files.
     monkeypatch.chdir(Path(raw_digits.path).parent)
     (Path(raw_digits.path).parent / FOLDER).symlink_to(raw_digits.path)
     two_workers = DataService(address, workers=2)
@@ -128,7 +128,7 @@ def test_the_workers_open_the_files(
     assert read_bytes(service[1].pid) > 0
 
 
-def test_hosts_of_one_client_read_the_files_themselves(servers: list[Server], raw_digits: Written) -> None:
+def test_hosts_of_one_client_read_the_files(servers: list[Server], raw_digits: Written) -> None:
     size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
     hosts = servers[3:]
     before = [host.read_bytes() for host in hosts]
@@ -144,7 +144,9 @@ def test_hosts_of_one_client_read_the_files_themselves(servers: list[Server], ra
 
 
 @pytest.mark.parametrize("workers", [4, *(pytest.param(count, marks=pytest.mark.matrix) for count in (1, 2))])
-def test_a_host_with_two_replicas_on_a_service(raw_digits: Written, address: str, workers: int) -> None:
+def test_a_host_with_two_replicas_gets_the_batches_of_one_process(
+    raw_digits: Written, address: str, workers: int
+) -> None:
     context = tf.distribute.InputContext(2, 1, 4)
     found, wanted = (
         taken(
@@ -158,7 +160,7 @@ def test_a_host_with_two_replicas_on_a_service(raw_digits: Written, address: str
     check_same(found, wanted)
 
 
-def test_cropped_and_mixed_images_and_transforms_on_a_service(pictures: Written, address: str) -> None:
+def test_crops_mixing_and_transforms_equal_those_of_one_process(pictures: Written, address: str) -> None:
     def transform(features: Any, labels: Any, seed: Any) -> Any:
         image = features["image"] + tf.random.stateless_uniform([], seed)
         return {**features, "image": image}, labels
@@ -186,7 +188,7 @@ def test_cropped_and_mixed_images_and_transforms_on_a_service(pictures: Written,
     check_same(found, wanted)
 
 
-def test_buckets_on_a_service(address: str, tmp_path: Path) -> None:
+def test_buckets_equal_those_of_one_process(address: str, tmp_path: Path) -> None:
     ids = Feature("input_ids", "int64", "int64", (None,))
     records = [{"input_ids": list(range(1 + number * 7 % 16))} for number in range(40)]
     path = write_dataset(str(tmp_path), {"train": records}, [ids], layout="tokens")
@@ -202,7 +204,7 @@ def test_buckets_on_a_service(address: str, tmp_path: Path) -> None:
     check_same(found, wanted)
 
 
-def test_a_mixture_on_a_service(raw_digits: Written, address: str) -> None:
+def test_a_mixture_equals_that_of_one_process(raw_digits: Written, address: str) -> None:
     def batches(service: DataService | None) -> Any:
         def made(split: str, **options: Any) -> Any:
             return make_input_fn(raw_digits.path, split, training=True, seed=4, service=service, **options)
@@ -214,7 +216,7 @@ def test_a_mixture_on_a_service(raw_digits: Written, address: str) -> None:
     check_same(batches(DataService(address, workers=2)), batches(None))
 
 
-def test_a_worker_that_restarts_is_an_error(raw_digits: Written) -> None:
+def test_a_restarted_worker_raises_an_error(raw_digits: Written) -> None:
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"]))
     place = dispatcher.target.partition("://")[2]
@@ -235,7 +237,7 @@ def test_a_worker_that_restarts_is_an_error(raw_digits: Written) -> None:
 @pytest.mark.parametrize(
     ("batches", "size", "workers"), [(1, 24, 1), (1, 24, 5), (1, 3, 8), (4, 6, 2), (4, 6, 3), (4, 6, 9), (2, 5, 100)]
 )
-def test_streams_have_each_row_once(batches: int, size: int, workers: int) -> None:
+def test_streams_hold_each_row_once(batches: int, size: int, workers: int) -> None:
     rows = Rows(size, 3 * batches * size, batches * size, 2 * batches * size)
     groups = divide_rows(rows, workers)
     streams = [stream for group in groups for stream in group]
@@ -258,7 +260,7 @@ def test_streams_have_each_row_once(batches: int, size: int, workers: int) -> No
         {"compress": "snappy"},
     ],
 )
-def test_rejects_unknown_options(options: dict[str, Any]) -> None:
+def test_rejects_wrong_options(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"^DataService: {next(iter(options))} is "):
         DataService(**{"address": "grpc://localhost:5050", **options})
 
@@ -295,7 +297,7 @@ def own_service() -> Iterator[Service]:
     found.stop()
 
 
-def test_a_client_waits_for_a_worker_that_registers_later_and_names_it(
+def test_waits_for_a_late_worker_and_names_it(
     own_service: Service, raw_digits: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_service.start_worker()
@@ -313,7 +315,7 @@ def test_a_client_waits_for_a_worker_that_registers_later_and_names_it(
     assert second.endswith("all workers have registered.")
 
 
-def test_a_wait_for_a_worker_has_a_limit(own_service: Service, raw_digits: Written) -> None:
+def test_waiting_for_a_worker_ends_at_the_timeout(own_service: Service, raw_digits: Written) -> None:
     input_fn = make_input_fn(
         *(raw_digits.path, "test"),
         training=False,
@@ -330,7 +332,7 @@ def test_a_wait_for_a_worker_has_a_limit(own_service: Service, raw_digits: Writt
 
 
 @pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.matrix)])
-def test_a_worker_that_is_lost_is_an_error_in_the_stated_time(
+def test_a_lost_worker_raises_an_error_within_the_timeout(
     training: bool, own_service: Service, raw_digits: Written
 ) -> None:
     for _ in range(2):
@@ -349,7 +351,7 @@ def test_a_worker_that_is_lost_is_an_error_in_the_stated_time(
     del iterator
 
 
-def test_time_counts_only_while_somebody_waits() -> None:
+def test_the_timeout_counts_only_waiting_time() -> None:
     def pause(number: Any) -> Any:
         if number == 3:
             time.sleep(4)

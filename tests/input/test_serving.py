@@ -1,4 +1,4 @@
-"""Features of prediction from encoded images and from records: those that evaluation feeds."""
+"""Serving features from encoded images and from records equal those of evaluation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IDS = Feature("input_ids", "int64", "int64", (None,))
     ],
     ids=["crop", "size", "raw", "several", "tokens"],
 )
-def test_features_are_those_of_evaluation(
+def test_serving_features_equal_those_of_evaluation(
     layout: str, values: dict[Feature, list[Any]], images: Images, tokens: Tokens, files: Any, tmp_path: Path
 ) -> None:
     rows = [{feature.name: column[n] for feature, column in values.items()} for n in range(3)]

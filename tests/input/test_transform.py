@@ -1,4 +1,4 @@
-"""The transform of make_input_fn: what it is called with, and what it may return."""
+"""The transform of make_input_fn: its arguments and its results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpudata import FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature
 
 
-def test_transform_takes_single_records(digits: Written) -> None:
+def test_transform_gets_single_records(digits: Written) -> None:
     shapes = []
 
     def transform(features: Any, labels: Any) -> Any:
@@ -32,7 +32,7 @@ def test_transform_takes_single_records(digits: Written) -> None:
     assert features["weights"].numpy().sum() == 101
 
 
-def test_transform_may_branch_on_tensors(raw_digits: Written) -> None:
+def test_transform_can_branch_on_tensors(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         if labels > 4:
             labels = labels - 5
@@ -42,7 +42,7 @@ def test_transform_may_branch_on_tensors(raw_digits: Written) -> None:
     assert next(iter(dataset))[1].numpy().tolist() == [label % 5 for label in raw_digits.labels["test"]]
 
 
-def test_transform_sees_the_cast_image_and_the_cache_comes_before_it(raw_digits: Written) -> None:
+def test_transform_gets_the_cast_image_and_runs_after_the_cache(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"image": features["image"] + tf.random.uniform([])}, labels
 
@@ -55,7 +55,7 @@ def test_transform_sees_the_cast_image_and_the_cache_comes_before_it(raw_digits:
     assert np.abs(first - second).max() > 0  # Drawn anew, so not cached.
 
 
-def test_transform_int64_leaves_as_int32(raw_digits: Written) -> None:
+def test_int64_results_become_int32(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"brightest": tf.argmax(tf.reshape(features["image"], [64]))}, tf.cast(labels, tf.int64)
 
@@ -63,7 +63,7 @@ def test_transform_int64_leaves_as_int32(raw_digits: Written) -> None:
     assert spec == ({"brightest": tf.TensorSpec([5], tf.int32)}, tf.TensorSpec([5], tf.int32))
 
 
-def test_transform_of_no_static_shape_is_rejected(raw_digits: Written) -> None:
+def test_rejects_a_result_without_a_static_shape(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"bright": tf.boolean_mask(features["image"], features["image"] > 9)}, labels
 
@@ -72,7 +72,7 @@ def test_transform_of_no_static_shape_is_rejected(raw_digits: Written) -> None:
         input_fn({"batch_size": 5})
 
 
-def test_transform_of_a_ragged_tensor_is_rejected(raw_digits: Written) -> None:
+def test_rejects_a_ragged_result(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"rows": tf.RaggedTensor.from_tensor(features["image"][..., 0], padding=0)}, labels
 
@@ -81,7 +81,7 @@ def test_transform_of_a_ragged_tensor_is_rejected(raw_digits: Written) -> None:
         input_fn({"batch_size": 5})
 
 
-def test_transform_that_returns_nothing_is_rejected(raw_digits: Written) -> None:
+def test_rejects_a_transform_that_returns_nothing(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> None:
         features["image"] = features["image"] // 2
 
@@ -90,7 +90,7 @@ def test_transform_that_returns_nothing_is_rejected(raw_digits: Written) -> None
         input_fn({"batch_size": 5})
 
 
-def test_a_bad_result_of_transform_is_rejected_in_one_line(raw_digits: Written) -> None:
+def test_rejects_wrong_results_in_one_line(raw_digits: Written) -> None:
     for wrong, message in (
         (lambda _, __: None, "transform returned None. End it with `return features, labels`."),
         (
@@ -122,7 +122,7 @@ def test_a_bad_result_of_transform_is_rejected_in_one_line(raw_digits: Written) 
         ),
     ],
 )
-def test_a_transform_of_other_arguments_is_rejected_in_one_line(
+def test_rejects_a_transform_with_other_arguments_in_one_line(
     raw_digits: Written, transform: Any, given: str, reason: str
 ) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training="seed" in given, transform=transform)
@@ -131,7 +131,7 @@ def test_a_transform_of_other_arguments_is_rejected_in_one_line(
     assert str(raised.value) == f"transform is called with {given}, and {reason}. Let it take {given}."
 
 
-def test_a_transform_of_features_alone_takes_one_argument(tmp_path: Path) -> None:
+def test_transform_gets_one_argument_without_labels(tmp_path: Path) -> None:
     feature = Feature("x", "int64", "int64")
     path = write_dataset(str(tmp_path), {"train": [{"x": 3}]}, [feature], layout="", shards=1)
     input_fn = make_input_fn(path, "train", training=True, transform=lambda features, labels: (features, labels))
@@ -141,7 +141,7 @@ def test_a_transform_of_features_alone_takes_one_argument(tmp_path: Path) -> Non
         input_fn({"batch_size": 1})
 
 
-def test_a_type_error_in_a_transform_is_the_user_s(raw_digits: Written) -> None:
+def test_raises_the_users_own_type_error(raw_digits: Written) -> None:
     def one(features: Any) -> Any:
         return features
 
@@ -153,7 +153,7 @@ def test_a_type_error_in_a_transform_is_the_user_s(raw_digits: Written) -> None:
             make_input_fn(raw_digits.path, "test", training=False, transform=wrong)({"batch_size": 5})
 
 
-def test_callables_of_any_kind_are_transforms(raw_digits: Written) -> None:
+def test_accepts_callables_of_any_kind(raw_digits: Written) -> None:
     class Doubled:
         def __call__(self, features: Any, labels: Any = None) -> Any:
             return features, 2 * labels
@@ -169,7 +169,7 @@ def test_callables_of_any_kind_are_transforms(raw_digits: Written) -> None:
         assert found.tolist() == [2 * label for label in raw_digits.labels["test"]]
 
 
-def test_transform_may_return_python_and_numpy_values(raw_digits: Written) -> None:
+def test_transform_can_return_python_and_numpy_values(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"one": 1, "two": np.arange(2)}, labels
 
@@ -177,7 +177,7 @@ def test_transform_may_return_python_and_numpy_values(raw_digits: Written) -> No
     assert spec[0] == {"one": tf.TensorSpec([5], tf.int32), "two": tf.TensorSpec([5, 2], tf.int32)}
 
 
-def test_transform_that_loses_the_labels_is_rejected(raw_digits: Written) -> None:
+def test_rejects_a_transform_that_drops_the_labels(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=False, transform=lambda features, _: features)
     with pytest.raises(UsageError, match="return features, labels"):
         input_fn({"batch_size": 5})

@@ -28,7 +28,7 @@ def expected(path: str, *, training: bool) -> list[list[int]]:
     return [labels.tolist() for _, labels in dataset.take(STEPS).as_numpy_iterator()]
 
 
-def test_two_workers_of_multi_worker_mirrored_strategy(raw_digits: Written) -> None:
+def test_two_workers_together_feed_the_global_batches(raw_digits: Written) -> None:
     with socket.create_server(("localhost", 0)) as first, socket.create_server(("localhost", 0)) as second:
         places = [f"localhost:{found.getsockname()[1]}" for found in (first, second)]
     tasks = [{"cluster": {"worker": places}, "task": {"type": "worker", "index": index}} for index in range(2)]

@@ -1,4 +1,4 @@
-"""What one of several workers is fed, as one JSON object; in a process by itself, as a cluster comes before any operation.
+"""The batches of one of several workers, as one JSON object; in a process by itself, as a cluster comes before any operation.
 
 python -m tests.input.workers_program remote DIR ADDRESS ADDRESS    a client whose two hosts are servers that read its files
 python -m tests.input.workers_program multi DIR                     one worker of MultiWorkerMirroredStrategy, by TF_CONFIG

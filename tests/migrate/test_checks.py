@@ -36,20 +36,20 @@ def test_notes_the_value_of_a_dimension(lines: str) -> None:
         "x.shape[1].value = 3",
     ],
 )
-def test_leaves_other_values(lines: str) -> None:
+def test_accepts_other_uses_of_value(lines: str) -> None:
     assert migrate(HEAD + lines + "\n", "a.py").notes == ()
 
 
-def test_a_program_with_the_old_shapes_keeps_their_values() -> None:
+def test_accepts_dimension_values_in_programs_with_old_shapes() -> None:
     sessions = "import tensorflow as tf\nx = tf.placeholder(tf.float32, [3])\nprint(x.shape[0].value)\n"
     assert migrate(sessions, "a.py").notes == ()
     estimator = "import tensorflow as tf\ntf.estimator.RunConfig()\n{}print(x.shape[0].value)\n"
     assert migrate(estimator.format("tf.disable_v2_tensorshape()\n"), "a.py").notes == ()
-    # It goes, since the estimator needs TensorFlow 2's behaviour.
+    # The call is removed, since the estimator needs TensorFlow 2's behaviour.
     assert len(migrate(estimator.format("tf.disable_v2_behavior()\n"), "a.py").notes) == 1
 
 
-def test_notes_names_that_come_by_way_of_another_module() -> None:
+def test_notes_names_imported_through_another_module() -> None:
     helper = "import tensorflow as tf\nx = tf.to_float(1)\n"
     new = "import tensorflow.compat.v2 as tf\n"
     for lines, words in (
@@ -85,14 +85,14 @@ def test_notes_names_that_come_by_way_of_another_module() -> None:
         ),
     ],
 )
-def test_notes_imports_of_what_is_no_api(line: str, words: str) -> None:
+def test_notes_imports_of_private_modules(line: str, words: str) -> None:
     found = migrate(f"{line}\n", "a.py")
     assert found.text == f"{line}\n"
     assert [note.text.startswith(words) for note in found.notes] == [True]
     assert migrate("from tensorflow.python.estimator import estimator\n", "a.py").notes == ()
 
 
-def test_says_once_what_the_old_keras_needs() -> None:
+def test_notes_the_needs_of_old_keras_once() -> None:
     files = {
         "a.py": "import tensorflow as tf\nx = tf.to_float(1)\ny = tf.layers.dense(x, 3)\nz = tf.layers.dense(y, 3)\n",
         "b.py": "import tensorflow as tf\ncell = tf.nn.rnn_cell.LSTMCell(3)\n",

@@ -51,7 +51,7 @@ def test_rewrites_imports(before: str, after: str) -> None:
     assert migrate(after, "a.py").changes == 0
 
 
-def test_contrib_has_its_counterparts() -> None:
+def test_rewrites_contrib_to_its_counterparts() -> None:
     found = migrate(
         "import tensorflow as tf\n"
         "a = tf.contrib.layers.flatten(x, scope='f'), tf.contrib.layers.l1_regularizer(0.1, scope='r')\n"
@@ -71,7 +71,7 @@ def test_contrib_has_its_counterparts() -> None:
     assert found.notes == ()
 
 
-def test_slim_is_a_package_today() -> None:
+def test_rewrites_slim_to_the_tf_slim_package() -> None:
     found = migrate(
         "from tensorflow.contrib import slim\n"
         "import tensorflow.contrib.slim.nets as nets\n"

@@ -29,7 +29,7 @@ def check(before: str, after: str, *notes: str) -> None:
     assert again.text == found.text
 
 
-def test_tf_contrib_tpu() -> None:
+def test_rewrites_a_contrib_tpu_program() -> None:
     check(
         """\
         import os
@@ -69,7 +69,7 @@ def test_tf_contrib_tpu() -> None:
     )
 
 
-def test_a_program_that_tf_upgrade_v2_has_seen() -> None:
+def test_rewrites_a_program_upgraded_by_tf_upgrade_v2() -> None:
     check(
         """\
         import tensorflow as tf
@@ -100,7 +100,7 @@ def test_a_program_that_tf_upgrade_v2_has_seen() -> None:
     )
 
 
-def test_names_imported_from_within() -> None:
+def test_rewrites_names_imported_from_inner_modules() -> None:
     check(
         """\
         # A comment.
@@ -133,7 +133,7 @@ def test_names_imported_from_within() -> None:
     )
 
 
-def test_summaries_of_a_host_call() -> None:
+def test_rewrites_summaries_of_a_host_call() -> None:
     check(
         """\
         import tensorflow as tf
@@ -166,7 +166,7 @@ def test_summaries_of_a_host_call() -> None:
     )
 
 
-def test_datasets() -> None:
+def test_rewrites_contrib_datasets() -> None:
     check(
         """\
         import tensorflow as tf
@@ -190,7 +190,7 @@ def test_datasets() -> None:
     )
 
 
-def test_bert() -> None:
+def test_rewrites_the_contrib_calls_of_bert() -> None:
     check(
         """\
         # coding=utf-8 \u00e9
@@ -224,7 +224,7 @@ def test_bert() -> None:
     )
 
 
-def test_what_has_no_counterpart_is_listed() -> None:
+def test_lists_names_without_a_counterpart() -> None:
     found = migrated(
         """\
         import tensorflow as tf
@@ -257,18 +257,18 @@ def test_what_has_no_counterpart_is_listed() -> None:
         "from tpudata import estimator\nestimator.TPUEstimator\r\n",
     ],
 )
-def test_other_programs_stay_as_they_are(text: str) -> None:
+def test_leaves_other_programs_unchanged(text: str) -> None:
     assert migrate(text, "p.py") == Migration(text, 0, ())
 
 
 @pytest.mark.parametrize("text", ["print 'old'\n", "def f(:\n", "x = \0\n"])
-def test_rejects_what_is_not_python_3(text: str) -> None:
+def test_rejects_programs_that_are_not_python_3(text: str) -> None:
     with pytest.raises(DatasetError, match=r"^p\.py(:1)?: not a program in Python 3 "):
         migrate(text, "p.py")
 
 
-def test_the_names_of_today_are_there() -> None:
-    """Every name that a program is given is one that TensorFlow or tpudata has."""
+def test_every_new_name_exists() -> None:
+    """Look up each name that a migrated program gets in TensorFlow or tpudata."""
     roots: dict[str, ModuleType] = {
         "est": tpudata_estimator,
         "v1": tf.compat.v1,
@@ -277,7 +277,7 @@ def test_the_names_of_today_are_there() -> None:
     }
     for target in names.RENAMED.values():
         root, *path = target.replace("{", "").replace("}", "").split(".")
-        if root == "slim":  # It is a package of others.
+        if root == "slim":  # It is a third-party package.
             continue
         place: object = roots[root]
         if path[0] == "layers":  # They need tf_keras and its switch.
@@ -289,7 +289,7 @@ def test_the_names_of_today_are_there() -> None:
     assert set(tpudata_estimator.export.__all__) == set(names.EXPORT_NAMES)
 
 
-def test_names_within_what_is_rewritten_are_rewritten_too() -> None:
+def test_rewrites_names_inside_rewritten_calls() -> None:
     check(
         """\
         import tensorflow.compat.v1 as tf
@@ -306,7 +306,7 @@ def test_names_within_what_is_rewritten_are_rewritten_too() -> None:
     )
 
 
-def test_imports_of_everything_stay_and_are_noted() -> None:
+def test_notes_star_imports_and_keeps_them() -> None:
     check(
         """\
         from tensorflow.contrib.tpu import *
@@ -320,7 +320,7 @@ def test_imports_of_everything_stay_and_are_noted() -> None:
     )
 
 
-def test_a_variable_with_the_name_of_an_import_is_noted() -> None:
+def test_notes_a_variable_that_shadows_an_import() -> None:
     check(
         """\
         from tensorflow.compat.v1 import estimator
@@ -339,13 +339,13 @@ def test_a_variable_with_the_name_of_an_import_is_noted() -> None:
 
 
 @pytest.mark.parametrize("argument", ["uniform=False", "False"])
-def test_arguments_that_the_new_initializer_does_not_have_are_noted(argument: str) -> None:
+def test_notes_arguments_that_the_new_initializer_lacks(argument: str) -> None:
     found = migrated(f"import tensorflow.compat.v1 as tf\nvalue = tf.contrib.layers.xavier_initializer({argument})\n")
     assert found.text.endswith(f"tf.glorot_uniform_initializer({argument})\n")
     assert [(note.line, note.new_line) for note in found.notes] == [(2, 2)]
 
 
-def test_a_note_on_the_line_after_an_import_that_becomes_two() -> None:
+def test_a_note_gives_the_line_before_and_after_migration() -> None:
     before = "import tensorflow as tf\ncell = tf.contrib.rnn.LSTMCell(3)\nspec = tf.contrib.tpu.TPUEstimatorSpec\n"
     found = migrated(before)
     assert [(note.line, note.new_line) for note in found.notes] == [(2, 3)]

@@ -1,15 +1,15 @@
-"""The names of TensorFlow that the command carries, and those that the installed TensorFlow has."""
+"""The command's list of TensorFlow names against the installed TensorFlow."""
 
 import pytest
 
 from scripts._v1_names import sections
 from tpudata.migrate.tensorflow_names import Api, tensorflow_names
 
-# Names that TensorFlow 2.21 has and 2.20 lacks: one more of v1, and a few of both.
+# Names that TensorFlow 2.21 has and 2.20 lacks: one of v1, and a few of both.
 NEWER = {"NoneTensorSpec", "image.decode_jxl", "io.decode_jxl"}
 
 
-def test_carries_the_names_of_the_installed_tensorflow() -> None:
+def test_lists_the_names_of_the_installed_tensorflow() -> None:
     carried = tensorflow_names()
     apis = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
     installed = sections()

@@ -66,7 +66,7 @@ def rows(features: Mapping[str, Any], labels: Any, forever: bool = False, padded
         padding = -count % size if padded else 0
 
         def filled(value: Any) -> Any:
-            # What padding holds must not matter.
+            # The values of padding must not matter.
             return np.concatenate([value, np.full((padding, *value.shape[1:]), 1, value.dtype)])
 
         parts = {name: filled(value) for name, value in features.items()}

@@ -39,7 +39,7 @@ def values() -> dict[str, Any]:
     return random_like(first_values(network(IDS)), scale=0.8)
 
 
-def test_first_values() -> None:
+def test_initial_values_have_the_shapes_and_scales_of_keras() -> None:
     values = first_values(network(IDS, CharLstmParams(vocab_size=50, hidden_units=64)))
     assert {name: value.shape for name, value in values.items()} == {
         "embedding": (50, 64),
@@ -57,13 +57,13 @@ def test_first_values() -> None:
     assert np.abs(values["embedding"]).max() <= 0.05
 
 
-def test_logits_are_those_of_keras(values: dict[str, Any]) -> None:
+def test_logits_equal_keras(values: dict[str, Any]) -> None:
     logits, _ = run_graph(network(IDS), values)
     assert (logits.shape, logits.dtype.name) == ((4, 9, 11), "float32")
     np.testing.assert_allclose(logits, keras_twin(values)(IDS), rtol=1e-4, atol=1e-5)
 
 
-def test_later_tokens_change_nothing(values: dict[str, Any]) -> None:
+def test_later_tokens_do_not_change_earlier_logits(values: dict[str, Any]) -> None:
     others = IDS.copy()
     others[:, 5:] = (others[:, 5:] + 1) % 11
     before, after = (run_graph(network(ids), values)[0] for ids in (IDS, others))
@@ -71,7 +71,7 @@ def test_later_tokens_change_nothing(values: dict[str, Any]) -> None:
     assert not np.allclose(before[:, 5:], after[:, 5:])
 
 
-def test_generated_tokens_are_those_of_asking_keras_again_and_again(values: dict[str, Any]) -> None:
+def test_generates_the_tokens_of_repeated_keras_calls(values: dict[str, Any]) -> None:
     lengths = np.array([1, 4, 9, 6], np.int32)
     params = CharLstmParams(**{**vars(SMALL), "temperature": 0.0})
 
@@ -90,7 +90,7 @@ def test_generated_tokens_are_those_of_asking_keras_again_and_again(values: dict
             prompt.append(token)
 
 
-def test_what_is_drawn_depends_on_the_prompt_and_the_seeds_alone(tmp_path: Path) -> None:
+def test_generated_tokens_depend_only_on_the_prompt_and_the_seeds(tmp_path: Path) -> None:
     features = {
         "input_ids": np.concatenate([IDS, IDS]),
         "prompt_length": np.array([3, 4, 5, 9] * 2, np.int32),
@@ -118,7 +118,7 @@ def sentences(count: int = 32, length: int = 12) -> tuple[dict[str, Any], Any]:
     return {"input_ids": ids[:, :-1], "token_weights": weights}, ids[:, 1:]
 
 
-def test_it_learns_and_evaluates_exactly(tmp_path: Path) -> None:
+def test_learns_and_evaluates_exactly(tmp_path: Path) -> None:
     features, labels = sentences()
     features, labels = {name: value[:27] for name, value in features.items()}, labels[:27]
     trained = estimator(model_fn, tmp_path, 8, learning_rate=0.02, **PARAMS)
@@ -141,7 +141,7 @@ def test_it_learns_and_evaluates_exactly(tmp_path: Path) -> None:
     assert after["accuracy"] == pytest.approx(right, rel=1e-4)
 
 
-def test_replicas_with_other_numbers_of_tokens_train_as_one(tmp_path: Path) -> None:
+def test_replicas_with_different_token_counts_train_as_one(tmp_path: Path) -> None:
     features, labels = sentences(8)
     features["token_weights"][:4, 3:] = 0
     found = []
@@ -154,7 +154,7 @@ def test_replicas_with_other_numbers_of_tokens_train_as_one(tmp_path: Path) -> N
         np.testing.assert_allclose(found[1][1][name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_dropout_is_of_training_alone_and_follows_the_seed(values: dict[str, Any]) -> None:
+def test_dropout_applies_only_in_training_and_follows_the_seed(values: dict[str, Any]) -> None:
     params = CharLstmParams(**{**vars(SMALL), "dropout": 0.5})
     plain = run_graph(network(IDS), values)[0]
     np.testing.assert_array_equal(run_graph(network(IDS, params), values)[0], plain)
@@ -163,7 +163,7 @@ def test_dropout_is_of_training_alone_and_follows_the_seed(values: dict[str, Any
     assert not np.allclose(dropped[0], plain)
 
 
-def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path) -> None:
     features, labels = sentences(16, 5)
     findings = rehearsed(model_fn, tmp_path, features, labels, dropout=0.1, **PARAMS)
     assert [str(finding) for finding in findings] == []
@@ -179,7 +179,7 @@ def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
         (np.zeros([2, 3], np.int32), np.zeros([2], np.int32), "labels must be the next tokens"),
     ],
 )
-def test_bad_features(features: Any, labels: Any, message: str) -> None:
+def test_rejects_features_and_labels_that_are_not_tokens(features: Any, labels: Any, message: str) -> None:
     with tf.Graph().as_default():
         features = tf.nest.map_structure(tf.constant, features)
         labels = None if labels is None else tf.constant(labels)
@@ -196,6 +196,6 @@ def test_bad_features(features: Any, labels: Any, message: str) -> None:
         ({"dropout": 1}, "dropout"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         CharLstmParams.from_params(params if not params else {"vocab_size": 5, **params})

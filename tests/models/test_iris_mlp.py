@@ -23,7 +23,7 @@ def irises() -> tuple[Any, Any]:
     return data.data.astype(np.float32)[order], data.target.astype(np.int32)[order]
 
 
-def test_it_learns_irises(irises: tuple[Any, Any], tmp_path: Path) -> None:
+def test_learns_irises(irises: tuple[Any, Any], tmp_path: Path) -> None:
     measured, species = irises
     trained = estimator(model_fn, tmp_path, 20)
     training = rows({"measured": measured[:100]}, species[:100], forever=True)
@@ -37,7 +37,7 @@ def test_it_learns_irises(irises: tuple[Any, Any], tmp_path: Path) -> None:
     assert np.mean(classes == species[100:]) == pytest.approx(found["accuracy"])
 
 
-def test_first_values_and_logits() -> None:
+def test_initial_values_and_logits_are_as_computed_by_hand() -> None:
     inputs = RNG.normal(size=(5, 4)).astype(np.float32)
 
     def build() -> Any:
@@ -62,8 +62,8 @@ def test_first_values_and_logits() -> None:
     np.testing.assert_allclose(run_graph(build, values)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_features_in_columns(tmp_path: Path) -> None:
-    """As a table of numbers is fed: one feature for each column; their order is that of their names, or the one given."""
+def test_joins_columns_in_the_order_of_their_names_or_the_given_one(tmp_path: Path) -> None:
+    """A table of numbers is fed as one feature per column."""
     values = RNG.normal(size=(6, 3)).astype(np.float32)
     columns = {"b": values[:, 1], "a": values[:, 0], "c": values[:, 2], "id": np.arange(6, dtype=np.int32)}
     labels = np.zeros(6, np.int32)
@@ -79,7 +79,7 @@ def test_features_in_columns(tmp_path: Path) -> None:
     np.testing.assert_allclose(named, expected, rtol=1e-6)
 
 
-def test_a_tpu_would_reject_nothing(irises: tuple[Any, Any], tmp_path: Path) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(irises: tuple[Any, Any], tmp_path: Path) -> None:
     findings = rehearsed(model_fn, tmp_path, {"x": irises[0][:16]}, irises[1][:16], dropout=0.2, hidden_units=[8])
     assert [str(finding) for finding in findings] == []
 
@@ -95,6 +95,6 @@ def test_a_tpu_would_reject_nothing(irises: tuple[Any, Any], tmp_path: Path) -> 
         ({"a": np.zeros(3, np.float32)}, {"num_classes": 1}, "num_classes must be 2 or more"),
     ],
 )
-def test_bad_usage(features: dict[str, Any], params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_features_and_params(features: dict[str, Any], params: dict[str, Any], message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(UsageError, match=message):
         model_fn({name: tf.constant(x) for name, x in features.items()}, None, ModeKeys.PREDICT, params)

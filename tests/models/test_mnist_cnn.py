@@ -18,7 +18,7 @@ def network(images: Any) -> Any:
     return lambda: mnist_cnn(tf.constant(images), 7, training=False)
 
 
-def test_first_values() -> None:
+def test_initial_values_have_the_shapes_and_scales_of_glorot() -> None:
     values = first_values(network(np.zeros((1, 12, 9, 3), np.float32)))
     assert {name: value.shape for name, value in values.items()} == {
         "conv2d/kernel": (5, 5, 3, 32),
@@ -41,7 +41,7 @@ def test_first_values() -> None:
         assert value.std() == pytest.approx(limit / np.sqrt(3), rel=0.1)
 
 
-def test_predictions_are_those_of_keras(tmp_path: Path) -> None:
+def test_predictions_equal_keras(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 12, 9, 3), np.uint8)
     values = random_values(network(images.astype(np.float32)), scale=0.1)
     layers = tf_keras.layers
@@ -114,7 +114,7 @@ def padded(images: Any, labels: Any) -> Any:
     return input_fn
 
 
-def test_it_learns_real_digits(digits: Any, tmp_path: Path) -> None:
+def test_learns_real_digits(digits: Any, tmp_path: Path) -> None:
     images, labels = digits
     estimator = estimator_for(tmp_path)
     estimator.train(training(images[:1440], labels[:1440]), max_steps=150)
@@ -134,7 +134,7 @@ def test_it_learns_real_digits(digits: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [7, 100, 357])
-def test_the_loss_of_an_evaluation_is_exact_at_any_batch_size(batch_size: int, digits: Any, tmp_path: Path) -> None:
+def test_evaluation_loss_is_exact_at_any_batch_size(batch_size: int, digits: Any, tmp_path: Path) -> None:
     images, labels = digits[0][1440:], digits[1][1440:]
     estimator = TPUEstimator(
         model_fn,
@@ -150,7 +150,7 @@ def test_the_loss_of_an_evaluation_is_exact_at_any_batch_size(batch_size: int, d
     assert result["cross_entropy"] == pytest.approx(plain, rel=1e-5)
 
 
-def test_a_resumed_run_is_exact_with_dropout(digits: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_with_dropout_equals_an_uninterrupted_one(digits: Any, tmp_path: Path) -> None:
     images, labels = digits
     estimator_for(tmp_path / "a", 3).train(training(images, labels), max_steps=8)
     estimator_for(tmp_path / "b", 3).train(training(images, labels), max_steps=5)
@@ -165,7 +165,7 @@ def test_a_resumed_run_is_exact_with_dropout(digits: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 1), (5, 9, 3), (28, 28, 1)])
-def test_any_image_size(shape: tuple[int, int, int]) -> None:
+def test_accepts_any_image_size(shape: tuple[int, int, int]) -> None:
     with tf.Graph().as_default():
         logits = mnist_cnn(tf.zeros([2, *shape]), num_classes=7, training=True)
         assert (logits.shape, logits.dtype) == ((2, 7), tf.float32)
@@ -176,7 +176,7 @@ def test_any_image_size(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", pytest.param("sgd", marks=pytest.mark.matrix)])
-def test_flat_float_images_and_optimizers(optimizer: str, digits: Any, tmp_path: Path) -> None:
+def test_learns_from_flat_float_images_with_each_optimizer(optimizer: str, digits: Any, tmp_path: Path) -> None:
     images, labels = digits
     flat = (images.reshape(-1, 64) / 255 - 0.5).astype(np.float32)
 
@@ -189,7 +189,7 @@ def test_flat_float_images_and_optimizers(optimizer: str, digits: Any, tmp_path:
     assert estimator.evaluate(input_fn)["cross_entropy"] < before
 
 
-def test_a_batch_of_nothing_but_padding() -> None:
+def test_the_loss_of_a_batch_of_padding_is_0() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         features = {"image": tf.zeros([2, 4, 4, 1]), "weights": tf.zeros([2])}
         spec = model_fn(features, tf.zeros([2], tf.int32), ModeKeys.EVAL, {})
@@ -208,12 +208,12 @@ def test_a_batch_of_nothing_but_padding() -> None:
         ({"image_shape": (8, 8)}, "image_shape must be a list of 3 int or None"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         MnistCnnParams.from_params({"batch_size": 8, "use_tpu": False, **params})
 
 
-def test_bad_images() -> None:
+def test_rejects_wrong_images() -> None:
     with pytest.raises(UsageError, match="image_shape"):
         mnist_cnn(tf.zeros([2, 784]), 10, training=False)
     with pytest.raises(UsageError, match="4x4"):

@@ -13,7 +13,7 @@ from tpudata import models
 from tpudata.errors import UsageError
 
 
-def test_bundled_models_by_name() -> None:
+def test_get_model_returns_each_bundled_model() -> None:
     assert models.model_names() == [
         "char_lstm",
         "iris_mlp",
@@ -27,7 +27,7 @@ def test_bundled_models_by_name() -> None:
         assert callable(models.get_model(name))
 
 
-def test_a_function_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_get_model_returns_the_users_function(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("my_models")
     module.my_fn = lambda features: features  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my_models", module)
@@ -50,25 +50,25 @@ def test_a_function_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
         ("tpudata.models:__doc__", "no function '__doc__'"),
     ],
 )
-def test_unknown_names(name: str, message: str) -> None:
+def test_rejects_unknown_names(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         models.get_model(name)
 
 
 @pytest.mark.parametrize("name", ["mnist", "no_such_package.module:f", ":f", "tpudata.models:"])
-def test_some_names_are_rejected_without_loading_anything(name: str) -> None:
+def test_check_model_name_loads_no_module(name: str) -> None:
     with pytest.raises(UsageError):
         models.check_model_name(name)
     for good in ("mnist_cnn", "tpudata.not_looked_for_yet:f"):
         models.check_model_name(good)
 
 
-def test_a_class_that_makes_no_model() -> None:
+def test_rejects_a_class_that_makes_no_model() -> None:
     with pytest.raises(UsageError, match="builtins:dict: its objects need a method model_fn"):
         models.make_model_fn(dict, {"units": 3})
 
 
-def test_the_names_load_no_tensorflow() -> None:
+def test_listing_names_loads_no_tensorflow() -> None:
     code = "import sys, tpudata.models as m; m.model_names(); print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
@@ -86,7 +86,7 @@ def test_the_names_load_no_tensorflow() -> None:
         ("unet", "UnetParams"),
     ],
 )
-def test_the_documentation_has_every_parameter_with_its_default(name: str, params_class: str) -> None:
+def test_the_docs_list_every_parameter_with_its_default(name: str, params_class: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / "reference" / "models.md").read_text(encoding="utf-8")
     common, own = _documented(text, "Params of training"), _documented(text, name)
     fields = dataclasses.fields(getattr(importlib.import_module(f"tpudata.models.{name}"), params_class))

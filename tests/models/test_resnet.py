@@ -1,4 +1,4 @@
-"""ResNets against Keras' layers with the same weights, and against what is known of their sizes."""
+"""ResNets compared with Keras' layers of the same weights, and with their published sizes."""
 
 from typing import Any
 
@@ -34,9 +34,9 @@ def first_values_of(zero_gamma: bool = True) -> dict[str, Any]:
     return first_values(network(np.zeros((1, 32, 32, 3), np.float32), params))
 
 
-# As many as other libraries' ResNets of 1,000 classes have.
+# The counts of other libraries' ResNets of 1,000 classes.
 @pytest.mark.parametrize(("depth", "trainable"), [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032)])
-def test_numbers_of_parameters(depth: int, trainable: int) -> None:
+def test_parameter_counts_equal_the_published_ones(depth: int, trainable: int) -> None:
     params = ResNetParams(depth=depth)
     with tf.Graph().as_default():
         resnet(tf.zeros([1, 224, 224, 3]), params, training=False)
@@ -48,12 +48,12 @@ def test_numbers_of_parameters(depth: int, trainable: int) -> None:
         assert {variable.dtype for variable in found} == {tf.float32}
 
 
-# One with all its blocks, and of the bottlenecks those of each kind: without a shortcut's stride, with it, and after it.
+# One net with all its blocks, and one with a bottleneck of each kind: without a shortcut's stride, with it, and after it.
 @pytest.mark.parametrize(
     ("depth", "blocks", "size", "stem", "training"),
     [(18, (2, 2), 33, "small", False), (50, (1, 2), 65, "large", True)],
 )
-def test_logits_are_those_of_keras(
+def test_logits_equal_keras(
     depth: int, blocks: tuple[int, ...], size: int, stem: str, training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {depth: (blocks, depth == 50)})
@@ -69,7 +69,7 @@ def test_logits_are_those_of_keras(
 
 
 @pytest.mark.usefixtures("few_blocks")
-def test_first_values() -> None:
+def test_initial_values_follow_he_and_zero_gamma() -> None:
     values = first_values_of()
     kernel = values["group_2/block_1/conv_0/kernel"]
     assert kernel.shape == (3, 3, 256, 256)
@@ -77,7 +77,7 @@ def test_first_values() -> None:
     assert kernel.mean() == pytest.approx(0, abs=1e-3)
     assert values["logits/kernel"].std() == pytest.approx(0.01, rel=0.01)
     gammas = {name: value.mean() for name, value in values.items() if name.endswith("gamma")}
-    # The last of each block, and no other.
+    # Only the last one of each block.
     assert {name for name, mean in gammas.items() if mean == 0} == {name for name in gammas if "conv_1_norm" in name}
     assert {*gammas.values()} == {0, 1}
     plain = first_values_of(zero_gamma=False)
@@ -85,7 +85,7 @@ def test_first_values() -> None:
     assert all((value == 1).all() for name, value in plain.items() if name.endswith("moving_variance"))
 
 
-def test_moving_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_updates_the_moving_averages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1,), False)})
     params = ResNetParams(depth=18, num_classes=4, batch_norm_momentum=0.8)
     images = drawn_images(6, 32)
@@ -100,7 +100,7 @@ def test_moving_averages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_blocks")
-def test_bfloat16_is_near() -> None:
+def test_bfloat16_logits_are_close_to_float32() -> None:
     images = drawn_images(2, 32)
     params = {"depth": 18, "num_classes": 1000, "stem": "large"}
     build = network(images, ResNetParams(**params))  # type: ignore[arg-type]
@@ -124,13 +124,13 @@ def test_bfloat16_is_near() -> None:
         ({"batch_norm_momentum": 1}, "batch_norm_momentum must be in [0, 1)"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
         ResNetParams.from_params(params)
     assert message in str(error.value)
 
 
-def test_bad_images() -> None:
+def test_rejects_wrong_images() -> None:
     with pytest.raises(UsageError, match="at least 32x32"):
         resnet(tf.zeros([2, 31, 64, 3]), ResNetParams(), training=False)
     with pytest.raises(UsageError, match=r"Resize or crop them with images="):

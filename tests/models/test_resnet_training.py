@@ -32,7 +32,7 @@ def labelled(count: int, size: int = 32) -> tuple[dict[str, Any], Any]:
     return {"image": images.astype(np.uint8)}, labels
 
 
-def test_it_learns_and_evaluates_exactly_in_any_layout(tmp_path: Path) -> None:
+def test_learns_and_evaluates_exactly_in_either_layout(tmp_path: Path) -> None:
     features, labels = labelled(22)
     trained = estimator(model_fn, tmp_path, 8, learning_rate=0.02, label_smoothing=0.1, batch_norm_momentum=0.5, **TINY)
     trained.train(rows(features, labels, forever=True), max_steps=10)
@@ -58,7 +58,7 @@ def test_it_learns_and_evaluates_exactly_in_any_layout(tmp_path: Path) -> None:
 
 
 def test_replicas_normalize_their_own_rows(tmp_path: Path) -> None:
-    """With the same rows on both replicas they train as one replica does with these rows."""
+    """With the same rows on both, two replicas train as one does with these rows."""
     features, labels = labelled(4)
     twice = {"image": np.concatenate([features["image"]] * 2)}
     one = estimator(model_fn, tmp_path / "one", 4, **TINY)
@@ -73,7 +73,7 @@ def test_replicas_normalize_their_own_rows(tmp_path: Path) -> None:
 
 # test_tutorials rehearses the training and the evaluation of a ResNet.
 @pytest.mark.matrix
-def test_a_tpu_would_reject_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # XLA compiles the step of each mode: without and with a shortcut.
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     features, labels = labelled(16)

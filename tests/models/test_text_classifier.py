@@ -42,7 +42,7 @@ def by_hand(v: dict[str, Any], ids: Any) -> Any:
     return np.concatenate(pooled) @ v["logits/kernel"] + v["logits/bias"]
 
 
-def test_each_text_has_the_logits_that_it_has_without_padding() -> None:
+def test_padding_does_not_change_a_texts_logits() -> None:
     values = random_values(network())
     found, _ = run_graph(network(), values)
     assert (found.shape, found.dtype.name) == ((4, 3), "float32")
@@ -50,7 +50,7 @@ def test_each_text_has_the_logits_that_it_has_without_padding() -> None:
         np.testing.assert_allclose(found[row], by_hand(values, IDS[row, :length]), rtol=1e-4, atol=1e-5)
 
 
-def test_logits_do_not_depend_on_the_ids_in_padding() -> None:
+def test_logits_do_not_depend_on_padding_ids_or_length() -> None:
     values = random_values(network())
     other = np.where(MASK > 0, IDS, 7)
     longer = np.pad(other, ((0, 0), (0, 4)))
@@ -60,7 +60,7 @@ def test_logits_do_not_depend_on_the_ids_in_padding() -> None:
     np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-6)
 
 
-def test_first_values() -> None:
+def test_initial_values_have_their_shapes_and_scale() -> None:
     values = first_values(network())
     assert {name: value.shape for name, value in values.items()} == {
         "embedding": (13, 6),
@@ -89,7 +89,7 @@ def texts(count: int, offset: int = 0) -> tuple[dict[str, Any], Any]:
     return {"input_ids": ids * mask, "attention_mask": mask}, labels + np.int32(offset)
 
 
-def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
+def test_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     features, labels = texts(300, offset=1)
     trained = estimator(model_fn, tmp_path, 32, learning_rate=0.01, label_offset=1, **SHAPE)
     trained.train(rows(features, labels, forever=True), max_steps=200)
@@ -105,7 +105,7 @@ def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-def test_replicas_train_as_one(tmp_path: Path) -> None:
+def test_replicas_have_the_loss_of_one(tmp_path: Path) -> None:
     features, labels = texts(16)
     losses = []
     for name, replicas in (("one", None), ("two", 2)):
@@ -115,7 +115,7 @@ def test_replicas_train_as_one(tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_tokens_without_a_mask_all_count() -> None:
+def test_all_tokens_count_without_a_mask() -> None:
     def build(features: Any) -> Any:
         return lambda: model_fn(features(), None, ModeKeys.PREDICT, SHAPE).predictions["probabilities"]
 
@@ -125,7 +125,7 @@ def test_tokens_without_a_mask_all_count() -> None:
     np.testing.assert_array_equal(run_graph(masked, values)[0], run_graph(bare, values)[0])
 
 
-def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path) -> None:
     features, labels = texts(16)
     assert [str(finding) for finding in rehearsed(model_fn, tmp_path, features, labels, **SHAPE)] == []
 
@@ -141,6 +141,6 @@ def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
         ({"dropout": 1.0}, "dropout must be in"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TextClassifierParams.from_params({**SHAPE, **params})

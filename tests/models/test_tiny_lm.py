@@ -83,7 +83,7 @@ def by_hand(v: dict[str, Any], params: TinyLmParams, ids: Any, positions: Any) -
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
-def test_each_document_of_a_row_has_the_logits_that_it_has_alone(kind: int) -> None:
+def test_each_document_of_a_row_gets_the_logits_it_gets_alone(kind: int) -> None:
     """Segments, positions, causality and every layer at once: each document by itself, in numpy."""
     params, values = params_of(KINDS[kind]), values_of(kind)
     found = logits_of(values, params)
@@ -96,7 +96,7 @@ def test_each_document_of_a_row_has_the_logits_that_it_has_alone(kind: int) -> N
                 np.testing.assert_allclose(found[row, places], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_other_segments_and_later_tokens_change_nothing() -> None:
+def test_other_segments_and_later_tokens_do_not_change_logits() -> None:
     params, values = params_of({}), values_of(0)
     before = logits_of(values, params)
     others = IDS.copy()
@@ -110,7 +110,7 @@ def test_other_segments_and_later_tokens_change_nothing() -> None:
     assert (np.abs(before - after).max(axis=2)[~same] > 1e-3).all()
 
 
-def test_first_values() -> None:
+def test_initial_values_have_their_scales_and_count() -> None:
     params = TinyLmParams(vocab_size=101, hidden_size=64, num_layers=2, num_heads=4)
     ids = tf.zeros([1, 4], tf.int32).numpy()
     values = first_values(network(params, ids, ids, ids))
@@ -123,7 +123,7 @@ def test_first_values() -> None:
     assert np.log(np.exp(logits).sum(-1)).mean() == pytest.approx(entropy, rel=0.02)
 
 
-def test_bfloat16_is_near_and_variables_are_float32() -> None:
+def test_bfloat16_logits_are_close_and_variables_stay_float32() -> None:
     params = params_of({"precision": "bfloat16"})
     values = values_of(0)
     exact, near = logits_of(values, params_of({})), logits_of(values, params)
@@ -152,7 +152,7 @@ def packed(count: int) -> tuple[dict[str, Any], Any]:
     return features, np.where(weights > 0, labels, 0).astype(np.int32)
 
 
-def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
+def test_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     features, labels = packed(21)
     trained = estimator(model_fn, tmp_path, 8, learning_rate=0.01, **{**SHAPE, "hidden_size": 32})
     trained.train(rows(features, labels, forever=True), max_steps=60)
@@ -167,7 +167,7 @@ def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     shapes = {name: value.shape for name, value in predictions.items()}
     assert shapes == {"log_probabilities": (21, 11), "next_ids": (21, 12), "next_log_probabilities": (21, 13)}
     weights = features["token_weights"]
-    # What it says of each token behind another adds up to what evaluation found.
+    # The predicted log probabilities of next tokens add up to the evaluation's cross entropy.
     scores = predictions["log_probabilities"]
     assert -scores.sum() / weights.sum() == pytest.approx(found["cross_entropy"], rel=1e-4)
     np.testing.assert_array_equal(scores[weights[:, :-1] == 0], 0)
@@ -179,7 +179,7 @@ def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.exp(predictions["next_log_probabilities"]).sum(1), 1, rtol=1e-4)
 
 
-# The mean over tokens on replicas is that of char_lstm, whose test is like this one.
+# The mean over tokens on replicas is char_lstm's, which has a test like this.
 @pytest.mark.matrix
 def test_replicas_train_as_one(tmp_path: Path) -> None:
     features, labels = packed(8)
@@ -194,7 +194,7 @@ def test_replicas_train_as_one(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[1][1][name], found[0][1][name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_without_segments_and_positions_a_row_is_one_document() -> None:
+def test_a_row_without_segments_and_positions_is_one_document() -> None:
     def build(**features: Any) -> Any:
         given = {"input_ids": IDS, **features}
         spec: Any = model_fn(tf.nest.map_structure(tf.constant, given), None, ModeKeys.PREDICT, SHAPE)
@@ -210,7 +210,7 @@ def test_without_segments_and_positions_a_row_is_one_document() -> None:
     np.testing.assert_array_equal(masked[1, :3], plain[1, :3])
 
 
-def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path) -> None:
     features, labels = packed(16)
     findings = rehearsed(
         model_fn, tmp_path, features, labels, **{**SHAPE, "num_layers": 1}, dropout=0.1, precision="bfloat16"
@@ -229,12 +229,12 @@ def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
         ({"num_layers": 0}, "num_layers must be 1 or more"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         params_of(params)
 
 
-def test_rows_beyond_the_learned_positions() -> None:
+def test_rejects_rows_longer_than_the_learned_positions() -> None:
     params = params_of({"position_embedding": "learned", "max_positions": 6})
     with tf.Graph().as_default(), pytest.raises(UsageError, match="got 7 tokens, expected at most max_positions=6"):
         network(params)()

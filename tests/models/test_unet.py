@@ -44,17 +44,17 @@ def of_keras(v: dict[str, Any], images: Any) -> Any:
     return (net @ v["logits/kernel"] + v["logits/bias"]).numpy()
 
 
-def test_logits_are_those_of_keras() -> None:
+def test_logits_equal_keras() -> None:
     values = random_values(network())
     found, _ = run_graph(network(), values)
     assert (found.shape, found.dtype.name) == ((2, 8, 12, 3), "float32")
     np.testing.assert_allclose(found, of_keras(values, IMAGES), rtol=1e-3, atol=1e-4)
 
 
-def test_first_values() -> None:
+def test_initial_values_follow_he_and_have_their_count() -> None:
     values = first_values(network())
     assert values["lowest/1/kernel"].shape == (3, 3, 32, 32)
-    # Such that sums of rectified values keep their variance (He et al., 2015).
+    # Sums of rectified values keep their variance with these weights (He et al., 2015).
     assert values["lowest/1/kernel"].std() == pytest.approx(np.sqrt(2 / (9 * 32)), rel=0.05)
     sizes = {"down_0": 3 + 8, "down_1": 8 + 16, "lowest": 16 + 32, "up_1": 32 + 16, "up_0": 16 + 8}
     filters = {"down_0": 8, "down_1": 16, "lowest": 32, "up_1": 16, "up_0": 8}
@@ -62,7 +62,7 @@ def test_first_values() -> None:
     assert sum(value.size for value in values.values()) == blocks + 33 * 16 + 17 * 8 + 9 * 3
 
 
-def test_bfloat16_is_near_and_variables_are_float32() -> None:
+def test_bfloat16_logits_are_close_and_variables_stay_float32() -> None:
     values = random_values(network())
     near = UnetParams.from_params({**SHAPE, "precision": "bfloat16"})
     exact, found = run_graph(network(), values)[0], run_graph(network(params=near), values)[0]
@@ -94,7 +94,7 @@ def mean_iou(maps: Any, classes: Any) -> float:
     return float(np.mean(shares))
 
 
-def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
+def test_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     features, maps = shapes(48)
     trained = estimator(model_fn, tmp_path, 8, learning_rate=0.01, **SHAPE)
     trained.train(rows(features, maps, forever=True), max_steps=80)
@@ -111,7 +111,7 @@ def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     assert found["loss"] == pytest.approx(found["cross_entropy"], rel=1e-2)
 
 
-def test_ignored_pixels_and_rows_of_padding_have_no_part_in_loss_and_metrics() -> None:
+def test_ignored_pixels_and_padding_do_not_affect_loss_and_metrics() -> None:
     features, maps = shapes(3)
     weights = np.array([1, 1, 0], np.float32)
     other = {"image": np.where(weights[:, None, None, None] > 0, features["image"], 7).astype(np.uint8)}
@@ -131,7 +131,7 @@ def test_ignored_pixels_and_rows_of_padding_have_no_part_in_loss_and_metrics() -
     assert found[0] == found[1]
 
 
-def test_maps_without_a_last_axis_are_the_same() -> None:
+def test_accepts_maps_without_a_last_axis() -> None:
     features, maps = shapes(2)
 
     def loss(labels: Any) -> Any:
@@ -145,7 +145,7 @@ def test_maps_without_a_last_axis_are_the_same() -> None:
 @pytest.mark.matrix
 def test_replicas_train_as_one(tmp_path: Path) -> None:
     features, maps = shapes(8)
-    # Replicas have other numbers of pixels that count.
+    # Replicas have different numbers of counted pixels.
     maps[:4, 3:] = 255
     found = []
     for name, replicas in (("one", None), ("two", 2)):
@@ -156,7 +156,7 @@ def test_replicas_train_as_one(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[0][1]["logits/kernel"], found[1][1]["logits/kernel"], rtol=1e-3, atol=1e-4)
 
 
-def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path) -> None:
     features, maps = shapes(16)
     findings = rehearsed(model_fn, tmp_path, features, maps, **SHAPE, dropout=0.1, precision="bfloat16")
     assert [str(finding) for finding in findings] == []
@@ -172,12 +172,12 @@ def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
         ({"precision": "float16"}, "one of float32, bfloat16"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         UnetParams.from_params({**SHAPE, **params})
 
 
-def test_bad_images_and_labels() -> None:
+def test_rejects_wrong_images_and_labels() -> None:
     with pytest.raises(UsageError, match="multiples of 4, got"):
         unet(tf.zeros([2, 8, 10, 3]), PARAMS, training=False)
     for shape, dtype in (((2,), "int32"), ((2, 8, 8), "float32")):

@@ -37,7 +37,9 @@ def parsed(data: bytes, name: str, dtype: tf.DType, shape: tuple[int, ...] | Non
         ([b"\xff"], "bytes", "string", ()),
     ],
 )
-def test_values_equal_tensorflows(values: list[Any], kind: str, dtype: str, shape: tuple[int | None, ...]) -> None:
+def test_values_equal_those_of_tensorflow(
+    values: list[Any], kind: str, dtype: str, shape: tuple[int | None, ...]
+) -> None:
     data = encode_example({"x": values, "label": 1})
     decoded = decoder(Feature("x", kind, dtype, shape), Feature("label", "int64", "int64"))(data)
     want = parsed(data, "x", tf.as_dtype(dtype), None if None in shape else shape)  # type: ignore[arg-type]
@@ -50,7 +52,7 @@ def test_values_equal_tensorflows(values: list[Any], kind: str, dtype: str, shap
 @pytest.mark.parametrize(
     "dtype", ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
 )
-def test_raw_bytes_equal_tensorflows(dtype: str) -> None:
+def test_raw_arrays_equal_those_of_tensorflow(dtype: str) -> None:
     array = np.arange(6).reshape(2, 3).astype(dtype)
     decoded = decoder(Feature("x", "bytes", dtype, (2, None), "raw"))(encode_example({"x": array.tobytes()}))["x"]
     np.testing.assert_array_equal(decoded, tf.io.decode_raw(array.tobytes(), dtype).numpy().reshape(2, 3))
@@ -60,7 +62,7 @@ def test_raw_bytes_equal_tensorflows(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_lossless_images_equal_tensorflows(channels: int) -> None:
+def test_lossless_images_decode_to_the_original_pixels(channels: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, channels), np.uint8)
     encoded = tf.io.encode_png(pixels).numpy()
     feature = Feature("image/encoded", "bytes", "uint8", (None, None, channels), "image")
@@ -68,7 +70,7 @@ def test_lossless_images_equal_tensorflows(channels: int) -> None:
     np.testing.assert_array_equal(decoded["image"], pixels)
 
 
-def test_jpegs_equal_tensorflows_accurate_decoder() -> None:
+def test_jpegs_differ_from_tensorflows_accurate_decoder_by_at_most_1() -> None:
     pixels = tf.image.resize(tf.random.stateless_uniform((4, 5, 3), (1, 2)) * 255, (64, 48))
     encoded = tf.io.encode_jpeg(tf.cast(pixels, tf.uint8), quality=90).numpy()
     feature = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
@@ -77,7 +79,7 @@ def test_jpegs_equal_tensorflows_accurate_decoder() -> None:
     assert np.abs(np.asarray(decoded).astype(int) - want).max() <= 1
 
 
-def test_text_is_str() -> None:
+def test_decodes_text_to_str() -> None:
     decoded = decoder(Feature("text", "bytes", "string", (), "utf8"), layout="text")(encode_example({"text": "grün"}))
     assert decoded == {"text": "grün"}
 
@@ -93,7 +95,7 @@ def test_text_is_str() -> None:
         (Feature("y", "int64", "int64"), [1]),
     ],
 )
-def test_rejects_what_the_manifest_does_not_describe(feature: Feature, value: Any) -> None:
+def test_rejects_records_that_the_manifest_does_not_describe(feature: Feature, value: Any) -> None:
     with pytest.raises(FeatureError, match=repr(feature.name)):
         decoder(feature)(encode_example({"x": value}))
 

@@ -44,7 +44,7 @@ def test_shards_have_every_record_once(digits: str) -> None:
     assert sorted(seen) == list(range(60)) != seen
 
 
-def test_an_iterator_goes_on_from_its_state(digits: str) -> None:
+def test_an_iterator_continues_from_its_state(digits: str) -> None:
     iterator = iter(loader(digits, epochs=None))
     for _ in range(7):
         next(iterator)
@@ -55,7 +55,7 @@ def test_an_iterator_goes_on_from_its_state(digits: str) -> None:
     assert [values(next(other)) for _ in range(20)] == wanted
 
 
-def test_a_map_dataset_reads_it(digits: str) -> None:
+def test_a_map_dataset_reads_every_record(digits: str) -> None:
     dataset = grain.MapDataset.source(RecordSource(digits, "train")).shuffle(seed=3).batch(6)
     seen = [value for batch in dataset for value in values(batch)]
     assert sorted(seen) == list(range(60)) != seen

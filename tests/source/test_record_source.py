@@ -32,7 +32,7 @@ def serialized(folder: str) -> list[bytes]:
     ]
 
 
-def test_every_record_by_number(pictures: Written) -> None:
+def test_reads_every_record_by_number(pictures: Written) -> None:
     source = RecordSource(pictures.path, "train")
     assert len(source) == 150
     for number in (0, 1, 49, 50, 77, 149, -1, -150, np.int64(3)):
@@ -50,18 +50,18 @@ def test_bytes_equal_the_sequential_reader(pictures: Written) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(numbers=st.lists(st.integers(-150, 149), max_size=40))
-def test_several_at_once_equal_one_by_one(pictures: Written, numbers: list[int]) -> None:
+def test_reads_several_records_as_one_by_one(pictures: Written, numbers: list[int]) -> None:
     source = RecordSource(pictures.path, "train", decode=None)
     assert source.__getitems__(numbers) == [source[number] for number in numbers]
 
 
-def test_a_function_decodes(pictures: Written) -> None:
+def test_decodes_with_a_given_function(pictures: Written) -> None:
     source = RecordSource(pictures.path, "train", decode=decode_example)
     assert source[3]["image/class/label"] == [3]
     assert repr(source) == repr(RecordSource(pictures.path, "train", decode=decode_example))
 
 
-def test_features_are_selected_by_either_name(pictures: Written) -> None:
+def test_selects_features_by_either_name(pictures: Written) -> None:
     source = RecordSource(pictures.path, "train", features=["image/class/label", "image/filename"])
     assert source[7] == {"image/class/label": 7, "image/filename": "train/7.png"}
     with pytest.raises(FeatureError, match="image/height"):
@@ -82,7 +82,7 @@ def _labels(source: RecordSource, numbers: list[int]) -> list[int]:
 # Python 3.12 warns of any fork next to threads, which other tests of this process have left.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_other_processes_read_it(pictures: Written, method: str) -> None:
+def test_other_processes_read_a_source(pictures: Written, method: str) -> None:
     source = RecordSource(pictures.path, "train")
     source[0]
     with multiprocessing.get_context(method).Pool(1) as pool:
@@ -122,7 +122,7 @@ def test_rejects_wrong_arguments(pictures: Written, tmp_path: Path) -> None:
             source[wrong_number]  # type: ignore[index]
 
 
-def test_damage_names_file_and_offset(pictures: Written, tmp_path: Path) -> None:
+def test_names_file_and_offset_of_damage(pictures: Written, tmp_path: Path) -> None:
     folder = shutil.copytree(pictures.path, tmp_path / "damaged")
     dataset = open_dataset(str(folder))
     shard = dataset.manifest.split("train").shards[1]
@@ -170,7 +170,7 @@ def test_records_in_quarantine_have_no_numbers(pictures: Written, tmp_path: Path
     assert [source[number] for number in range(len(source))] == list(source) == expected
 
 
-def test_an_image_that_does_not_decode_names_file_and_offset(tmp_path: Path) -> None:
+def test_names_file_and_offset_of_an_image_that_does_not_decode(tmp_path: Path) -> None:
     features = [Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"), LABEL]
     records = [{"image/encoded": b"no image", "image/class/label": 1}]
     source = RecordSource(
@@ -192,9 +192,7 @@ def put_numbers(store: FakeGcs, folder: Path, compression: str | None = None) ->
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_bit_that_changed_on_the_way_from_a_store_is_read_again(
-    store: FakeGcs, tmp_path: Path, compression: str | None
-) -> None:
+def test_reads_again_after_a_bit_changed_in_transit(store: FakeGcs, tmp_path: Path, compression: str | None) -> None:
     put_numbers(store, tmp_path, compression)
     source = RecordSource("gs://data/digits", "train")
     source[0]
@@ -203,7 +201,7 @@ def test_a_bit_that_changed_on_the_way_from_a_store_is_read_again(
     assert store.faults.met == 1
 
 
-def test_it_reads_gs_with_few_requests(store: FakeGcs, tmp_path: Path) -> None:
+def test_reads_neighbours_on_gs_in_one_request(store: FakeGcs, tmp_path: Path) -> None:
     put_numbers(store, tmp_path)
     source = RecordSource("gs://data/digits", "train")
     source.__getitems__([0, 30, 50])
@@ -214,6 +212,6 @@ def test_it_reads_gs_with_few_requests(store: FakeGcs, tmp_path: Path) -> None:
     assert store.requests == {"read": 2}
 
 
-def test_importing_it_loads_no_tensorflow() -> None:
+def test_import_loads_no_tensorflow() -> None:
     program = "import sys, tpudata; tpudata.RecordSource; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -62,7 +62,7 @@ def test_requests_each_byte_once(stored: Stored) -> None:
     assert len(stored.shard_reads()) == 4
 
 
-def test_a_batch_of_neighbours_is_one_request(stored: Stored) -> None:
+def test_reads_a_batch_of_neighbours_in_one_request(stored: Stored) -> None:
     source = RecordSource(stored.path, "train", decode=None)
     expected = list(source)
     stored.shard_reads()
@@ -71,7 +71,7 @@ def test_a_batch_of_neighbours_is_one_request(stored: Stored) -> None:
     assert len(stored.shard_reads()) == 1
 
 
-def test_several_chunks_are_in_flight_within_read_ahead(stored: Stored) -> None:
+def test_reads_several_chunks_concurrently_within_read_ahead(stored: Stored) -> None:
     source = RecordSource(stored.path, "train", decode=None, read_ahead=1 << 20)
     list(source)
     stored.store.latency, stored.store.most_in_flight = 0.1, 0
@@ -80,7 +80,7 @@ def test_several_chunks_are_in_flight_within_read_ahead(stored: Stored) -> None:
     assert 2 <= stored.store.most_in_flight <= 4
 
 
-def test_memory_holds_read_ahead_bytes(large: Path) -> None:
+def test_memory_stays_near_read_ahead(large: Path) -> None:
     source = RecordSource(large, "train", decode=None, read_ahead=READ_AHEAD)
     # The indexes are loaded.
     list(source)
@@ -115,7 +115,7 @@ def test_threads_end_with_the_iterator(stored: Stored) -> None:
 
 # Python 3.12 warns of any fork next to threads.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_goes_on_in_a_forked_process(stored: Stored) -> None:
+def test_continues_in_a_forked_process(stored: Stored) -> None:
     source = RecordSource(str(stored.copy), "train", decode=None, read_ahead=READ_AHEAD)
     expected = list(source)
     records = iter(source)
@@ -153,7 +153,7 @@ def test_yields_the_records_before_a_damaged_one(stored: Stored, tmp_path: Path)
     assert rest == [record for number, record in enumerate(expected) if number not in gone]
 
 
-def test_an_index_with_another_offset_is_damage(stored: Stored, tmp_path: Path) -> None:
+def test_reports_a_wrong_offset_of_the_index_as_corruption(stored: Stored, tmp_path: Path) -> None:
     folder = shutil.copytree(stored.copy, tmp_path / "damaged")
     dataset = open_dataset(str(folder))
     shard = dataset.manifest.split("train").shards[1]
@@ -170,7 +170,7 @@ def test_an_index_with_another_offset_is_damage(stored: Stored, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["403", "cut", "replaced"])
-def test_a_fault_is_one_error_with_the_file(stored: Stored, kind: str) -> None:
+def test_a_fault_raises_one_error_that_names_the_file(stored: Stored, kind: str) -> None:
     name = sorted(path.name for path in stored.copy.glob("train-*"))[2]
     data = (stored.copy / name).read_bytes()
     source = RecordSource(stored.path, "train", decode=None, read_ahead=READ_AHEAD)
@@ -190,7 +190,7 @@ def test_a_fault_is_one_error_with_the_file(stored: Stored, kind: str) -> None:
     assert len(list(source)) == 600
 
 
-def test_a_bit_that_changed_on_the_way_is_read_again(stored: Stored) -> None:
+def test_reads_again_after_a_bit_changed_in_transit(stored: Stored) -> None:
     source = RecordSource(stored.path, "train", decode=None, read_ahead=READ_AHEAD)
     expected = list(source)
     stored.store.faults.add(Fault("unhashed", "read", "data/large/train-*", passing=3))

@@ -67,7 +67,7 @@ def test_hosts_share_every_record_of_each_epoch(
         assert Counter(found) == expected
 
 
-def test_the_order_is_that_of_its_arguments(large: Path) -> None:
+def test_order_depends_only_on_the_arguments(large: Path) -> None:
     source = RecordSource(large, "train", decode=None)
     numbers = {record: number for number, record in enumerate(source)}
     order = source.shuffle(7, epochs=2, window_bytes=WINDOW)
@@ -80,7 +80,7 @@ def test_the_order_is_that_of_its_arguments(large: Path) -> None:
         assert found[:8] == [429, 190, 56, 283, 181, 198, 168, 337]
 
 
-def test_it_begins_at_any_position(large: Path) -> None:
+def test_starts_at_any_position(large: Path) -> None:
     source = RecordSource(large, "train", decode=None)
     expected = list(source.shuffle(epochs=2, window_bytes=WINDOW))
     for start in (1, 333, 599, 600, 1199):
@@ -89,7 +89,7 @@ def test_it_begins_at_any_position(large: Path) -> None:
     assert order[-1] == expected[-1]
 
 
-def test_it_mixes_over_the_whole_split(large: Path) -> None:
+def test_mixes_records_over_the_whole_split(large: Path) -> None:
     source = RecordSource(large, "train", features=["label"])
     labels = [int(record["label"]) for record in source.shuffle(window_bytes=WINDOW)]
     # The split is sorted by its 10 classes; a window has a third of it.
@@ -98,7 +98,7 @@ def test_it_mixes_over_the_whole_split(large: Path) -> None:
     assert np.abs(places - np.arange(600)).mean() > 100
 
 
-def test_it_requests_each_byte_once_an_epoch(stored: Stored) -> None:
+def test_requests_each_byte_once_per_epoch(stored: Stored) -> None:
     order = RecordSource(stored.path, "train", decode=None).shuffle(epochs=3, window_bytes=WINDOW)
     assert len(set(order)) == 600
     sizes = stored.shard_reads()
@@ -123,7 +123,7 @@ def test_threads_request_each_byte_once(stored: Stored, by_grain: bool) -> None:
     assert found == list(order)
 
 
-def test_an_iterator_of_grain_goes_on_from_its_state(large: Path) -> None:
+def test_an_iterator_of_grain_continues_from_its_state(large: Path) -> None:
     order = RecordSource(large, "train", decode=None).shuffle(epochs=2, window_bytes=WINDOW)
     iterator = iter(grain.MapDataset.source(order).to_iter_dataset())
     for _ in range(700):
@@ -153,7 +153,7 @@ def test_worker_processes_request_their_own_chunks(stored: Stored, workers: int)
     assert 2 * stored.shard_bytes() <= sum(stored.shard_reads()) <= 2 * stored.shard_bytes() + shared
 
 
-def test_memory_holds_two_windows(large: Path) -> None:
+def test_memory_holds_at_most_two_windows(large: Path) -> None:
     if open_dataset(str(large)).manifest.compression is not None:
         pytest.skip("a chunk is a block of 320 kB, packed and unpacked")
     source = RecordSource(large, "train", decode=None)
@@ -175,7 +175,7 @@ def test_memory_holds_two_windows(large: Path) -> None:
     assert window < peak < 2 * window + 300_000
 
 
-def test_threads_end_when_it_is_dropped(stored: Stored) -> None:
+def test_threads_end_when_the_order_is_dropped(stored: Stored) -> None:
     order = RecordSource(stored.path, "train", decode=None).shuffle(window_bytes=WINDOW)
     before = set(threading.enumerate())
     order[0]
@@ -191,7 +191,7 @@ def test_threads_end_when_it_is_dropped(stored: Stored) -> None:
 
 # Python 3.12 warns of any fork next to threads.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_reads_it(large: Path) -> None:
+def test_a_forked_process_reads_the_same_order(large: Path) -> None:
     order = RecordSource(large, "train", decode=None).shuffle(window_bytes=WINDOW)
     expected = list(RecordSource(large, "train", decode=None).shuffle(window_bytes=WINDOW))
     assert order[0] == expected[0]
@@ -202,7 +202,7 @@ def test_a_forked_process_reads_it(large: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_failing_store_is_one_error_and_asked_again(stored: Stored) -> None:
+def test_reads_again_after_a_store_failed(stored: Stored) -> None:
     order = RecordSource(stored.path, "train", decode=None).shuffle(window_bytes=WINDOW)
     expected = list(order)
     name = sorted(path.name for path in stored.copy.glob("train-*"))[1]
@@ -214,7 +214,7 @@ def test_a_failing_store_is_one_error_and_asked_again(stored: Stored) -> None:
     assert list(order) == expected
 
 
-def test_damage_names_file_and_offset(stored: Stored, tmp_path: Path) -> None:
+def test_names_file_and_offset_of_damage(stored: Stored, tmp_path: Path) -> None:
     folder = shutil.copytree(stored.copy, tmp_path / "damaged")
     dataset = open_dataset(str(folder))
     shard = dataset.manifest.split("train").shards[1]

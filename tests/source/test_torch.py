@@ -41,7 +41,7 @@ def test_a_shuffled_epoch_has_every_record_once(digits: str, workers: int, conte
     assert (values % 10 == labels).all()
 
 
-def test_processes_of_a_job_share_an_epoch(digits: str) -> None:
+def test_distributed_sampler_reads_every_record_once(digits: str) -> None:
     source = RecordSource(digits, "train")
     seen = []
     for rank in range(3):
@@ -63,5 +63,5 @@ def test_workers_read_a_shuffled_source(digits: str) -> None:
     assert torch.cat([batch["image"][:, 0, 0, 0] for batch in rest]).tolist() == values[40:]
 
 
-def test_paths_are_taken(digits: str) -> None:
+def test_accepts_a_path_object(digits: str) -> None:
     assert len(RecordSource(Path(digits), "train")) == 60

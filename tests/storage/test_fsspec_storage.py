@@ -58,7 +58,7 @@ def write_in_part(path: str, data: bytes) -> None:
         raise ZeroDivisionError
 
 
-def test_write_read_and_list(folder: str) -> None:
+def test_writes_reads_and_lists_files(folder: str) -> None:
     storage = storage_for(folder)
     path = storage.join(folder, "a", "b.bin")
     write(path, b"0123456789")
@@ -78,7 +78,7 @@ def test_write_read_and_list(folder: str) -> None:
     assert [below for _, below in expand(f"{folder}/*/*.bin")] == ["a/b.bin"]
 
 
-def test_an_empty_folder_is_no_missing_one() -> None:
+def test_distinguishes_an_empty_folder_from_a_missing_one() -> None:
     folder = f"memory://disk/{uuid.uuid4().hex}"
     with pytest.raises(StorageError, match="could not be listed"):
         storage_for(folder).list(folder)
@@ -126,7 +126,7 @@ def test_swaps_are_exclusive(folder: str) -> None:
     assert storage.swap(path, None, None)
 
 
-def test_names_what_is_wrong(s3: str) -> None:
+def test_errors_name_path_and_cause(s3: str) -> None:
     storage = storage_for(s3)
     with pytest.raises(StorageError, match=rf"^{s3}/none could not be read: FileNotFoundError"):
         storage.read(f"{s3}/none")
@@ -136,7 +136,7 @@ def test_names_what_is_wrong(s3: str) -> None:
         storage_for("nonsense://a")
 
 
-def test_an_outage_is_no_missing_file(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_an_outage_as_unavailable(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(f"{s3}/there", b"1")
     files, _ = fsspec.url_to_fs(s3, use_listings_cache=False)
     monkeypatch.setattr(files, "cat_file", _fails)
@@ -144,7 +144,7 @@ def test_an_outage_is_no_missing_file(s3: str, monkeypatch: pytest.MonkeyPatch) 
         FsspecStorage("s3").read(f"{s3}/there")
 
 
-def test_a_read_that_is_cut_is_tried_again(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_truncated_reads(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(f"{s3}/cut", b"0123456789")
     files, _ = fsspec.url_to_fs(s3, use_listings_cache=False)
     read, calls = files.cat_file, []
@@ -173,7 +173,9 @@ def _fails(*_arguments: object, **_named: object) -> bytes:
     raise OSError("reset")
 
 
-def test_a_conversion_there_is_the_one_here(s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converts_to_s3_with_the_same_shards_as_to_disk(
+    s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_pictures(tmp_path / "in", 6)
     for path in sorted((tmp_path / "in").rglob("*.*")):
         write(f"{s3}/in/{path.relative_to(tmp_path / 'in')}", path.read_bytes())
@@ -192,7 +194,7 @@ def test_a_conversion_there_is_the_one_here(s3: str, tmp_path: Path, capsys: pyt
     assert len(RecordSource(f"{s3}/out", "train")) == 6
 
 
-def test_file_urls_are_local_paths(tmp_path: Path) -> None:
+def test_treats_file_urls_as_local_paths(tmp_path: Path) -> None:
     make_pictures(tmp_path / "a b#c", 4)
     url = f"file://{tmp_path}/a%20b%23c"
     assert images.run([f"--input={url}", f"--output=file://{tmp_path}/out"]) == 0

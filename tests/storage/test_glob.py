@@ -58,7 +58,7 @@ def fixed_is_there(pattern: str) -> bool:
     return Path(split_pattern(pattern)[0]).is_dir()
 
 
-def test_the_path_below_the_fixed_folder_comes_along(tree: Path) -> None:
+def test_yields_paths_below_the_fixed_folder(tree: Path) -> None:
     found = {below: entry for entry, below in expand(f"{tree}/a/**/1.jpg")}
     assert set(found) == {"1.jpg", "b/1.jpg", "b/c/d/1.jpg"}
     assert found["b/1.jpg"].path == f"{tree}/a/b/1.jpg"
@@ -75,21 +75,21 @@ def test_the_path_below_the_fixed_folder_comes_along(tree: Path) -> None:
         ("gs://bucket/x/*", ("gs://bucket/x", ("*",))),
     ],
 )
-def test_split_pattern(pattern: str, wanted: tuple[str, tuple[str, ...]]) -> None:
+def test_splits_patterns_at_the_first_wildcard(pattern: str, wanted: tuple[str, tuple[str, ...]]) -> None:
     assert split_pattern(pattern) == wanted
 
 
-def test_relative_patterns(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expands_relative_patterns(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
     assert {below for _, below in expand("*.jpg")} == {"x.jpg"}
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         list(expand(f"{tmp_path}/nowhere/*"))
 
 
-def test_pipes_that_a_pattern_does_not_match_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skips_pipes_that_a_pattern_does_not_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a/1.jpg", "b/1.jpg"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(b"x")

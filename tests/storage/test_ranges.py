@@ -1,4 +1,4 @@
-"""Ranges of a folder: together they are its files, in order, on a disk and in a bucket."""
+"""Ranges of a folder: together they cover its files in order, on a disk and in a bucket."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NAMES = st.text("ab-/0.\uffff\U0001f600\U0010ffff", min_size=1, max_size=6)
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(NAMES, max_size=60), st.booleans())
-def test_ranges_of_a_bucket_are_all_its_names(store: FakeGcs, names: set[str], deep: bool) -> None:
+def test_ranges_of_a_bucket_cover_all_its_names(store: FakeGcs, names: set[str], deep: bool) -> None:
     names = {name for name in names if "" not in name.split("/")}
     store.bucket("all").clear()
     for name in names:
@@ -70,7 +70,7 @@ def test_ranges_of_a_bucket_are_all_its_names(store: FakeGcs, names: set[str], d
     assert max(map(len, found), default=0) <= 16 or len(tops) < 16
 
 
-def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(store: FakeGcs) -> None:
+def test_cuts_a_large_bucket_into_even_ranges(store: FakeGcs) -> None:
     store.page = 50
     for number in range(1500):
         store.put("b", f"flat/img_{number:08d}.jpg", b"")
@@ -80,7 +80,7 @@ def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(store: FakeGcs
     assert max(map(len, found)) <= 50
 
 
-def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs) -> None:
+def test_cuts_names_of_a_large_alphabet_with_few_requests(store: FakeGcs) -> None:
     store.page = 1000
     names = [f"{chr(0x4E00 + 7 * (number // 4))}{number}" for number in range(4000)]
     for name in names:
@@ -95,7 +95,7 @@ def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs) -> 
     assert requests < 500
 
 
-def test_a_small_folder_is_one_range_for_one_request(store: FakeGcs) -> None:
+def test_lists_a_small_folder_as_one_range_in_one_request(store: FakeGcs) -> None:
     for number in range(5):
         store.put("b", f"in/{number}", b"")
     store.requests.clear()
@@ -103,7 +103,7 @@ def test_a_small_folder_is_one_range_for_one_request(store: FakeGcs) -> None:
     assert store.requests["list"] == 1
 
 
-def test_a_limit_takes_the_first_names(store: FakeGcs, tmp_path: Path) -> None:
+def test_limit_returns_the_first_names(store: FakeGcs, tmp_path: Path) -> None:
     for name in ("b", "a/x", "c", "a.", "a0"):
         store.put("b", f"in/{name}", b"")
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -121,7 +121,7 @@ def test_a_limit_takes_the_first_names(store: FakeGcs, tmp_path: Path) -> None:
 FILES = ("a/1", "a/.hidden/2", "a/.hidden/3", "a/b/4", "a.5", "c", ".hidden/6", ".hidden/d/7")
 
 
-def test_skipped_folders_come_once(store: FakeGcs, tmp_path: Path) -> None:
+def test_lists_skipped_folders_once(store: FakeGcs, tmp_path: Path) -> None:
     for name in FILES:
         store.put("b", f"in/{name}", b"")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def test_skipped_folders_come_once(store: FakeGcs, tmp_path: Path) -> None:
         assert below(folder_ranges(folder, deep=True)) == [[".hidden/", "a.5", "a/.hidden/", "a/1", "a/b/4", "c"]]
 
 
-def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs) -> None:
+def test_lists_a_skipped_folder_once_across_ranges(store: FakeGcs) -> None:
     names = [
         "0",
         *(f".hidden/{number:03d}" for number in range(60)),
@@ -146,7 +146,7 @@ def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs) -> None:
         assert len(list(files_below(Range("gs://b/in", start), lambda name: name == ".hidden"))) == count
 
 
-def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuts_a_large_local_folder_alike_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{number:04d}.jpg" for number in range(1000)]
     for name in names:
         (tmp_path / name).write_bytes(b"")
@@ -163,7 +163,7 @@ def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monk
         assert cut_names(folder, range_names=100, sampled_names=300) == cuts
 
 
-def test_cutting_a_folder_holds_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cutting_a_folder_takes_less_than_3_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     # A folder of 75,000 files takes seconds to write.
     monkeypatch.setattr("tpudata.storage.local.listing._names", lambda _: (f"{n:012d}.jpg" for n in range(75_000)))
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Training by the command line, and what it leaves."""
+"""Training by the command line, and the files that it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tpudata train` by several processes."""
+"""`tpudata train` on several processes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def record(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_text())
 
 
-def test_the_tasks_of_a_slurm_step_train_as_one(digits_dataset: Path, tmp_path: Path) -> None:
+def test_two_slurm_tasks_train_as_one_process(digits_dataset: Path, tmp_path: Path) -> None:
     given = words(digits_dataset, tmp_path / "two", "--cluster=slurm")
     step = {"STEP_NUM_TASKS": "2", "STEP_NODELIST": "127.0.0.1", "STEP_TASKS_PER_NODE": "2", "JOB_ID": str(free_port())}
     environment = {f"SLURM_{name}": value for name, value in step.items()}
     outs = train(given, [{**environment, "SLURM_PROCID": str(rank)} for rank in range(2)])
-    # The chief reports; the worker has trained, too.
+    # Only the chief reports, but the worker has also trained.
     assert ["configuration, saved in" in out for out in outs] == [True, False]
     assert ["evaluate" in out for out in outs] == [True, False]
     assert all("train" in out for out in outs)
@@ -58,7 +58,7 @@ def test_the_tasks_of_a_slurm_step_train_as_one(digits_dataset: Path, tmp_path: 
     )
 
 
-def test_an_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Path) -> None:
+def test_only_the_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Path) -> None:
     addresses = {job: [f"127.0.0.1:{free_port()}"] for job in ("chief", "worker", "evaluator")}
     given = words(digits_dataset, tmp_path, "--save-checkpoints-steps=3")
     tasks = [{"cluster": addresses, "task": {"type": job, "index": 0}} for job in addresses]
@@ -76,7 +76,7 @@ def test_an_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Pat
         ("chief", ["--early-stop-metric=loss", "--save-checkpoints-steps=5"], "does not support --early-stop-metric"),
     ],
 )
-def test_rejects_modes_that_a_task_has_not(
+def test_rejects_modes_that_a_task_does_not_support(
     kind: str, others: list[str], message: str, digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = {"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": kind, "index": 0}}
@@ -97,7 +97,7 @@ def test_rejects_modes_that_a_task_has_not(
     ],
     ids=["cut", "deep", "index", "address", "ps"],
 )
-def test_a_malformed_tf_config_is_one_line(
+def test_reports_a_malformed_tf_config_in_one_line(
     text: str,
     digits_dataset: Path,
     tmp_path: Path,

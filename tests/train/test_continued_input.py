@@ -1,4 +1,4 @@
-"""Training that continues in a folder under other conditions."""
+"""Training that continues in a folder with other settings."""
 
 from __future__ import annotations
 
@@ -65,12 +65,10 @@ def counts(folder: str = "m") -> list[int]:
     return sorted({int(count) for count in tf.train.load_variable(folder, "counts")})
 
 
-def test_every_record_comes_once_an_epoch_whatever_the_batch_sizes(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changing_batch_sizes_keeps_each_record_once_per_epoch(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 6, 20) == 0
     assert "with other settings" not in capsys.readouterr().out
-    # 120 records are fed; a batch that ends amid one of the order's follows, and one that begins there.
+    # After 120 records, a batch ends inside one of the order's batches, and the next begins there.
     assert train(data, 7, 16) == 0
     out = capsys.readouterr().out
     assert "training continues after step 6 with other settings (before -> now):\n" in out
@@ -81,7 +79,7 @@ def test_every_record_comes_once_an_epoch_whatever_the_batch_sizes(
     )
     assert train(data, 15, 8) == 0
     assert counts() == [1]
-    # A run that is cut off before its first checkpoint, whose section trains nothing, changes nothing.
+    # A run that ends before its first checkpoint trains nothing, and changes nothing.
     history = read_json(Path("m/train_history.json"))
     cut_off = {**history["sections"][-1], "first_step": 15, "position": 200}
     cut_off["configuration"] = json.loads(
@@ -94,7 +92,7 @@ def test_every_record_comes_once_an_epoch_whatever_the_batch_sizes(
         item["configuration"]["options"]["batch_size"] for item in read_json(Path("m/train_history.json"))["sections"]
     ]
     assert sizes == [20, 16, 8, 7, 50]
-    # Back to an older checkpoint, under the settings of then: its later sections no longer count.
+    # After a return to an older checkpoint and its settings, later sections no longer count.
     shutil.copytree("m", "back")
     Path("back/checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert train(data, 15, 8, folder="back") == 0
@@ -103,7 +101,7 @@ def test_every_record_comes_once_an_epoch_whatever_the_batch_sizes(
     assert counts("back") == [2]
 
 
-def test_continues_where_an_earlier_version_ended_without_a_history(data: Path) -> None:
+def test_continues_a_run_of_an_earlier_version_without_a_history(data: Path) -> None:
     assert train(data, 6, 20) == 0
     Path("m/train_history.json").unlink()
     record = read_json(Path("m/train_config.json"))
@@ -144,11 +142,11 @@ def test_rejects_another_dataset_unless_it_is_allowed(
     assert "the other dataset is read from its first record on" in capsys.readouterr().out
     fed = [tf.train.load_variable(f"m/model.ckpt-{step}", "counts") for step in (4, 9)]
     np.testing.assert_array_equal(fed[1] - fed[0], [1] * 100 + [0] * 100)
-    # There is nothing to compare with before anything is trained.
+    # Without earlier training there is nothing to compare.
     assert train(data, 1, 20, folder="new") == 0
 
 
-def test_says_what_else_differs_and_keeps_the_records_of_before(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_changed_settings_and_keeps_earlier_sections(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 2, 20, "--param=schedule=a") == 0
     first = read_json(Path("m/train_config.json"))
     capsys.readouterr()
@@ -170,9 +168,7 @@ def test_says_what_else_differs_and_keeps_the_records_of_before(data: Path, caps
     assert read_json(Path("m/train_history.json"))["sections"] == sections
 
 
-def test_a_second_run_changes_nothing_in_the_folder_of_the_first(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_concurrent_run_changes_no_file_of_the_first(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 2, 20) == 0
     with claimed("m", Claim.new(PROCESS)):
         before = {path: path.read_bytes() for path in Path("m").iterdir()}
@@ -183,7 +179,7 @@ def test_a_second_run_changes_nothing_in_the_folder_of_the_first(
     assert counts() == [1]
 
 
-def test_a_damaged_history_is_one_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_a_damaged_history_in_one_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 1, 20) == 0
     path = Path("m/train_history.json")
     first = read_json(path)["sections"][0]
@@ -203,7 +199,7 @@ def test_a_damaged_history_is_one_line(data: Path, capsys: pytest.CaptureFixture
         assert line.startswith("tpudata: error: m/train_history.json is damaged")
 
 
-def test_hosts_share_the_batches_that_one_host_cuts(data: Path) -> None:
+def test_hosts_together_feed_the_batches_of_one_host(data: Path) -> None:
     made = make_input_fn(str(data), "train", training=True, seed=0)
     section = Section(3, 72, 24, {"options": {"batch_size": 16}})
     cut = ContinuedInput(made, section)

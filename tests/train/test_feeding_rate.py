@@ -1,4 +1,4 @@
-"""A rate of feeding, as a flag gives it."""
+"""A feeding rate given by a flag."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tpudata.errors import StorageError, UsageError
 from tpudata.train.feeding_rate import read_feeding_rate
 
 
-def test_reads_a_number_or_a_report_of_bench(tmp_path: Path) -> None:
+def test_accepts_a_number_or_a_bench_report(tmp_path: Path) -> None:
     assert read_feeding_rate("1.5e3", "--feeding") == FeedingRate(1500.0)
     stages = [
         {"records_per_second": 9.0, "cpu_seconds_per_record": 9.0},
@@ -24,13 +24,13 @@ def test_reads_a_number_or_a_report_of_bench(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"), [("0", "'0' is not a rate"), ("-3", "is not a rate"), ("nan", "is not a rate")]
 )
-def test_rejects_other_rates(text: str, message: str) -> None:
+def test_rejects_rates_that_are_not_above_0(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_feeding_rate(text, "--feeding")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no JSON", '{"stages": [], "cores": 2}'])
-def test_rejects_other_files(content: str, tmp_path: Path) -> None:
+def test_rejects_files_that_are_not_bench_reports(content: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
     with pytest.raises(UsageError, match="is not a report of tpudata bench"):

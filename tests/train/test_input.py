@@ -1,4 +1,4 @@
-"""Options of the input of `tpudata train`: crops, augmentation, mixing, padding; and data that does not fit a model."""
+"""Options of the input of `tpudata train`: crops, augmentation, mixing, padding; and data that does not match a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpudata.format import Feature
 from tpudata.input.input_fn import InputFn
 from tpudata.train.input import CheckedInput
 
-# What it is fed stands in its checkpoint and its predictions.
+# Its checkpoint and its predictions hold its input.
 MIRROR_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -78,7 +78,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(write_images(str(folder), {"train": images, "validation": images}, labels, shape=(None, None, 3)).path)
 
 
-def test_a_checked_dataset_is_handed_on_once_for_the_same_request() -> None:
+def test_hands_on_a_checked_dataset_once_for_its_request() -> None:
     hosts = [tf.distribute.InputContext(2, host, 2) for host in range(2)]
     made = CheckedInput(lambda *request: tf.data.Dataset.range(request[-1]))
     checked = [made.check({"batch_size": 4}, host, 3) for host in hosts]
@@ -90,8 +90,8 @@ def test_a_checked_dataset_is_handed_on_once_for_the_same_request() -> None:
     assert made({"batch_size": 4}, hosts[0], 3) not in checked
 
 
-def test_each_dataset_is_made_once(digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by a run that goes on from a checkpoint, whose dataset begins at another step."""
+def test_makes_each_dataset_once(digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes a run resumed from a checkpoint, whose dataset begins at a later step."""
     made: list[tuple[bool, int]] = []
     batches = InputFn.batches
 
@@ -105,10 +105,10 @@ def test_each_dataset_is_made_once(digits_dataset: Path, tmp_path: Path, monkeyp
     assert made == [(True, 0), (True, 1), (False, 0)]
 
 
-def test_crops_are_random_in_training_and_of_the_middle_otherwise(photographs: Path, tmp_path: Path) -> None:
+def test_training_crops_are_random_and_others_central(photographs: Path, tmp_path: Path) -> None:
     images = _fed(tmp_path / "m", photographs, "--crop=32")["image"]
     assert images.shape == (4, 32, 32, 3)
-    # A window that is mirrored, or not whole, begins and ends elsewhere.
+    # Mirrored and partial windows begin and end elsewhere.
     assert len({(int(image[0, 0, 0]), int(image[0, -1, 0])) for image in images}) > 1
     for predicted in _predicted(tmp_path / "m", photographs, "--crop=32"):
         image = np.asarray(predicted["image"])
@@ -116,17 +116,17 @@ def test_crops_are_random_in_training_and_of_the_middle_otherwise(photographs: P
         np.testing.assert_allclose(image[0, 0, 0] + image[0, -1, 0], 255, atol=12)
 
 
-def test_augmentation_and_mixing_are_of_training(photographs: Path, tmp_path: Path) -> None:
+def test_training_augments_and_mixes_images(photographs: Path, tmp_path: Path) -> None:
     for name, flags in (("mixup", ["--augment"]), ("cutmix", [])):
         mixed = _fed(tmp_path / name, photographs, "--image-size=32", f"--mix={name}", *flags)
-        # All pictures have the same green, and keep it in a mix of them.
+        # All pictures have the same green, so a mix has it, too.
         assert (mixed["image"][..., 1] != 77).any() == bool(flags)
         assert mixed["labels"].shape == (4, 10)
         np.testing.assert_allclose(mixed["labels"].sum(axis=1), 1, rtol=1e-5)
         assert ((mixed["labels"] > 0) & (mixed["labels"] < 1)).any()
 
 
-def test_a_resnet_learns_from_crops(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resnet_trains_on_augmented_crops(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})  # two blocks instead of eight
     flags = ["--crop=32", "--augment", "--mix=cutmix", "--train-steps=1", "--batch-size=4", "--param=depth=18"]
     assert _train(photographs, tmp_path / "m", *flags, model="resnet") == 0
@@ -143,7 +143,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "d"
 
 
-def test_tokens_are_padded_and_next_tokens_are_the_labels(tokens: Path, tmp_path: Path) -> None:
+def test_pads_tokens_and_takes_next_tokens_as_labels(tokens: Path, tmp_path: Path) -> None:
     fed = _fed(tmp_path / "m", tokens, "--sequence-length=8")
     names = ("input_ids", "attention_mask", "token_weights", "labels")
     assert {name: value.shape for name, value in fed.items()} == dict.fromkeys(names, (4, 8))
@@ -165,13 +165,13 @@ def test_language_models_learn_from_padded_tokens(
     flags = ["--sequence-length=8", "--batch-size=8", "--param=learning_rate=0.05"]
     flags += size.get(model, ["--param=hidden_size=16", "--param=num_layers=1"])
     assert _train(tokens, tmp_path / "m", *flags, "--train-steps=40", model=model) == 0
-    # Each letter follows from the one before: all that counts can be known.
+    # Each letter determines the next one, so every counted token can be predicted.
     evaluation = json.loads((tmp_path / "m" / "evaluation.json").read_text())
     assert evaluation["accuracy"] > 0.95
     bits = "bits_per_character" if model == "char_lstm" else "bits_per_token"
     assert evaluation[bits] < 1
     assert re.search(rf"^also: cross_entropy \d\.\d{{4}}, {bits} \d", capsys.readouterr().out, re.MULTILINE)
-    # What the dataset and the run tell the model.
+    # Params that the model gets from the dataset and the run.
     given = json.loads((tmp_path / "m" / "train_config.json").read_text())["params"]
     assert given["vocab_size"] == 3 + len("abcdefgh")  # three are special
     assert given.get("decay_steps") == (40 if model == "char_lstm" else None)
@@ -179,7 +179,7 @@ def test_language_models_learn_from_padded_tokens(
         assert _train(tokens, tmp_path / "m", *flags, "--mode=predict", model=model) == 0
         for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines():
             predicted = json.loads(line)["predictions"]
-            # What is generated goes on behind the text, and not behind its padding.
+            # Generated tokens follow the text, not its padding.
             if predicted["input_ids"][2] == 0:
                 first = predicted["input_ids"][1] + 1
                 assert predicted["generated_ids"][:3] == [first, first + 1, first + 2]
@@ -245,7 +245,7 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("iris_mlp", "digits_dataset", [], "features must contain floats, got image"),
     ],
 )
-def test_data_that_does_not_fit_is_told_in_a_line(
+def test_reports_data_that_does_not_match_the_model_in_one_line(
     model: str,
     data: str,
     flags: list[str],

@@ -36,7 +36,7 @@ def model_dir(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-def test_the_metrics_are_those_of_the_predictions(model_dir: Path) -> None:
+def test_metrics_agree_with_the_predictions(model_dir: Path) -> None:
     metrics = read_json(model_dir / "evaluation.json")
     lines = [json.loads(line) for line in (model_dir / "predictions.jsonl").read_bytes().splitlines()]
     assert (metrics["global_step"], metrics["records"], metrics["split"]) == (40, 90, "validation")
@@ -69,7 +69,7 @@ def test_training_resumes_and_stops_at_train_steps(
         assert f"nothing to train: {folder} is at step 40, and --train-steps is {steps}\n" in out
 
 
-def test_the_configuration_is_printed_and_saved(
+def test_prints_and_saves_the_configuration(
     model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = (model_dir / "train_config.json").read_text()
@@ -93,11 +93,13 @@ def test_the_configuration_is_printed_and_saved(
         "200",
         "40",
     ]
-    # The fixture is shared: leave what it promises.
+    # Restore the shared fixture.
     assert train_job(digits_dataset, model_dir, "--mode=eval") == 0
 
 
-def test_some_predictions_into_a_file_of_ones_own(model_dir: Path, digits_dataset: Path, tmp_path: Path) -> None:
+def test_writes_a_limited_number_of_predictions_to_output(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "some.jsonl"
     flags = ["--mode=predict", "--eval-split=train", "--num-predictions=7", f"--output={path}"]
     assert train_job(digits_dataset, model_dir, *flags) == 0
@@ -105,7 +107,7 @@ def test_some_predictions_into_a_file_of_ones_own(model_dir: Path, digits_datase
     assert [line["filename"] for line in lines] == [f"{number:04d}.png" for number in range(7)]
 
 
-def test_a_parameter_that_a_model_does_not_have(
+def test_rejects_an_unknown_model_parameter(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train_job(digits_dataset, tmp_path / "m", "--param=drop_out=0.3") == 2
@@ -118,7 +120,7 @@ def test_a_parameter_that_a_model_does_not_have(
 @pytest.mark.parametrize(
     ("flags", "name"), [(["--batch-size=20"], "train"), (["--batch-size=16", "--eval-batch-size=9"], "eval")]
 )
-def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
+def test_reports_a_batch_that_the_replicas_cannot_split_in_one_line(
     flags: list[str],
     name: str,
     digits_dataset: Path,
@@ -135,7 +137,7 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_model_is_given_the_offset_of_the_labels(tmp_path: Path) -> None:
+def test_passes_the_label_offset_to_the_model(tmp_path: Path) -> None:
     write_digits(tmp_path / "d", {"train": 40, "validation": 20}, label_offset=1)
 
     def params(*flags: str) -> tuple[int, int]:
@@ -157,7 +159,7 @@ def test_a_model_is_given_the_offset_of_the_labels(tmp_path: Path) -> None:
     assert all(len(line["predictions"]["probabilities"]) == 10 for line in lines)
 
 
-def test_an_offset_that_the_labels_do_not_have_is_rejected(
+def test_rejects_an_offset_above_the_first_label(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train_job(digits_dataset, tmp_path / "m", "--param=label_offset=1") == 2
@@ -189,7 +191,7 @@ def test_an_offset_that_the_labels_do_not_have_is_rejected(
         (["--model=own.f"], 2, "Pass yours as own:f."),
     ],
 )
-def test_what_cannot_be_done_writes_nothing(
+def test_rejected_commands_write_nothing(
     flags: list[str], code: int, message: str, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "model"
@@ -198,9 +200,7 @@ def test_what_cannot_be_done_writes_nothing(
     assert not folder.exists()
 
 
-def test_a_split_without_records_is_an_error_before_anything_is_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_an_empty_split_before_writing_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_digits(tmp_path / "data", {"train": 20, "validation": 20})
     manifest = open_dataset(str(data)).manifest
     for split, modes in (("validation", ["train_and_eval", "eval", "predict", "export"]), ("train", ["train"])):
@@ -212,7 +212,7 @@ def test_a_split_without_records_is_an_error_before_anything_is_done(
     assert not (tmp_path / "m").exists()
 
 
-def test_nothing_is_written_over_the_dataset(
+def test_rejects_outputs_inside_the_dataset(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = Path(shutil.copytree(digits_dataset, tmp_path / "data"))
@@ -227,12 +227,12 @@ def test_nothing_is_written_over_the_dataset(
         assert train_job(data, folder, *flags) == 2
         assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
-    # A model may live below.
+    # A model folder may be inside the dataset's folder.
     assert train_job(data, data / "model", "--mode=train", "--train-steps=1") == 0
     assert train_job(data, data / "model", "--mode=predict", f"--output={data}/model/p.csv") == 0
 
 
-def test_what_cannot_be_written_is_noticed_before_anything_is_done(
+def test_rejects_unwritable_outputs_before_loading_the_model(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -245,20 +245,20 @@ def test_what_cannot_be_written_is_noticed_before_anything_is_done(
         (model_dir, ["--mode=predict", f"--output={tmp_path / 'folder'}"], 2, "is a folder. Pass a file in it"),
         (model_dir, ["--mode=export", f"--output={tmp_path / 'file'}"], 2, "is a file. Pass a folder"),
     ):
-        # There is no such model either, which comes out next.
+        # The model does not exist either, which is checked later.
         assert train_job(digits_dataset, folder, *flags, model="nowhere:model_fn") == code
         assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_unknown_models(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_unknown_models(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_job(digits_dataset, tmp_path, model="mnist_cn") == 2
     assert "mnist_cnn" in capsys.readouterr().err
     assert train_job(digits_dataset, tmp_path, model="nowhere.to.be_found:model_fn") == 2
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_a_folder_without_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_job(tmp_path, tmp_path / "m") == 1
     assert "has no manifest.json" in capsys.readouterr().err
 
@@ -271,7 +271,7 @@ def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--image-size=12", "--mode=predict"], "'dense/kernel'"),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_told_in_a_line_and_nothing_is_written(
+def test_a_checkpoint_of_another_model_is_rejected_and_nothing_is_written(
     flags: list[str], message: str, model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name: path.read_bytes() for path in model_dir.iterdir() if path.is_file()}
@@ -284,17 +284,19 @@ def test_a_checkpoint_that_does_not_fit_is_told_in_a_line_and_nothing_is_written
 
 
 @pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
-def test_a_damaged_checkpoint_is_told_in_a_line(
+def test_rejects_a_truncated_checkpoint(
     kind: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(shutil.copytree(model_dir, tmp_path / "model"))
     path = folder / f"model.ckpt-40.{kind}"
     path.write_bytes(path.read_bytes()[:100])
     assert train_job(digits_dataset, folder, "--mode=eval") == 1
-    assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("tpudata: error: ")
+    assert "model.ckpt-40 cannot be read" in last
 
 
-# Predicts and exports as somebody who may only read the model's folder.
+# Predicts and exports as a user who can only read the model's folder.
 READER = """
 import sys
 from tpudata.cli import main
@@ -307,7 +309,7 @@ assert main([*common, "--mode=predict"]) == 1
 """
 
 
-def test_predict_and_export_elsewhere_only_read_the_model_dir(model_dir: Path, digits_dataset: Path) -> None:
+def test_predict_and_export_to_another_folder_only_read_the_model_dir(model_dir: Path, digits_dataset: Path) -> None:
     # Root without this capability may do to its files what their modes allow. Another user might not be able to read the modules
     # that TensorFlow imports late.
     setpriv = shutil.which("setpriv") or ""
@@ -347,7 +349,7 @@ def test_predict_and_export_elsewhere_only_read_the_model_dir(model_dir: Path, d
             path.chmod(0o777)
 
 
-def test_a_path_that_is_no_checkpoint_is_one_line(
+def test_reports_a_wrong_checkpoint_path_in_one_line(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "garbage").mkdir()
@@ -389,7 +391,7 @@ def _save_step(folder: Path, step: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "predict", "export"])
-def test_a_checkpoint_that_cannot_be_used_is_one_line_in_each_mode(
+def test_each_mode_reports_an_unusable_checkpoint_in_one_line(
     mode: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damages: list[tuple[Callable[[Path], Any], str]] = [
@@ -422,7 +424,7 @@ def test_a_checkpoint_that_cannot_be_used_is_one_line_in_each_mode(
         ("--eval-split=test", 1, "no split 'test'"),
     ],
 )
-def test_mistakes_that_are_found_before_tensorflow_is_loaded(
+def test_rejects_wrong_names_before_loading_tensorflow(
     flag: str,
     code: int,
     message: str,
@@ -440,14 +442,16 @@ def test_mistakes_that_are_found_before_tensorflow_is_loaded(
     assert message in capsys.readouterr().err
 
 
-def test_an_image_that_does_not_decode_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_an_undecodable_image_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_undecodable(str(tmp_path / "data"))
     assert train_job(Path(data), tmp_path / "model", "--train-steps=20", "--batch-size=8", "--mode=train") == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tpudata: error:")]
     assert line.startswith("tpudata: error: an encoded image does not decode: Invalid PNG data, size ")
 
 
-def test_a_damaged_record_is_one_line(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_a_damaged_record_in_one_line(
+    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(digits_dataset, data)
     shard = sorted(data.glob("train-*.tfrecord"))[0]

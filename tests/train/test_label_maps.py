@@ -76,12 +76,12 @@ def test_trains_evaluates_predicts_and_exports(tmp_path: Path, features: list[Fe
     assert given["classes"].shape == (1, 16, 16)
 
 
-def test_crops_move_maps_with_their_pictures(tmp_path: Path) -> None:
+def test_trains_on_crops_of_pictures_and_maps(tmp_path: Path) -> None:
     data = write(tmp_path / "data")
     assert unet(data, tmp_path / "model", "--train-steps=2", "--batch-size=8", "--crop=8") == 0
 
 
-def test_from_pictures_and_masks_in_three_commands(tmp_path: Path) -> None:
+def test_three_commands_learn_from_pictures_and_masks(tmp_path: Path) -> None:
     for number, record in enumerate(shapes(40)):
         for folder, name in (("pictures", "image/encoded"), ("masks", MAP)):
             path = tmp_path / folder / f"{number}.png"
@@ -94,7 +94,7 @@ def test_from_pictures_and_masks_in_three_commands(tmp_path: Path) -> None:
     assert read_json(tmp_path / "model" / "evaluation.json")["mean_iou"] > 0.6
 
 
-def test_classes_follow_from_those_of_objects(tmp_path: Path) -> None:
+def test_takes_the_number_of_classes_from_object_labels(tmp_path: Path) -> None:
     label = Feature("image/object/class/label", "int64", "int64", (None,), num_classes=3)
     data = write(tmp_path / "data", [*FEATURES, label])
     assert train_job(data, tmp_path / "model", *SMALL, SIZE, "--train-steps=1", "--mode=train", model="unet") == 0
@@ -102,7 +102,9 @@ def test_classes_follow_from_those_of_objects(tmp_path: Path) -> None:
     assert (params["num_classes"], params["ignored_label"]) == (3, 255)
 
 
-def test_rejects_what_it_cannot_learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_missing_maps_and_unknown_or_too_few_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def error(folder: str, *flags: str, **options: Any) -> str:
         data = write(tmp_path / folder, **options)
         assert train_job(data, tmp_path / "model", SIZE, "--train-steps=4", "--mode=train", *flags, model="unet") > 0

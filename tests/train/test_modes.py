@@ -48,7 +48,7 @@ def model_dir(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-def test_exports_and_predictions_are_those_of_a_checkpoint(
+def test_exports_and_predictions_come_from_the_chosen_checkpoint(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [record["image/encoded"][0] for record in open_dataset(str(digits_dataset)).examples("validation")]
@@ -94,7 +94,7 @@ def test_exports_and_predictions_are_those_of_a_checkpoint(
     assert not np.allclose(predicted[0], predicted[1])
 
 
-def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_generator_continues_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text("abcdefgh" * 200)
     words = [
         "--tokenizer=chars",
@@ -117,7 +117,7 @@ def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.count("\nfghabcdefghabcd\n") == 2
     lines = [json.loads(line) for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines()]
     assert lines == [{"index": number, "prompt": "fgh", "text": "abcdefghabcd"} for number in range(2)]
-    # At another temperature the two differ.
+    # With another temperature the two would differ.
     warm = [*predict, "--param=temperature=5", f"--output={tmp_path / 'p.csv'}"]
     assert _train(tmp_path / "d", tmp_path / "m", *warm, model="char_lstm") == 0
     with (tmp_path / "p.csv").open(newline="") as file:
@@ -143,21 +143,21 @@ def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.C
         np.testing.assert_array_equal(signatures["examples"](examples=tf.constant(records))[key], value)
 
 
-def test_a_model_that_does_not_generate(
+def test_rejects_a_prompt_without_a_tokenizer(
     model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _train(digits_dataset, model_dir, "--mode=predict", "--prompt=a") == 1
     assert "tokenizer" in capsys.readouterr().err
 
 
-def test_an_export_without_a_checkpoint(
+def test_rejects_an_export_without_a_checkpoint(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _train(digits_dataset, tmp_path / "m", "--mode=export") == 2
     assert "--mode export" in capsys.readouterr().err
 
 
-def test_each_checkpoint_is_evaluated(
+def test_continuous_evaluation_evaluates_each_checkpoint(
     model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _train(digits_dataset, model_dir, "--mode=eval", "--continuous", "--train-steps=30") == 0
@@ -168,7 +168,7 @@ def test_each_checkpoint_is_evaluated(
 
 
 class Waits(logging.Handler):
-    """Does the next of some things each time that an evaluation begins to wait."""
+    """Calls the next of some functions whenever an evaluation starts to wait."""
 
     def __init__(self, *things: Callable[[], None]) -> None:
         super().__init__(logging.INFO)
@@ -179,7 +179,7 @@ class Waits(logging.Handler):
             self._things.pop(0)()
 
 
-def test_checkpoints_are_waited_for(
+def test_continuous_evaluation_waits_for_checkpoints(
     digits_dataset: Path,
     tmp_path: Path,
     model_dir: Path,
@@ -208,7 +208,7 @@ def test_checkpoints_are_waited_for(
     assert [row[3] for row in rows] == ["20", "30"]
 
 
-def test_the_wait_for_checkpoints_ends(
+def test_waiting_for_checkpoints_ends_at_the_timeout(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     waiting = ["--mode=eval", "--continuous", "--continuous-timeout=0.1"]
@@ -221,13 +221,13 @@ def test_the_wait_for_checkpoints_ends(
     assert "no checkpoint after step 30 within 0.1 seconds" in capsys.readouterr().out
 
 
-def test_a_checkpoint_that_is_removed_before_it_is_read_is_passed_over(
+def test_skips_a_checkpoint_removed_before_it_is_read(
     model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = Path(shutil.copytree(model_dir, tmp_path / "m"))
 
     class Estimator:
-        """Finds that training has just removed its first checkpoint."""
+        """An estimator whose first checkpoint training has just removed."""
 
         def evaluate(self, _: Any, checkpoint_path: str) -> dict[str, Any]:
             step = int(checkpoint_path.rpartition("-")[2])
@@ -272,7 +272,7 @@ def stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_dataset: Pa
     return train
 
 
-def test_training_stops_where_the_metric_gets_no_better(
+def test_training_stops_when_the_metric_stops_improving(
     stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--early-stop-metric=my_accuracy", "--early-stop-patience=1"]
@@ -285,7 +285,7 @@ def test_training_stops_where_the_metric_gets_no_better(
     rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
     assert [row[3] for row in rows] == ["6", "2", "4", "6"]
     assert [item["step"] for item in _json(tmp_path / "m" / "early_stopping.json")["evaluations"]] == [2, 4, 6]
-    # What has stopped stays so, and more patience carries on.
+    # A stopped run stays stopped, and more patience continues it.
     assert stopping("m", *flags) == 0
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 6
     assert stopping("m", flags[0], "--early-stop-patience=2") == 0
@@ -297,7 +297,7 @@ def test_an_interrupted_run_stops_at_the_same_step_and_keeps_the_best_checkpoint
 ) -> None:
     flags = ["--early-stop-metric=loss", "--early-stop-patience=1"]
     assert stopping("m", *flags, "--train-steps=2") == 0
-    # Stopped between two evaluations.
+    # This run stops between two evaluations.
     assert stopping("m", "--train-steps=3", "--mode=train") == 0
     assert stopping("m", *flags) == 0
     history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
@@ -321,16 +321,18 @@ def test_an_interrupted_run_stops_at_the_same_step_and_keeps_the_best_checkpoint
     words = ["--mode=eval", "--checkpoint=best"]
     assert _train(digits_dataset, tmp_path / "n", *words, model="stopping_model:model_fn") == 2
     assert "Train with --early-stop-metric, which keeps the best one there" in capsys.readouterr().err
-    # From an older checkpoint, evaluations of later ones count no more.
+    # After a return to an older checkpoint, evaluations of later ones no longer count.
     (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
     assert stopping("m", *flags) == 0
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 6
 
 
-def test_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_an_unknown_metric_before_training(
+    stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert stopping("n", "--early-stop-metric=my_acuracy") == 2
     assert "no such metric; did you mean my_accuracy? It has my_accuracy, loss." in capsys.readouterr().err
-    # That is known before anything is trained.
+    # The error comes before training.
     assert not (tmp_path / "n").exists()
 
 
@@ -363,7 +365,7 @@ def stop_early(folder: Path, trained: Trained, **options: Any) -> Evaluation:
     return evaluation
 
 
-def test_the_best_checkpoint_of_a_goal(tmp_path: Path) -> None:
+def test_keeps_the_best_checkpoint_for_each_goal(tmp_path: Path) -> None:
     for goal, patience, best, last in (("min", 2, 4, 8), ("max", 1, 2, 4), (None, 3, 4, 10)):
         folder = tmp_path / str(goal)
         folder.mkdir()
@@ -372,12 +374,12 @@ def test_the_best_checkpoint_of_a_goal(tmp_path: Path) -> None:
         assert tf.train.latest_checkpoint(str(folder / "best")) == str(folder / "best" / f"model.ckpt-{best}")
 
 
-def test_values_of_other_records_do_not_stop_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_of_another_split_do_not_stop_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained = Trained(tmp_path)
     assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
     assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
     assert "starts again" not in capsys.readouterr().out
-    # It has got worse since step 4, by other records.
+    # The loss has grown since step 4, but on other records.
     assert stop_early(tmp_path, trained, early_stop_patience=1, eval_split="test").metrics["global_step"] == 8
     out = capsys.readouterr().out
     assert "early stopping starts again: its values of before are loss of 1 record in validation\n" in out
@@ -385,13 +387,13 @@ def test_values_of_other_records_do_not_stop_a_training(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"metric": "loss", "evaluations": [1]}', "[" * 100_000])
-def test_a_damaged_record_of_evaluations(text: str, tmp_path: Path) -> None:
+def test_rejects_a_damaged_record_of_evaluations(text: str, tmp_path: Path) -> None:
     (tmp_path / "early_stopping.json").write_text(text)
     with pytest.raises(TpudataError, match=r"early_stopping\.json is damaged\. Remove it"):
         stop_early(tmp_path, Trained(tmp_path))
 
 
-def test_early_stopping_and_a_profile_change_nothing_in_what_is_learned(
+def test_early_stopping_and_profiling_do_not_change_the_variables(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     flags = ["--train-steps=20", "--save-checkpoints-steps=10", "--early-stop-metric=loss", "--early-stop-patience=9"]

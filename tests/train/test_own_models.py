@@ -1,4 +1,4 @@
-"""Models of the user's: functions and classes."""
+"""The user's own models: functions and classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.libtpu import needs_libtpu
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.format import Feature
 
-# A linear model, as a user would write it in a file; it saves the params that it was given.
+# A linear model as a user would write it; it saves its params.
 OWN_MODEL = """
 import json
 import tensorflow as tf
@@ -36,7 +36,9 @@ def model_fn(features, labels, mode, params):
 """
 
 
-def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_the_options_to_the_users_model(
+    digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_linear_model.py").write_text(OWN_MODEL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -52,7 +54,7 @@ def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: 
     assert set(read_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
 
 
-# A detector in a file: boxes that are padded, and several classes as labels.
+# A detector with padded boxes, and several classes as labels.
 OWN_DETECTOR = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -72,7 +74,9 @@ def model_fn(features, labels, mode, params):
 """
 
 
-def test_a_model_of_lists_and_several_classes(own_models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_users_model_reads_padded_lists_and_several_classes(
+    own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (own_models / "own_detector.py").write_text(OWN_DETECTOR)
     rows = [{"objects/bbox": [0.5] * 4 * (n % 4), "label": [n % 2] * (n % 2)} for n in range(6)]
     features = [
@@ -92,7 +96,7 @@ def test_a_model_of_lists_and_several_classes(own_models: Path, capsys: pytest.C
     assert "iris_mlp takes one class of each record as its label (got 'label', int64" in capsys.readouterr().err
 
 
-# A user's classes: the object of one is given the params, and that of the other is called itself.
+# A user's classes: one has model_fn as a method, and the other's objects are callable.
 OWN_CLASSES = (
     OWN_MODEL
     + """
@@ -123,7 +127,9 @@ class TooMany(Linear):
 )
 
 
-def test_a_class_of_ones_own(digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accepts_a_class_that_makes_a_model_from_params(
+    digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (own_models / "own_classes.py").write_text(OWN_CLASSES)
     flags = ["--mode=train", "--train-steps=2", "--image-size=6x4", "--param=units=3"]
     for name in ("Linear", "Called"):
@@ -137,7 +143,7 @@ def test_a_class_of_ones_own(digits_dataset: Path, own_models: Path, capsys: pyt
     assert not (own_models / "m").exists()
 
 
-# Its loss tells which records it was fed, whatever it has learned.
+# Its loss depends only on the records that it was fed.
 FINGERPRINT_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -158,7 +164,7 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_resumed_training_is_fed_the_very_next_batch(
+def test_resumed_training_gets_the_next_batch(
     digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_models / "fingerprint_model.py").write_text(FINGERPRINT_MODEL)
@@ -172,7 +178,7 @@ def test_resumed_training_is_fed_the_very_next_batch(
 
     resumed = [loss("resumed", steps) for steps in (1, 3)]
     assert len(set(resumed)) == 2
-    # A run that goes through gives its loss at the same step.
+    # An uninterrupted run has the same loss at this step.
     assert loss("through", 3) == resumed[1]
     assert loss("other seed", 3, "--seed=1") != resumed[1]
 
@@ -218,12 +224,14 @@ def faulty(features, labels, mode):
         ("asks_for_more", "unknown arguments (got ['images']"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_told_in_a_line(
+def test_rejects_a_model_that_breaks_the_contract(
     name: str, message: str, digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_models / "bad_models.py").write_text(BAD_MODELS)
     assert train_job(digits_dataset, own_models / "m", model=f"bad_models:{name}") == 1
-    assert message in capsys.readouterr().err
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("tpudata: error: ")
+    assert message in last
     assert not (own_models / "m").exists()
 
 
@@ -233,7 +241,7 @@ def test_an_error_in_a_model_keeps_its_traceback(digits_dataset: Path, own_model
         train_job(digits_dataset, own_models / "m", model="bad_models:faulty")
 
 
-# Nothing in it that a TPU would reject, and little to compile.
+# A TPU would reject nothing of it, and it compiles quickly.
 PLAIN_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
@@ -250,7 +258,7 @@ def model_fn(features, labels, mode):
 
 
 @pytest.mark.parametrize("mode", ["train_and_eval", "train", pytest.param("eval", marks=pytest.mark.matrix), "predict"])
-def test_a_rehearsal_finds_nothing_and_writes_nothing(
+def test_a_rehearsal_of_a_plain_model_finds_and_writes_nothing(
     mode: str, digits_dataset: Path, own_models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (own_models / "plain_model.py").write_text(PLAIN_MODEL)
@@ -263,7 +271,7 @@ def test_a_rehearsal_finds_nothing_and_writes_nothing(
 
 
 @needs_libtpu
-def test_a_rehearsal_for_a_tpu_prints_what_its_compiler_says(
+def test_a_rehearsal_for_a_tpu_prints_the_compilers_costs(
     digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_models / "plain_model.py").write_text(PLAIN_MODEL)
@@ -293,7 +301,7 @@ def test_a_rehearsal_for_a_tpu_prints_what_its_compiler_says(
         (["--tpu=v5e-8", "--feeding=bench.jsn"], "bench.jsn"),
     ],
 )
-def test_a_rehearsal_rejects_other_tpus_and_rates(
+def test_a_rehearsal_rejects_unknown_tpus_and_missing_reports(
     flags: list[str], message: str, digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_models / "plain_model.py").write_text(PLAIN_MODEL)

@@ -15,7 +15,7 @@ from tests.helpers.forked import Forked
 from tpudata.cli import main
 
 
-def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: Path) -> None:
+def test_names_the_extra_without_tensorflow(digits_dataset: Path, tmp_path: Path) -> None:
     program = "import sys; sys.modules['tensorflow'] = None; from tpudata.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["train", "--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
@@ -24,7 +24,7 @@ def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: P
     assert not (tmp_path / "m").exists()
 
 
-def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_and_the_same_command_resumes(digits_dataset: Path, tmp_path: Path) -> None:
     common = [
         f"--data={digits_dataset}",
         "--model=mnist_cnn",
@@ -47,12 +47,12 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
     assert step % 10 == 1  # the loop that ran: the first ends at the first step, for the log
     assert "Traceback" not in err
     assert out.startswith("configuration, saved in train_config.json:\n")
-    # A level that is set already is left alone, and the tests above have set one.
+    # An existing log level is kept, and the tests above have set one.
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     command = [sys.executable, *command, f"--train-steps={step + 20}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    # Nothing but progress on stderr.
+    # stderr has only progress.
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["step", "step", "Saved", "Evaluated"]
     through = [*common, "--mode=train", f"--model-dir={tmp_path / 'through'}", f"--train-steps={step + 20}"]
     assert main(["train", *through]) == 0
@@ -62,14 +62,14 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
         assert (tf.train.load_variable(paths[0], name) == tf.train.load_variable(paths[1], name)).all(), name
 
 
-def test_a_flag_that_is_not_known_as_a_module() -> None:
+def test_the_module_names_itself_when_it_rejects_a_flag() -> None:
     command = [sys.executable, "-m", "tpudata.train", "--stepz"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tpudata: error: python -m tpudata.train: unknown flag --stepz")
 
 
-# Each batch of its evaluation tells that it has begun, and takes a while.
+# Each batch of its evaluation prints a line when it begins, and is slow.
 SLOW_EVALUATION = """
 import time
 import tensorflow as tf
@@ -88,7 +88,7 @@ def model_fn(features, labels, mode):
 """
 
 
-def test_sigterm_in_an_evaluation_of_a_training(tmp_path: Path, digits_dataset: Path) -> None:
+def test_sigterm_ends_an_evaluation_during_training(tmp_path: Path, digits_dataset: Path) -> None:
     (tmp_path / "slow_model.py").write_text(SLOW_EVALUATION)
     words = [f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}", "--train-steps=3", "--batch-size=2"]
     with Forked("-m", "tpudata.train", "--model=slow_model:model_fn", *words, folder=tmp_path) as process:

@@ -1,4 +1,4 @@
-"""Labels and token ids that a model has no output for."""
+"""Labels and token ids beyond a model's outputs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _run(dataset: Dataset, model: str, params: dict[str, Any], *batch: Any) -> N
         (({"image": [0.0] * 3}, [1, 4, 2]), "4"),
         (({"image": [0.0] * 3}, [1, 0, 2]), "0"),
         (({"image": [0.0] * 3}, [-7, 9, 2]), "-7"),
-        # Shares of mixed labels: 4 is none of the classes, nor is 0.
+        # Shares of mixed labels: neither 4 nor 0 is a class.
         (({"image": [0.0] * 2}, [[0.0, 0.5, 0.0, 0.5], [0.0, 0.5, 0.0, 0.0]]), "another label"),
         (({"image": [0.0] * 2}, [[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.0, 0.5]]), "another label"),
     ],
 )
-def test_a_label_outside_is_an_error_with_its_place_and_the_fix(dataset: Dataset, batch: Any, found: str) -> None:
+def test_rejects_a_label_out_of_range_with_the_dataset_and_the_fix(dataset: Dataset, batch: Any, found: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         _run(dataset, "mnist_cnn", {"num_classes": 3, "label_offset": 1}, *batch)
     error = reader_error(caught.value)
@@ -58,28 +58,28 @@ def test_a_label_outside_is_an_error_with_its_place_and_the_fix(dataset: Dataset
     )
 
 
-def test_labels_inside_and_those_of_padding_pass(dataset: Dataset) -> None:
+def test_accepts_labels_in_range_and_labels_of_padding(dataset: Dataset) -> None:
     params = {"num_classes": 3, "label_offset": 1}
     _run(dataset, "mnist_cnn", params, {"image": [0.0] * 3}, [1, 2, 3])
     _run(dataset, "mnist_cnn", params, {"image": [0.0] * 3, "weights": [1.0, 0.0, 0.0]}, [1, 0, 9])
     _run(dataset, "mnist_cnn", params, {"image": [0.0]}, [[0.0, 0.25, 0.25, 0.5]])
-    # What a user's model does with labels is unknown.
+    # Labels of a user's model are not checked.
     _run(dataset, "mine:model_fn", params, {"image": [0.0]}, [7])
     _run(dataset, "char_lstm", {"vocab_size": 4}, {"input_ids": [[0, 3]]})
 
 
-def test_a_token_outside_is_an_error(dataset: Dataset) -> None:
+def test_rejects_a_token_out_of_range(dataset: Dataset) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"input_ids: a value does not fit .*got 4 in .* 0 to 3\)"):
         _run(dataset, "char_lstm", {"vocab_size": 4}, {"input_ids": [[0, 3], [2, 4]]}, [[3, 0], [4, 0]])
 
 
-def test_a_label_outside_is_one_line_of_the_command(
+def test_the_command_reports_a_label_out_of_range_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "narrow_model.py").write_text(OWN_MODEL.replace('params["num_classes"]', "9"))
-    # Labels of a list of numbers: how many classes there are is unknown.
+    # Labels of plain numbers: the number of classes is unknown.
     rows = [{"image_raw": bytes(64), "label": number % 12} for number in range(32)]
     features = [Feature("image_raw", "bytes", "uint8", (8, 8, 1), "raw"), Feature("label", "int64", "int64")]
     write_dataset(str(tmp_path / "numbers"), {"train": rows}, features, layout="raw", shards=1)

@@ -32,7 +32,7 @@ def write_csv(path: Path, count: int = 240) -> None:
             rows.writerow([" ".join(words), topic])
 
 
-def test_from_a_csv_with_class_names_to_accuracy_in_three_commands(tmp_path: Path) -> None:
+def test_three_commands_learn_to_classify_the_texts_of_a_csv(tmp_path: Path) -> None:
     write_csv(tmp_path / "news.csv")
     source = [f"--input={tmp_path}/news.csv", "--field=text", "--label-field=topic", "--tokenizer=bytes"]
     assert main(["convert", "text", *source, f"--output={tmp_path}/data", "--split=train=0.8,validation=0.2"]) == 0

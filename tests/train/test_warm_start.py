@@ -1,4 +1,4 @@
-"""Training that starts from the checkpoint of another run."""
+"""Training that starts from another run's checkpoint."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _values(folder: Path, step: int) -> dict[str, np.ndarray]:
     return {name: tf.train.load_variable(path, name) for name, _ in tf.train.list_variables(path)}
 
 
-def test_starts_with_the_model_and_not_with_the_optimizer(
+def test_loads_the_model_but_not_the_optimizer(
     digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = ["--mode=train", "--train-steps=5"]

@@ -1,5 +1,6 @@
-"""Checks for the tests of packages that extend conversions."""
+"""Checks for the tests of packages that extend tpudata."""
 
 from tpudata.testing.plugin_checks import check_source, check_tokenizer
+from tpudata.testing.storage_checks import check_storage
 
-__all__ = ["check_source", "check_tokenizer"]
+__all__ = ["check_source", "check_storage", "check_tokenizer"]

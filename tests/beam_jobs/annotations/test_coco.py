@@ -1,6 +1,6 @@
 """COCO JSON: instances, keypoints, captions and panoptic, next to pycocotools; and damaged files.
 
-A form is read by itself: some hundred damaged rows and files are tried, each of which would be a conversion. What becomes of
+Tests call the form directly: a conversion for each of some hundred damaged rows and files would be slow. What becomes of
 the rows in a dataset is in tests/beam_jobs/image_records/annotated and test_annotations.py.
 """
 
@@ -82,7 +82,7 @@ def oracle(path: Path) -> COCO:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["images", "annotations", "categories"])))
-def test_instances_are_those_of_pycocotools(tmp_path: Path, order: tuple[str, ...]) -> None:
+def test_reads_instances_as_pycocotools_does(tmp_path: Path, order: tuple[str, ...]) -> None:
     content = instances()
     path = write_json(tmp_path / "instances.json", {"info": content["info"], **{key: content[key] for key in order}})
     coco, found = oracle(path), read(path)
@@ -102,12 +102,12 @@ def test_instances_are_those_of_pycocotools(tmp_path: Path, order: tuple[str, ..
             np.testing.assert_array_equal(item.segmentation.mask(HEIGHT, WIDTH, None), coco.annToMask(row))
 
 
-def test_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
+def test_orders_classes_by_id(tmp_path: Path) -> None:
     found = read(write_json(tmp_path / "a.json", instances()))
     assert found.contents.object_names == ("person", "dog")
 
 
-def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
+def test_merges_categories_with_the_same_name(tmp_path: Path) -> None:
     content = instances()
     content["categories"] = [{"id": 0, "name": "dog"}, {"id": 18, "name": "dog"}, {"id": 1, "name": "person"}]
     found = read(write_json(tmp_path / "a.json", content))
@@ -115,14 +115,14 @@ def test_categories_of_one_name_are_one_class(tmp_path: Path) -> None:
     assert [item.class_name for item in found.pictures["000000000007.jpg"].objects] == ["dog", "person"]
 
 
-def test_pictures_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_keeps_pictures_in_file_order(tmp_path: Path) -> None:
     found = read(write_json(tmp_path / "a.json", instances()))
     assert list(found.pictures) == ["000000000009.jpg", "000000000007.jpg", "000000000008.jpg"]
     assert found.pictures["000000000008.jpg"].objects == ()
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_names_of_any_letters_keep_their_places(tmp_path: Path, indent: int | None) -> None:
+def test_error_offsets_count_bytes_of_non_ascii_text(tmp_path: Path, indent: int | None) -> None:
     content = instances()
     content["info"] = {"description": "ä€😀" * 100_000}
     content["images"][0]["file_name"] = 'train/größe "a" \\ 😀.jpg'
@@ -136,7 +136,7 @@ def test_names_of_any_letters_keep_their_places(tmp_path: Path, indent: int | No
     assert json.loads(text.encode()[error.offset :].decode().partition("}")[0] + "}")["id"] == 7
 
 
-def test_gzip_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+def test_reads_gzip_and_a_byte_order_mark(tmp_path: Path) -> None:
     data = b"\xef\xbb\xbf" + json.dumps(instances()).encode()
     (tmp_path / "plain.json").write_bytes(data)
     (tmp_path / "packed.json.gz").write_bytes(gzip.compress(data))
@@ -146,7 +146,7 @@ def test_gzip_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     assert data[plain["000000000009.jpg"].place.offset or 0 :].startswith(b'{"id": 9')
 
 
-def test_a_cut_gzip_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_truncated_gzip_file(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(instances()).encode())[:-20])
     with pytest.raises(CorruptionError):
         read(tmp_path / "a.json.gz")
@@ -194,13 +194,13 @@ def test_reads_panoptic_segments_from_their_pngs(tmp_path: Path) -> None:
     ]
 
 
-def test_panoptic_pngs_may_lie_next_to_the_file(tmp_path: Path) -> None:
+def test_finds_panoptic_pngs_next_to_the_json_file(tmp_path: Path) -> None:
     picture = read(write_json(tmp_path / "panoptic_val.json", panoptic())).pictures["000000000007.jpg"]
     assert picture.map_file is not None
     assert picture.map_file.path == str(tmp_path / "7.png")
 
 
-def test_names_of_lvis_are_in_urls(tmp_path: Path) -> None:
+def test_takes_lvis_file_names_from_urls(tmp_path: Path) -> None:
     content = instances()
     for image in content["images"]:
         image["coco_url"] = f"http://images.cocodataset.org/train2017/{image.pop('file_name')}"
@@ -263,7 +263,7 @@ JSON = st.recursive(
 
 
 @given(data=st.data(), value=JSON)
-def test_any_value_is_read_or_an_error(
+def test_reads_any_json_value_or_raises_source_error(
     data: st.DataObject, value: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     content = instances()
@@ -285,7 +285,7 @@ def test_any_value_is_read_or_an_error(
                 values_of(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))
 
 
-def test_rejects_rows_that_are_no_objects(tmp_path: Path) -> None:
+def test_rejects_rows_that_are_not_objects(tmp_path: Path) -> None:
     content = instances()
     content["images"].append("a.jpg")
     assert "no JSON object" in str(read(write_json(tmp_path / "a.json", content)).one_error())
@@ -299,13 +299,13 @@ def test_rejects_rows_that_are_no_objects(tmp_path: Path) -> None:
         [{"name": "a"}],
     ],
 )
-def test_damaged_categories_end_the_reading(tmp_path: Path, categories: list[dict[str, Any]]) -> None:
+def test_rejects_a_file_with_damaged_categories(tmp_path: Path, categories: list[dict[str, Any]]) -> None:
     path = write_json(tmp_path / "a.json", instances() | {"categories": categories})
     with pytest.raises(SourceError, match="categor"):
         read(path)
 
 
-def test_a_file_without_images_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_file_without_images(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="without images"):
         read(write_json(tmp_path / "a.json", {"info": {}, "images": []}))
 
@@ -320,7 +320,7 @@ def small_file() -> bytes:
     return json.dumps(content, ensure_ascii=False).encode()
 
 
-def test_a_file_cut_at_any_byte_is_one_error(tmp_path: Path) -> None:
+def test_a_file_truncated_at_any_byte_raises_a_one_line_error(tmp_path: Path) -> None:
     data = small_file()
     path = tmp_path / "a.json"
     for length in range(len(data)):
@@ -331,7 +331,7 @@ def test_a_file_cut_at_any_byte_is_one_error(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_more_after_the_end_is_an_error(tmp_path: Path) -> None:
+def test_rejects_data_after_the_end_of_the_json(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(small_file() + b" \n ")
     assert list(read(path).pictures) == ["ä.jpg"]
@@ -340,7 +340,7 @@ def test_more_after_the_end_is_an_error(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_million_rows_take_little_memory(tmp_path: Path) -> None:
+def test_each_row_takes_less_than_100_bytes_of_memory(tmp_path: Path) -> None:
     """At most 100 bytes for each row more, whose polygon alone has 480: the rows wait in a file."""
     count, few = 20_000, 2_000
     row = '{"id": %d, "image_id": %d, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 12, "segmentation": [[%s]]}'

@@ -48,7 +48,7 @@ FORMS = ("COCO JSON", "Pascal VOC", "YOLO", "Open Images", "CelebA")
 
 
 @pytest.mark.parametrize("data", OTHERS)
-def test_rejects_other_files_and_names_the_forms(data: bytes, tmp_path: Path) -> None:
+def test_lists_supported_forms_when_it_rejects_a_file(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(data)
     with pytest.raises(SourceError) as error:
@@ -60,7 +60,7 @@ def test_rejects_other_files_and_names_the_forms(data: bytes, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "files", [{}, {"a.jpg": b""}, {"deep/deeper/a.png": colours()}, {"notes.txt": b"hello\n", "a.json": b"[]"}]
 )
-def test_rejects_other_folders_and_names_the_forms(files: dict[str, bytes], tmp_path: Path) -> None:
+def test_lists_supported_forms_when_it_rejects_a_folder(files: dict[str, bytes], tmp_path: Path) -> None:
     folder = tmp_path / "annotations"
     folder.mkdir()
     write_files(folder, files)
@@ -68,12 +68,12 @@ def test_rejects_other_folders_and_names_the_forms(files: dict[str, bytes], tmp_
         plan(tmp_path, folder)
 
 
-def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_missing_path(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not there"):
         plan(tmp_path, tmp_path / "a.json")
 
 
-def test_a_folder_with_one_annotation_file_stands_for_it(tmp_path: Path) -> None:
+def test_reads_a_folder_only_if_it_has_one_annotation_file(tmp_path: Path) -> None:
     text = json.dumps({"images": [{"id": 1, "file_name": "a.jpg"}]})
     folder = tmp_path / "annotations"
     write_files(folder, {"_annotations.coco.json": text, "a.jpg": b"", "README.txt": "hello"})
@@ -103,7 +103,7 @@ def test_reads_from_an_object_store(files: dict[str, str], below: str, tmp_path:
     assert plan(tmp_path, f"memory://{bucket}/{below}".rstrip("/")).inputs == 1
 
 
-def test_yolo_without_names_looks_no_higher_than_the_bucket(tmp_path: Path) -> None:
+def test_yolo_looks_for_class_names_no_higher_than_the_bucket(tmp_path: Path) -> None:
     bucket = uuid.uuid4().hex
     fsspec.filesystem("memory").pipe(f"/{bucket}/labels/a.txt", b"0 .5 .5 1 1")
     with pytest.raises(SourceError, match=r"without names of classes. Add classes\.txt"):
@@ -133,7 +133,7 @@ OTHER = [
 ]
 
 
-def test_a_name_in_a_file_is_the_end_of_the_path_of_its_picture(tmp_path: Path) -> None:
+def test_matches_listed_names_with_the_ends_of_picture_paths(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {path: encode(picture(), "PNG") for _, path in (*SAME, *OTHER)})
     rows = [{"id": number, "file_name": name} for number, (name, _) in enumerate((*SAME, *OTHER))]
     (tmp_path / "a.json").write_text(json.dumps({"images": rows}))

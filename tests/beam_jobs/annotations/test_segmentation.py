@@ -1,6 +1,6 @@
-"""Masks of polygons and run lengths next to pycocotools, and those that are damaged.
+"""Masks of polygons and run lengths compared with pycocotools, and damaged ones.
 
-Masks are decoded by themselves: thousands of them are compared, of sizes that no picture of a test has.
+Tests decode masks directly: they compare thousands of masks, in sizes that no test picture has.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SIDES = st.integers(1, 40)
 
 
 @given(mask=SIDES.flatmap(lambda height: SIDES.flatmap(lambda width: arrays(np.bool_, (height, width)))))
-def test_text_of_run_lengths_is_that_of_pycocotools(mask: np.ndarray) -> None:
+def test_decodes_run_lengths_as_pycocotools_does(mask: np.ndarray) -> None:
     counts = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"]
     height, width = mask.shape
     np.testing.assert_array_equal(RunLengths(height, width, counts).mask(height, width), mask)
 
 
-def test_keeps_long_runs() -> None:
+def test_decodes_long_runs() -> None:
     rows, columns = 3_000, 5_000
     mask = np.zeros((rows, columns), np.uint8, order="F")
     mask[100:2_900, 7:4_999] = 1
@@ -48,7 +48,7 @@ def test_keeps_long_runs() -> None:
 
 
 @given(data=st.data(), height=st.integers(1, 60), width=st.integers(1, 60))
-def test_polygons_are_those_of_pycocotools(data: st.DataObject, height: int, width: int) -> None:
+def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, width: int) -> None:
     point = st.tuples(st.floats(-1, width + 1), st.floats(-1, height + 1))
     polygons = data.draw(st.lists(st.lists(point, min_size=3, max_size=9), min_size=1, max_size=3))
     numbers = [[number for pair in polygon for number in pair] for polygon in polygons]
@@ -81,7 +81,7 @@ def test_polygons_are_those_of_pycocotools(data: st.DataObject, height: int, wid
         (SegmentId(7), "segment 7"),
     ],
 )
-def test_rejects_what_does_not_fit(segmentation: Segmentation, reason: str) -> None:
+def test_rejects_segmentations_that_do_not_fit_the_picture(segmentation: Segmentation, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         segmentation.mask(3, 4, np.zeros((3, 4), np.uint32))
 
@@ -93,7 +93,7 @@ def test_rejects_polygons_of_fewer_than_three_points(numbers: list[float]) -> No
 
 
 @given(text=st.binary(max_size=40))
-def test_any_text_is_a_mask_or_an_error(text: bytes) -> None:
+def test_decodes_any_bytes_as_pycocotools_does_or_raises_value_error(text: bytes) -> None:
     try:
         mask = RunLengths(5, 7, text).mask(5, 7)
     except ValueError:
@@ -102,7 +102,7 @@ def test_any_text_is_a_mask_or_an_error(text: bytes) -> None:
     np.testing.assert_array_equal(mask, coco_mask.decode({"size": [5, 7], "counts": text}).astype(np.bool_))
 
 
-def test_polygons_need_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polygons_require_the_annotations_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(MissingExtraError, match=r"\[annotations\]"):
         Polygons((pack_polygon([0, 0, 1, 0, 1, 1]),)).mask(3, 4)
@@ -110,6 +110,6 @@ def test_polygons_need_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not RunLengths(3, 4, b"<").mask(3, 4).any()
 
 
-def test_travels_between_processes() -> None:
+def test_segmentations_can_be_pickled() -> None:
     for segmentation in (RunLengths(3, 4, b"<"), Polygons((pack_polygon([0, 0, 1, 0, 1, 1]),)), SegmentId(3)):
         assert pickle.loads(pickle.dumps(segmentation)) == segmentation

@@ -39,11 +39,11 @@ def convert(folder: Path, files: dict[str, str], annotations: str = "", **option
         ("list_eval_partition.csv", "image_id,partition\na.jpg,0\nb.jpg,1\nc.jpg,2\n"),
     ],
 )
-def test_a_picture_is_in_the_split_of_its_number(name: str, text: str, tmp_path: Path) -> None:
+def test_assigns_splits_by_partition_number(name: str, text: str, tmp_path: Path) -> None:
     assert convert(tmp_path, {name: text}) == {"train": {"a"}, "validation": {"b"}, "test": {"c"}}
 
 
-def test_a_folder_next_to_the_list_does_not_have_it(tmp_path: Path) -> None:
+def test_ignores_a_split_list_outside_the_annotations_folder(tmp_path: Path) -> None:
     assert convert(tmp_path, {LIST: "a.jpg 2\n"}, "Anno") == {"train": {"a", "b", "c"}}
 
 
@@ -55,6 +55,6 @@ def test_a_folder_next_to_the_list_does_not_have_it(tmp_path: Path) -> None:
         ("a.jpg 0\na.jpg 1\n", r"partition\.txt line 2: 'a' is in .*partition\.txt, too"),
     ],
 )
-def test_rejects_a_list_that_does_not_fit(text: str, message: str, tmp_path: Path) -> None:
+def test_rejects_damaged_split_lists(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=message):
         convert(tmp_path, {LIST: text}, dry_run=True)

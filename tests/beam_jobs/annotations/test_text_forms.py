@@ -1,6 +1,6 @@
 """Forms of annotation files that are lines or tables: miniatures in the real layout, and damaged rows.
 
-A form is read by itself: some hundred damaged rows and files are tried, each of which would be a conversion.
+Tests call the forms directly: a conversion for each of some hundred damaged rows and files would be slow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TestYolo:
         assert found.pictures["val/b"].is_normalised
         assert found.contents.object_names == ("person", "traffic light")
 
-    def test_labels_of_a_split_folder_are_of_its_images(self, tmp_path: Path) -> None:
+    def test_matches_labels_with_images_of_the_same_split_folder(self, tmp_path: Path) -> None:
         names = ("train/labels/a.txt", "valid/labels/more/b.txt")
         found = read(write_files(tmp_path, {"data.yaml": "names: [person]", **dict.fromkeys(names, "0 0.5 0.5 1 1\n")}))
         assert list(found.pictures) == ["train/images/a", "valid/images/more/b"]
@@ -62,7 +62,7 @@ class TestYolo:
             ("obj.names", "person\r\ntraffic light\r\n"),
         ],
     )
-    def test_takes_names_of_classes_from_any_of_their_files(self, tmp_path: Path, name: str, text: str) -> None:
+    def test_reads_class_names_from_each_kind_of_names_file(self, tmp_path: Path, name: str, text: str) -> None:
         files = {key: value for key, value in self.FILES.items() if key != "data.yaml"}
         found = read(write_files(tmp_path, files | {name: text}) / "labels")
         assert found.contents.object_names == ("person", "traffic light")
@@ -95,7 +95,7 @@ class TestYolo:
         assert list(found.pictures) == ["train/a.v2", "train/empty"]
 
     @pytest.mark.parametrize("text", ["nc: 2", "names: 3", "names: {1: a, 2: b}", "names: []", "names: [a"])
-    def test_classes_need_names(self, tmp_path: Path, text: str) -> None:
+    def test_rejects_classes_without_names(self, tmp_path: Path, text: str) -> None:
         with pytest.raises(SourceError, match=r"names|YAML"):
             read(write_files(tmp_path, self.FILES | {"data.yaml": text}))
 
@@ -109,7 +109,7 @@ class TestOpenImages:
     )
     NAMES = '/m/02,Zebra\n/m/01,"Cat, wild"\n/m/03,Dog\n'
 
-    def test_boxes_of_a_picture_need_not_be_together(self, tmp_path: Path) -> None:
+    def test_groups_boxes_of_a_picture_from_rows_that_are_apart(self, tmp_path: Path) -> None:
         files = {"train-annotations-bbox.csv": self.HEADER + self.ROWS, "class-descriptions-boxable.csv": self.NAMES}
         write_files(tmp_path, files)
         for path in (tmp_path, tmp_path / "train-annotations-bbox.csv"):
@@ -122,7 +122,7 @@ class TestOpenImages:
             assert found.pictures["0a"].is_normalised
             assert found.contents.object_names == ("Zebra", "Cat, wild", "Dog")
 
-    def test_keeps_classes_that_a_person_has_confirmed(self, tmp_path: Path) -> None:
+    def test_drops_classes_with_confidence_zero(self, tmp_path: Path) -> None:
         rows = "ImageID,Source,LabelName,Confidence\n0a,v,/m/01,1\n0a,v,/m/02,0\n0b,v,/m/03,0\n0a,v,/m/03,0.8\n"
         files = {"labels.csv": rows, "oidv7-class-descriptions.csv": f"LabelName,DisplayName\n{self.NAMES}/m/04,Dog\n"}
         found = read(write_files(tmp_path, files))
@@ -133,7 +133,7 @@ class TestOpenImages:
         }
         assert found.contents.class_names == ("Zebra", "Cat, wild", "/m/03", "/m/04")
 
-    def test_labels_without_descriptions_are_names(self, tmp_path: Path) -> None:
+    def test_uses_label_ids_as_names_without_descriptions(self, tmp_path: Path) -> None:
         found = read(write_files(tmp_path, {"a.csv": self.HEADER + self.ROWS}))
         assert found.contents.object_names == ("/m/01", "/m/02")
 
@@ -156,7 +156,7 @@ class TestOpenImages:
 class TestBoxTable:
     HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
-    def test_rows_of_a_picture_are_its_boxes(self, tmp_path: Path) -> None:
+    def test_groups_rows_by_picture(self, tmp_path: Path) -> None:
         rows = "b.jpg,65,41,cat,8,9,52,40\na.jpg,,,,,,,\nb.jpg,65,41,dog,0,0.5,65,41\n"
         found = read(write_text(tmp_path / "a.csv", self.HEADER + rows))
         assert list(found.pictures) == ["b.jpg", "a.jpg"]
@@ -184,7 +184,7 @@ class TestCeleba:
     POINTS = "lefteye_x lefteye_y righteye_x righteye_y nose_x nose_y leftmouth_x leftmouth_y rightmouth_x rightmouth_y"
     ALIGNED = f"2\n{POINTS}\n000001.jpg 69 109 106 113 77 142 73 152 108 154\n000002.jpg 69 110 107 112 81 135 70 151 108 153\n"
 
-    def test_points_of_aligned_pictures_make_their_boxes(self, tmp_path: Path) -> None:
+    def test_derives_boxes_of_aligned_pictures_from_their_landmarks(self, tmp_path: Path) -> None:
         files: dict[str, str | bytes] = {
             "Anno/list_attr_celeba.txt": self.ATTRIBUTES,
             "Anno/list_bbox_celeba.txt": self.BOXES,
@@ -204,13 +204,13 @@ class TestCeleba:
         assert found.contents.several_classes
         assert found.contents.names.keypoints == ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
 
-    def test_pictures_in_the_wild_have_boxes_and_points(self, tmp_path: Path) -> None:
+    def test_pictures_in_the_wild_have_listed_boxes_and_landmarks(self, tmp_path: Path) -> None:
         files = {"list_bbox_celeba.txt": self.BOXES, "list_landmarks_celeba.txt": self.ALIGNED}
         item = only_object(read(write_files(tmp_path, files)).pictures["000001.jpg"])
         assert item.box == approximately((71, 95, 71 + 313, 95 + 226))
         assert len(item.keypoint_array) == 5
 
-    def test_the_csv_of_kaggle_has_the_same_annotations(self, tmp_path: Path) -> None:
+    def test_reads_kaggles_csv_like_the_original_text(self, tmp_path: Path) -> None:
         def as_csv(text: str) -> str:
             header, *rows = text.splitlines()[1:]
             columns = [name for name in header.split() if name != "image_id"]
@@ -235,7 +235,7 @@ class TestCeleba:
         path = write_text(tmp_path / "list_attr_celeba.txt", self.ATTRIBUTES.replace(old, new, 1))
         assert reason in read(path).one_error().reason
 
-    def test_a_cut_list_is_an_error(self, tmp_path: Path) -> None:
+    def test_rejects_a_truncated_list(self, tmp_path: Path) -> None:
         path = write_text(tmp_path / "list_attr_celeba.txt", self.ATTRIBUTES.rpartition("000002")[0])
         with pytest.raises(SourceError, match="says 2 pictures, and it has 1"):
             read(path)
@@ -253,7 +253,7 @@ class TestCaptions:
             ("captions.txt", 'image,caption\nb.jpg,A child .\nb.jpg,"Ein ""Kind"" , hier"\na.jpg,A dog\n'),
         ],
     )
-    def test_a_picture_has_all_its_captions_in_order(self, tmp_path: Path, name: str, text: str) -> None:
+    def test_reads_all_captions_of_a_picture_in_order(self, tmp_path: Path, name: str, text: str) -> None:
         found = read(write_text(tmp_path / name, text))
         assert {name: picture.captions for name, picture in found.pictures.items()} == {
             "b.jpg": ("A child .", 'Ein "Kind" , hier'),
@@ -267,7 +267,7 @@ class TestCaptions:
         found = read(write_text(tmp_path / "results.csv", text))
         assert found.pictures["a.jpg"].captions == ("A dog | runs .", "A dog runs across the grass .")
 
-    def test_rows_of_a_picture_may_be_apart(self, tmp_path: Path) -> None:
+    def test_joins_captions_from_rows_that_are_apart(self, tmp_path: Path) -> None:
         found = read(write_text(tmp_path / "a.csv", "image,caption\nb,1\na,2\nb,3\n"))
         assert [picture.captions for picture in found.pictures.values()] == [("1", "3"), ("2",)]
 
@@ -284,7 +284,7 @@ class TestCaptions:
         error = read(path).one_error()
         assert error.source.startswith(f"{path} line ")
 
-    def test_open_quotes_are_an_error(self, tmp_path: Path) -> None:
+    def test_rejects_an_unclosed_quote(self, tmp_path: Path) -> None:
         with pytest.raises(SourceError, match="not CSV"):
             read(write_text(tmp_path / "a.csv", 'image,caption\na.jpg,"one\n'))
 
@@ -303,7 +303,7 @@ class TestImageFolder:
         },
     ]
 
-    def test_objects_may_be_a_list_of_dicts(self, tmp_path: Path) -> None:
+    def test_reads_objects_from_a_list_of_dicts(self, tmp_path: Path) -> None:
         one, two = {"bbox": [1, 2, 3, 4], "category": "leaf"}, {"bbox": [0, 0, 2, 1], "category": "root", "iscrowd": 1}
         rows = [{"file_name": "a.png", "objects": [one, two]}, {"file_name": "b.png", "objects": []}]
         write_text(tmp_path / "metadata.jsonl", "\n".join(map(json.dumps, rows)))
@@ -368,7 +368,7 @@ class TestImageFolder:
         }
         assert found.pictures["a.png"].captions == ("1",)
 
-    def test_values_of_other_kinds_are_named(self, tmp_path: Path) -> None:
+    def test_ignores_and_lists_columns_of_unsupported_types(self, tmp_path: Path) -> None:
         rows: list[dict[str, Any]] = [
             {"file_name": "a", "nested": {"x": 1}, "mixed": 1, "big": 2**70},
             {"file_name": "b", "nested": {"x": 1}, "mixed": "1", "big": 1},
@@ -399,7 +399,7 @@ class TestImageFolder:
 
 
 class TestTinyImagenet:
-    def test_a_box_has_the_pixels_of_its_edges(self, tmp_path: Path) -> None:
+    def test_boxes_include_the_pixels_of_their_edges(self, tmp_path: Path) -> None:
         text = "val_0.JPEG\tn03444034\t0\t32\t44\t62\nval_1.JPEG\tn02\t0\t0\t63\t63\n"
         found = read(write_files(tmp_path, {"val_annotations.txt": text, "images/val_0.JPEG": b""}))
         picture = found.pictures["val_0.JPEG"]
@@ -446,7 +446,7 @@ class TestOxfordPets:
 
 
 class TestLabelMaps:
-    def test_maps_of_cityscapes_are_the_label_ids(self, tmp_path: Path) -> None:
+    def test_reads_cityscapes_label_ids_or_train_ids(self, tmp_path: Path) -> None:
         stem = "gtFine/train/aachen/aachen_000000_000019_gtFine"
         files: dict[str, str | bytes] = {
             f"{stem}_labelIds.png": MAP,
@@ -463,7 +463,7 @@ class TestLabelMaps:
         (picture,) = read(tmp_path / "gtFine").pictures.values()
         assert picture.map_file == MapFile(str(tmp_path / f"{stem}_labelTrainIds.png"))
 
-    def test_maps_of_ade20k_have_the_folders_of_their_pictures(self, tmp_path: Path) -> None:
+    def test_ade20k_maps_keep_the_folders_of_their_pictures(self, tmp_path: Path) -> None:
         files: dict[str, str | bytes] = {
             "annotations/training/ADE_train_00000001.png": MAP,
             "annotations/validation/ADE_val_00000001.png": MAP,
@@ -472,6 +472,6 @@ class TestLabelMaps:
         found = read(write_files(tmp_path, files) / "annotations")
         assert list(found.pictures) == ["training/ADE_train_00000001", "validation/ADE_val_00000001"]
 
-    def test_takes_maps_with_palettes(self, tmp_path: Path) -> None:
+    def test_reads_maps_with_palettes(self, tmp_path: Path) -> None:
         found = read(write_files(tmp_path, {"SegmentationClass/2007_1.png": png_of([[1]], 8, PALETTE)}))
         assert list(found.pictures) == ["SegmentationClass/2007_1"]

@@ -1,6 +1,6 @@
-"""Pascal VOC next to a plain loop, odd names, and files that are cut, damaged or hostile.
+"""Pascal VOC compared with a plain loop; odd names; truncated, damaged and hostile files.
 
-The form is read by itself: files are cut at each byte and have names of any letters, each of which would be a conversion.
+Tests call the form directly: they truncate files at each byte and try many names, each of which would be a conversion.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ XML = """<annotation>
 """
 
 
-def test_a_folder_is_read_as_by_a_plain_loop(tmp_path: Path) -> None:
+def test_reads_a_folder_as_a_plain_loop_does(tmp_path: Path) -> None:
     for number in (2, 1):
         write_text(tmp_path / "Annotations" / f"2008_{number}.xml", XML.format(name=f"2008_{number}.jpg"))
     write_text(tmp_path / "ImageSets" / "Main" / "train.txt", "2008_1\n2008_2\n")
@@ -65,21 +65,21 @@ def test_reads_a_file_alone_and_a_folder_of_files(tmp_path: Path) -> None:
     assert list(read(path).pictures) == list(read(tmp_path).pictures) == ["a.jpg"]
 
 
-def test_a_picture_without_name_has_that_of_its_file(tmp_path: Path) -> None:
+def test_a_picture_without_a_name_takes_that_of_its_file(tmp_path: Path) -> None:
     path = write_text(tmp_path / "photo.v2.xml", "<annotation><size><width>0</width></size></annotation>")
     picture = read(path).pictures["photo.v2"]
     assert (picture.width, picture.height, picture.objects) == (0, 0, ())
 
 
 @given(name=st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), min_size=1))
-def test_keeps_names_of_any_letters(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_keeps_names_with_any_characters(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = write_text(tmp_path_factory.mktemp("voc") / "a.xml", XML.format(name=escape(name)))
     expected = name.strip() or "a"
     assert list(read(path).pictures) == [expected]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
-def test_the_encoding_is_that_of_the_file(tmp_path: Path, encoding: str) -> None:
+def test_reads_files_in_their_declared_encoding(tmp_path: Path, encoding: str) -> None:
     text = f'<?xml version="1.0" encoding="{encoding}"?>' + XML.format(name="dir\\größe 1.jpg")
     (tmp_path / "a.xml").write_bytes(text.encode(encoding))
     (item,) = VocForm(str(tmp_path / "a.xml"), is_folder=False).read(str(tmp_path / "a.xml"), None)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_rejects_damaged_files(tmp_path: Path, old: str, new: str, reason: str) 
     assert list(found.pictures) == ["a.jpg"]
 
 
-def test_a_file_cut_at_any_byte_is_rejected() -> None:
+def test_rejects_a_file_truncated_at_any_byte() -> None:
     data = XML.format(name="ä.jpg").rstrip().encode()
     for length in range(len(data)):
         with pytest.raises(ValueError, match="not XML, or cut"):
@@ -118,17 +118,17 @@ def test_a_file_cut_at_any_byte_is_rejected() -> None:
 
 
 BOMBS = {
-    "a billion laughs": '<!DOCTYPE a [<!ENTITY a "ha">'
+    "billion laughs": '<!DOCTYPE a [<!ENTITY a "ha">'
     + "".join(f'<!ENTITY {new} "{f"&{old};" * 10}">' for old, new in zip("abcdefgh", "bcdefghi", strict=True))
     + "]><annotation><filename>&i;</filename></annotation>",
-    "a quadratic one": f'<!DOCTYPE a [<!ENTITY a "{"x" * 50_000}">]><annotation>{"&a;" * 50_000}</annotation>',
-    "an external file": '<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><annotation><filename>&a;</filename></annotation>',
-    "parameters": '<!DOCTYPE a [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]><annotation/>',
+    "quadratic blowup": f'<!DOCTYPE a [<!ENTITY a "{"x" * 50_000}">]><annotation>{"&a;" * 50_000}</annotation>',
+    "external entity": '<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><annotation><filename>&a;</filename></annotation>',
+    "parameter entity": '<!DOCTYPE a [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]><annotation/>',
 }
 
 
 @pytest.mark.parametrize("bomb", [pytest.param(text, id=name) for name, text in BOMBS.items()])
-def test_entities_are_not_read(tmp_path: Path, bomb: str) -> None:
+def test_rejects_entity_declarations(tmp_path: Path, bomb: str) -> None:
     write_text(tmp_path / "a.xml", XML.format(name="a.jpg"))
     write_text(tmp_path / "b.xml", f'<?xml version="1.0"?>{bomb}')
     found = read(tmp_path)

@@ -1,6 +1,6 @@
 """Adding to a dataset, from end to end: `python -m beam_jobs.images --append`.
 
-Two of the tests step between the last steps of a run, which no command can be stopped at.
+Two of the tests patch the last steps of a run, because no command can be stopped between them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tpudata.errors import FeatureError, OutputError, SourceError, UsageError
 from tpudata.format import Manifest, open_dataset
 
 
-def test_new_files_become_shards_of_their_own(
+def test_appends_new_files_as_separate_shards(
     first: Sample, sample: Sample, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, records = sample.state(), sample.records()
@@ -62,7 +62,7 @@ def test_new_files_become_shards_of_their_own(
     assert defects(sample.output) == []
 
 
-def test_manifest_adds_up_to_that_of_a_conversion_of_everything(sample: Sample) -> None:
+def test_appended_manifest_has_the_totals_of_a_full_conversion(sample: Sample) -> None:
     Image.new("RGB", (90, 70)).save(sample.source / "cat" / "large.png")
     (sample.source / "dog" / "bad.jpg").write_bytes(b"no picture either")
     Image.new("RGB", (9, 7)).save(sample.source / "dog" / "small.png")
@@ -96,7 +96,7 @@ def test_writes_the_same_bytes_for_any_number_of_workers(grown: Sample, sample: 
 
 # TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
 @pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_every_reader_reads_what_two_appends_made(grown: Sample, tmp_path: Path) -> None:
+def test_all_readers_read_a_dataset_after_two_appends(grown: Sample, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -138,7 +138,7 @@ def test_every_reader_reads_what_two_appends_made(grown: Sample, tmp_path: Path)
     assert sum(1 for _ in builder.as_dataset("all")) == len(records)
 
 
-def test_where_nothing_is_new_nothing_changes(
+def test_append_without_new_files_changes_nothing(
     first: Sample, grown: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sample = grown.copied(tmp_path)
@@ -167,7 +167,7 @@ def test_dry_run_prints_what_would_be_added(sample: Sample, capsys: pytest.Captu
     assert sample.state() == before
 
 
-def test_a_file_that_changed_is_named_and_nothing_is_written(sample: Sample) -> None:
+def test_rejects_a_changed_file_and_writes_nothing(sample: Sample) -> None:
     sample.grow()
     path = sample.source / "cat" / "003.png"
     path.write_bytes(path.read_bytes() + b"\0")
@@ -178,7 +178,7 @@ def test_a_file_that_changed_is_named_and_nothing_is_written(sample: Sample) -> 
         assert sample.state() == before
 
 
-def test_a_rejected_file_is_tried_again_only_where_it_changed(sample: Sample) -> None:
+def test_retries_a_rejected_file_only_if_it_changed(sample: Sample) -> None:
     # Without skipping, a rejected file that is looked at again would end the run.
     flags = ["--input", str(sample.source), "--output", str(sample.output), *FLAGS[:2], "--append"]
     before = sample.state()
@@ -205,14 +205,14 @@ def test_a_rejected_file_is_tried_again_only_where_it_changed(sample: Sample) ->
         (["--layout=raw"], "has the layout 'imagenet', and what would be added 'raw'"),
     ],
 )
-def test_other_options_are_rejected_by_name(sample: Sample, flags: list[str], message: str) -> None:
+def test_rejects_changed_options_by_name(sample: Sample, flags: list[str], message: str) -> None:
     before = sample.state()
     with pytest.raises(OutputError, match=message):
         sample.convert("--append", *flags)
     assert sample.state() == before
 
 
-def test_options_that_are_not_passed_are_those_of_the_dataset(tmp_path: Path) -> None:
+def test_append_inherits_options_of_the_dataset(tmp_path: Path) -> None:
     source = make_pictures(tmp_path / "in", 24)
     flags = ["--split=test=0.3,train=0.3,a=0.4", "--seed=3", "--label-offset=1", "--compression=gzip", "--jpeg-only"]
     flags += ["--resize-shorter=20", "--quality=80", "--shard-size=15kB", "--check=decode"]
@@ -234,7 +234,7 @@ def test_options_that_are_not_passed_are_those_of_the_dataset(tmp_path: Path) ->
         convert("out", "--append", "--split=a=0.4,test=0.3,train=0.3")
 
 
-def test_without_a_dataset_there_is_nothing_to_append_to(sample: Sample) -> None:
+def test_append_requires_a_complete_dataset(sample: Sample) -> None:
     with pytest.raises(OutputError, match=r"has no manifest\.json, .* Omit --append to make one"):
         sample.convert("--append", output=sample.output.parent / "other")
     (sample.output / "manifest.json").unlink()
@@ -245,7 +245,7 @@ def test_without_a_dataset_there_is_nothing_to_append_to(sample: Sample) -> None
             sample.convert("--append", other)
 
 
-def test_a_dataset_without_keys_cannot_be_added_to(sample: Sample) -> None:
+def test_rejects_a_dataset_without_keys(sample: Sample) -> None:
     path = sample.output / "manifest.json"
     value = json.loads(path.read_bytes())
     del value["keys"], value["rejects"]
@@ -254,9 +254,9 @@ def test_a_dataset_without_keys_cannot_be_added_to(sample: Sample) -> None:
         sample.convert("--append")
 
 
-def test_overwrite_takes_what_was_appended_away(grown: Sample, tmp_path: Path) -> None:
+def test_overwrite_removes_appended_shards(grown: Sample, tmp_path: Path) -> None:
     sample = grown.copied(tmp_path)
-    # What a killed append leaves is nobody's: it is named before anything is removed.
+    # A shard that a killed append left belongs to no dataset: it is reported before anything is removed.
     stray = sample.output / "train-a002-00000-of-00001.tfrecord"
     stray.write_bytes(b"half")
     before = sample.state()
@@ -269,7 +269,7 @@ def test_overwrite_takes_what_was_appended_away(grown: Sample, tmp_path: Path) -
     assert digests(sample.output) == digests(tmp_path / "fresh")
 
 
-def test_resume_says_to_append(sample: Sample) -> None:
+def test_resume_suggests_append_if_the_input_grew(sample: Sample) -> None:
     sample.grow()
     with pytest.raises(
         OutputError, match=r"the input has changed since\. Pass --overwrite to replace it, --append to add"
@@ -277,7 +277,7 @@ def test_resume_says_to_append(sample: Sample) -> None:
         sample.convert("--resume")
 
 
-def test_verify_finds_what_is_wrong_with_keys(grown: Sample, tmp_path: Path) -> None:
+def test_verify_reports_damaged_key_files(grown: Sample, tmp_path: Path) -> None:
     output = grown.copied(tmp_path).output
     index = output / "index"
     one, two, three = sorted(index.glob("train-0*.keys"))[:3]
@@ -298,7 +298,7 @@ def test_verify_finds_what_is_wrong_with_keys(grown: Sample, tmp_path: Path) -> 
     ]
 
 
-def test_of_two_appends_at_once_the_later_one_is_rejected(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_the_later_of_two_concurrent_appends(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     sample.grow()
     merged, path = Base.merge, sample.output / "manifest.json"
 
@@ -312,7 +312,7 @@ def test_of_two_appends_at_once_the_later_one_is_rejected(sample: Sample, monkey
     assert b"the other job" in path.read_bytes()
 
 
-def test_shapes_become_what_all_have_in_common(tmp_path: Path) -> None:
+def test_append_widens_shapes_except_in_raw_layout(tmp_path: Path) -> None:
     def add(name: str, mode: str, size: tuple[int, int]) -> None:
         (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
         Image.new(mode, size).save(tmp_path / "in" / "a" / f"{name}.png")
@@ -333,7 +333,7 @@ def test_shapes_become_what_all_have_in_common(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path / "raw")).manifest.records == 2
 
 
-def test_a_split_and_a_tar_that_are_new(tmp_path: Path) -> None:
+def test_appends_a_new_tar_and_a_new_split(tmp_path: Path) -> None:
     make_pictures(tmp_path / "train", 6)
     (tmp_path / "in").mkdir()
 
@@ -357,7 +357,7 @@ def test_a_split_and_a_tar_that_are_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["tar", "tar.gz"])
-def test_what_a_tar_was_rejected_for_is_known_where_the_tar_has_moved(
+def test_recognises_rejected_members_of_a_moved_tar(
     tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = io.BytesIO()
@@ -386,7 +386,7 @@ def test_what_a_tar_was_rejected_for_is_known_where_the_tar_has_moved(
 
 
 @pytest.mark.parametrize("grows", [True, False])
-def test_a_last_step_that_is_tried_again_after_its_job_has_ended(
+def test_last_step_can_be_retried_after_the_job_has_ended(
     grows: bool, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if grows:

@@ -22,7 +22,7 @@ def write_tar(path: Path, first: int, *, has_texts: bool) -> None:
 
 
 @pytest.mark.parametrize("had_texts", [True, False])
-def test_an_append_stores_captions_and_columns_where_the_dataset_has_them(tmp_path: Path, had_texts: bool) -> None:
+def test_appends_captions_and_columns_only_if_the_dataset_has_them(tmp_path: Path, had_texts: bool) -> None:
     write_tar(tmp_path / "in" / "b.tar", 0, has_texts=had_texts)
     flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert run(flags) == 0

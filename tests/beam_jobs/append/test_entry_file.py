@@ -1,6 +1,6 @@
-"""What a dataset has of inputs, compared with a plain dictionary; on disk and in a bucket.
+"""Look-up of inputs that a dataset already has, compared with a plain dictionary; on disk and in a bucket.
 
-The file that an append asks is cut into buckets, and a dataset of some million records has several: here they are small.
+The look-up file is cut into buckets; only datasets of some million records fill several, so here buckets are small.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.b
 
 
 @given(INPUTS, INPUTS)
-def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new: list[tuple[str, int, bool]]) -> None:
+def test_standings_match_a_dictionary(old: list[tuple[str, int, bool]], new: list[tuple[str, int, bool]]) -> None:
     records = {key: size for key, size, rejected in old if not rejected}
     # A dataset has one record of a key; of what was rejected there may be several states next to it.
     rejects = {(key, size) for key, size, rejected in old if rejected and records.get(key) != size}
@@ -58,7 +58,7 @@ def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new:
     assert standings(entries, [reference(key, size) for key, size, _ in new]) == expected
 
 
-def test_rejections_are_known_by_their_lines() -> None:
+def test_recognises_a_moved_rejection_by_its_name() -> None:
     listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
     moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
     entries = [line_entry(reject_line(listed)), entry(reference("b"))]
@@ -94,7 +94,7 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
     assert stored.tobytes() == np.sort(np.array(entries, ENTRY)).tobytes()
 
 
-def test_buckets_of_a_store_are_fetched_together_and_once(store: FakeGcs) -> None:
+def test_fetches_buckets_concurrently_and_once(store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(3_000)]
     entries = np.array(list(map(entry, references)), ENTRY)
     write_entries([entries], len(references), "gs://bucket/known", bucket_entries=10)
@@ -107,7 +107,7 @@ def test_buckets_of_a_store_are_fetched_together_and_once(store: FakeGcs) -> Non
     assert not store.requests["read"]
 
 
-def test_a_cut_file_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "known"
     write_entries([np.array([entry(reference("a"))], ENTRY)], 1, str(path))
     path.write_bytes(path.read_bytes()[:-1])
@@ -115,7 +115,7 @@ def test_a_cut_file_is_an_error(tmp_path: Path) -> None:
         EntryFile(str(path))
 
 
-def test_a_file_that_is_cut_while_it_is_open_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+def test_a_file_truncated_while_open_raises_storage_error(tmp_path: Path) -> None:
     path = tmp_path / "known"
     references = [reference(f"{number}") for number in range(2_000)]
     write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), str(path))

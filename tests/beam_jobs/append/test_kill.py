@@ -1,4 +1,4 @@
-"""Killed while it appends."""
+"""Appends that are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpudata.errors import OutputError
 from tpudata.format import open_dataset
 
 
-def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(sample: Sample, tmp_path: Path) -> None:
+def test_killed_append_keeps_the_old_dataset_and_can_be_finished(sample: Sample, tmp_path: Path) -> None:
     flags = ("--append", "--num-shards=6")
     jobs = Jobs("beam_jobs.images", f"--input={sample.source}", *FLAGS, *flags)
     sample.grow()
@@ -38,7 +38,7 @@ def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(sample:
         assert {path: state[path] for path in before} == before
         # Shards that were whole at the last kill are kept.
         assert {path: state[path] for path in kept} == kept
-        # Its keys are the last that is written of a shard.
+        # The keys are the last file written for a shard.
         whole = {path.removesuffix(".keys") for path in state if "-a001-" in path and path.endswith(".keys")}
         kept = {path: file for path, file in state.items() if path.removesuffix(".index") in whole}
         assert sample.records() == records
@@ -50,7 +50,7 @@ def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(sample:
     assert defects(sample.output) == []
 
 
-def test_killed_at_the_very_end_it_is_the_old_dataset_still(first: Sample, grown: Sample, tmp_path: Path) -> None:
+def test_append_killed_before_its_manifest_keeps_the_old_dataset(first: Sample, grown: Sample, tmp_path: Path) -> None:
     due = digests(grown.output)
     written = ("labels.txt", "dataset_info.json", "features.json", "manifest.json")
     for done in range(len(written)):
@@ -71,7 +71,7 @@ def test_killed_at_the_very_end_it_is_the_old_dataset_still(first: Sample, grown
         open_dataset(str(sample.output)).labels()
 
 
-def test_killed_append_of_another_plan_is_named(sample: Sample) -> None:
+def test_rejects_shards_of_a_killed_append_with_another_plan(sample: Sample) -> None:
     sample.grow()
     for name in ("train-a001-00000-of-00007", "validation-a001-00000-of-00009"):
         (sample.output / f"{name}.tfrecord").write_bytes(b"whole")

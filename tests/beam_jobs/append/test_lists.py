@@ -1,4 +1,4 @@
-"""What is new in a list, and in tars and folders."""
+"""Appending the new rows of a list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def listed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) -> None:
+def test_appends_a_missing_file_once_it_exists(listed: Path) -> None:
     flags = ("--on-bad-record=skip", "--max-bad-records=50%", "--append")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags[:2])
@@ -54,7 +54,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
         convert_list(listed, "--append")
 
 
-def test_a_row_that_was_rejected_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
+def test_recognises_rejected_rows_that_moved(listed: Path, tmp_path: Path) -> None:
     flags = ("--on-bad-record=skip", "--max-bad-records=50%")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags)
@@ -65,14 +65,14 @@ def test_a_row_that_was_rejected_is_known_wherever_it_comes_to(listed: Path, tmp
     moved = shutil.copytree(listed, listed.with_name(f"{listed.name}-moved"))
     convert_list(moved, *flags, "--append")
     assert digests(moved / "out") == before
-    # One of another name is another one.
+    # A row with another name counts as new.
     write_list(moved / "list.csv", "1.png,dog", "0.png,cat", "lost.png,cat", "2.png,dog")
     convert_list(moved, *flags, "--append")
     assert open_dataset(str(moved / "out")).manifest.rejected == {"it lists what is not there": 2}
     assert defects(moved / "out") == []
 
 
-def test_missing_keys_are_named_and_what_to_do(listed: Path) -> None:
+def test_missing_key_files_suggest_overwrite(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat")
     convert_list(listed)
     (path,) = (listed / "out" / "index").glob("*.keys")
@@ -81,7 +81,7 @@ def test_missing_keys_are_named_and_what_to_do(listed: Path) -> None:
         convert_list(listed, "--append")
 
 
-def test_a_label_or_a_split_that_changed_is_no_silent_matter(listed: Path) -> None:
+def test_rejects_changed_labels_and_splits(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat,train", "1.png,dog,test", head="path,label,split")
     convert_list(listed)
     for row in ("1.png,cat,test", "1.png,dog,train"):
@@ -92,7 +92,7 @@ def test_a_label_or_a_split_that_changed_is_no_silent_matter(listed: Path) -> No
             convert_list(listed, "--append")
 
 
-def test_whole_numbers_stay_labels(listed: Path) -> None:
+def test_whole_number_labels_do_not_mix_with_names(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,0", "1.png,2")
     convert_list(listed)
     write_list(listed / "list.csv", "0.png,0", "1.png,2", "2.png,4", "3.png,1")
@@ -113,7 +113,7 @@ def test_whole_numbers_stay_labels(listed: Path) -> None:
         convert_list(listed, "--append")
 
 
-def test_a_file_of_labels_may_only_grow(listed: Path) -> None:
+def test_labels_file_may_only_grow_at_its_end(listed: Path) -> None:
     names, flag = listed / "names.txt", f"--labels={listed / 'names.txt'}"
     names.write_text("eel\ncat\n")
     write_list(listed / "list.csv", "0.png,cat")
@@ -129,7 +129,7 @@ def test_a_file_of_labels_may_only_grow(listed: Path) -> None:
     assert [example["image/class/label"] for example in dataset.examples("train")] == [[1], [2]]
 
 
-def test_other_columns_are_rejected_by_name(listed: Path) -> None:
+def test_rejects_missing_and_added_columns_by_name(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat,3", head="path,label,age")
     convert_list(listed)
     # Another type: tests/beam_jobs/steps/listing/test_scan_source.py.

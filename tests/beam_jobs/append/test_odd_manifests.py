@@ -69,7 +69,7 @@ def test_rejects_options_of_another_type(sample: Sample, keys: tuple[str, ...], 
     assert "\n" not in str(caught.value)
 
 
-def test_makes_no_room_for_records_that_are_not_there(sample: Sample) -> None:
+def test_rejects_record_counts_that_the_files_do_not_have(sample: Sample) -> None:
     shard = ("splits", "train", "shards", "0")
     change(sample, *shard, "records", value=10**15)
     with pytest.raises(TpudataError, match="too many records for its size"):
@@ -79,7 +79,7 @@ def test_makes_no_room_for_records_that_are_not_there(sample: Sample) -> None:
         append(sample)
 
 
-def test_counts_rejects_by_their_files(sample: Sample) -> None:
+def test_ignores_a_wrong_count_of_rejects(sample: Sample) -> None:
     change(sample, "rejected", value={"odd": 10**15})
     before = sample.records()
     assert append(sample) == 0

@@ -61,8 +61,8 @@ def pictures(sources: dict[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_commands(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """What the commands write."""
+def command_digests(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Digests of what the commands write, by kind."""
     folder = tmp_path_factory.mktemp("commands")
     assert images.run([f"--input={sources['images']}", f"--output={folder}/images", *FLAGS["images"]]) == 0
     assert text.run([f"--input={sources['text']}", f"--output={folder}/text", *FLAGS["text"]]) == 0
@@ -72,16 +72,16 @@ def of_commands(sources: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", FUNCTIONS)
-def test_the_bytes_are_those_of_the_command(
+def test_functions_write_the_bytes_of_the_commands(
     kind: str,
     workers: int,
     sources: dict[str, Path],
-    of_commands: dict[str, dict[str, str]],
+    command_digests: dict[str, dict[str, str]],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     manifest = FUNCTIONS[kind](sources[kind], tmp_path / "out", workers=workers, **KEYWORDS[kind])
-    assert digests(tmp_path / "out") == of_commands[kind]
+    assert digests(tmp_path / "out") == command_digests[kind]
     assert manifest == tpudata.open_dataset(str(tmp_path / "out")).manifest
     assert capfd.readouterr() == ("", "")
 
@@ -90,18 +90,18 @@ def test_the_bytes_are_those_of_the_command(
 def test_prism_writes_the_same_bytes(
     kind: str,
     sources: dict[str, Path],
-    of_commands: dict[str, dict[str, str]],
+    command_digests: dict[str, dict[str, str]],
     tmp_path: Path,
     prism: list[str],
 ) -> None:
     location, freeze = (flag.partition("=")[2] for flag in (prism[1], NO_FREEZE))
     beam_options = {"prism_location": location, "experiments": [freeze]}
     FUNCTIONS[kind](sources[kind], tmp_path / "out", runner="prism", beam_options=beam_options, **KEYWORDS[kind])
-    assert digests(tmp_path / "out") == of_commands[kind]
+    assert digests(tmp_path / "out") == command_digests[kind]
 
 
-def test_a_script_without_a_main_guard_may_convert_with_workers_and_loads_no_tensorflow(
-    pictures: Path, of_commands: dict[str, dict[str, str]], tmp_path: Path
+def test_unguarded_scripts_convert_with_workers_and_without_tensorflow(
+    pictures: Path, command_digests: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"""
@@ -119,10 +119,10 @@ logging.warning("a warning of the program")
     )
     assert done.stdout == "[] 48 []\n"
     assert done.stderr.splitlines()[-1] == "[a warning of the program]"
-    assert digests(tmp_path / "out") == of_commands["images"]
+    assert digests(tmp_path / "out") == command_digests["images"]
 
 
-def test_without_beam_the_call_names_what_to_install() -> None:
+def test_a_call_without_beam_names_what_to_install() -> None:
     program = """
 import sys
 sys.modules["apache_beam"] = None  # As if it were not installed.
@@ -175,7 +175,7 @@ print(state() == before, all(seen), len(seen) > 10, logging.root.handlers)
 """
 
 
-def test_nothing_of_the_process_changes_even_while_a_call_is_at_work(pictures: Path, tmp_path: Path) -> None:
+def test_a_running_call_leaves_process_state_unchanged(pictures: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", STATE, pictures, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -203,14 +203,14 @@ print(logging.root.handlers == [handler])
 """
 
 
-def test_a_handler_that_the_program_adds_while_a_call_runs_stays(pictures: Path, tmp_path: Path) -> None:
+def test_keeps_a_log_handler_added_during_a_call(pictures: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", LOGGING, str(pictures), str(tmp_path / "out")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_threads_may_call_at_the_same_time(
-    pictures: Path, of_commands: dict[str, dict[str, str]], tmp_path: Path
+def test_threads_can_convert_concurrently(
+    pictures: Path, command_digests: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     def convert(name: str) -> None:
         tpudata.convert_images(pictures, tmp_path / name, **KEYWORDS["images"])
@@ -220,7 +220,7 @@ def test_threads_may_call_at_the_same_time(
         thread.start()
     for thread in threads:
         thread.join()
-    assert digests(tmp_path / "a") == digests(tmp_path / "b") == of_commands["images"]
+    assert digests(tmp_path / "a") == digests(tmp_path / "b") == command_digests["images"]
 
 
 INTERRUPTED = """
@@ -245,7 +245,7 @@ print(tpudata.convert_images(source, output, num_shards=40, resume=True).records
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupted_call_is_resumed_by_the_next(pictures: Path, workers: int, tmp_path: Path) -> None:
+def test_resumes_an_interrupted_call(pictures: Path, workers: int, tmp_path: Path) -> None:
     words = [sys.executable, "-c", INTERRUPTED, str(pictures), f"{tmp_path}/out", str(workers)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "interrupted False False\n48\n"
@@ -266,7 +266,7 @@ def test_dry_run_returns_the_plan_and_writes_nothing(
     assert capsys.readouterr().out == f"{plan}\n"
 
 
-def test_a_plan_of_text_says_that_it_counts_duplicates(
+def test_text_plan_says_that_it_includes_duplicates(
     sources: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = tpudata.convert_text(sources["text"], tmp_path / "out", dedup=True, dry_run=True)
@@ -282,7 +282,7 @@ def test_progress_is_a_bar_on_stderr(pictures: Path, tmp_path: Path, capsys: pyt
     assert "48 records" in err
 
 
-def test_resume_overwrite_and_append_are_those_of_the_command(tmp_path: Path) -> None:
+def test_resume_overwrite_and_append_work_as_keywords(tmp_path: Path) -> None:
     source, output = make_pictures(tmp_path / "in", 12), tmp_path / "out"
     tpudata.convert_images(source, output, quality=50, seed=7)
     with pytest.raises(
@@ -300,7 +300,7 @@ def test_resume_overwrite_and_append_are_those_of_the_command(tmp_path: Path) ->
     assert (replaced.records, replaced.options["seed"]) == (13, 0)
 
 
-def test_an_append_may_pass_the_default_in_place_of_an_inherited_option(tmp_path: Path) -> None:
+def test_append_rejects_an_explicit_default_that_the_dataset_lacks(tmp_path: Path) -> None:
     lines, output = tmp_path / "in.txt", tmp_path / "out"
     lines.write_text("one\ntwo\n")
     tpudata.convert_text(lines, output, tokenizer="bytes", sequence_length=4, end_documents=False)
@@ -308,7 +308,7 @@ def test_an_append_may_pass_the_default_in_place_of_an_inherited_option(tmp_path
         tpudata.convert_text(tmp_path / "*.txt", output, append=True, end_documents=True)
 
 
-def test_reshard_merges_a_sequence_and_names_missing_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reshard_merges_datasets_and_logs_missing_split_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     inputs = [numbered(tmp_path / "a", {"train": 5}), numbered(tmp_path / "b", {"train": 4}, first=5)]
     (tmp_path / "keys.txt").write_text("3\n7\n100\n")
     manifest = tpudata.reshard(inputs, tmp_path / "out", key="n", split_keys={"test": tmp_path / "keys.txt"})
@@ -318,7 +318,7 @@ def test_reshard_merges_a_sequence_and_names_missing_keys(tmp_path: Path, caplog
     ]
 
 
-def test_warnings_of_the_input_are_logged_and_name_keywords(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_input_warnings_without_flags(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("images", "masks"):
         make_pictures(tmp_path / "made", 6)
         shutil.copytree(tmp_path / "made" / "cat", tmp_path / "in" / name)
@@ -329,7 +329,7 @@ def test_warnings_of_the_input_are_logged_and_name_keywords(tmp_path: Path, capl
     assert all(str(tmp_path / "out") in record.getMessage() and "--" not in record.getMessage() for record in logged)
 
 
-def test_a_bad_record_keeps_its_class_and_attributes(tmp_path: Path) -> None:
+def test_bad_record_errors_keep_their_class_and_source(tmp_path: Path) -> None:
     source = make_pictures(tmp_path / "in", 6)
     (source / "cat" / "bad.jpg").write_bytes(b"no picture")
     for workers in (1, 2):
@@ -372,7 +372,7 @@ def test_a_bad_record_keeps_its_class_and_attributes(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_invalid_value_names_its_keyword(
+def test_rejects_invalid_values_by_keyword(
     keywords: dict[str, Any], message: str, pictures: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -380,7 +380,7 @@ def test_an_invalid_value_names_its_keyword(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_keyword_is_a_type_error_with_the_nearest_one() -> None:
+def test_unknown_keywords_raise_type_error_with_the_nearest_name() -> None:
     with pytest.raises(
         TypeError, match=r"convert_text\(\) got .* argument 'sequence_lenght'; did you mean sequence_length"
     ):
@@ -389,7 +389,7 @@ def test_an_unknown_keyword_is_a_type_error_with_the_nearest_one() -> None:
         tpudata.reshard("in", "out", append=True)  # type: ignore[call-overload]
 
 
-def test_options_of_beam_may_be_an_object_which_stays_as_it_is(pictures: Path, tmp_path: Path) -> None:
+def test_does_not_change_a_beam_options_object(pictures: Path, tmp_path: Path) -> None:
     options = PipelineOptions(["--direct_num_workers=2"])
     before = json.dumps(options.get_all_options(), default=str)
     assert tpudata.convert_images(pictures, tmp_path / "out", beam_options=options).records == 48
@@ -411,8 +411,8 @@ class OwnRunner(FnApiRunner):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
-def test_a_pipeline_lends_its_runner_and_options(
-    kind: str, sources: dict[str, Path], of_commands: dict[str, dict[str, str]], tmp_path: Path
+def test_runs_with_the_runner_of_a_passed_pipeline(
+    kind: str, sources: dict[str, Path], command_digests: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     runner, seen = OwnRunner(), tmp_path / "seen"
     with beam.Pipeline(runner, PipelineOptions(["--job_name=own"])) as pipeline:
@@ -422,11 +422,11 @@ def test_a_pipeline_lends_its_runner_and_options(
         assert manifest == tpudata.open_dataset(str(tmp_path / "out")).manifest
         assert (runner.runs, pipeline.applied_labels, seen.exists()) == (1, steps, False)
     assert (runner.runs, seen.read_text()) == (2, "a step of the program")
-    assert digests(tmp_path / "out") == of_commands[kind]
+    assert digests(tmp_path / "out") == command_digests[kind]
 
 
 @pytest.mark.parametrize("keywords", [{"runner": "prism"}, {"beam_options": ["--job_name=n"]}, {"workers": 2}])
-def test_a_pipeline_excludes_another_runner_and_options(
+def test_rejects_a_runner_or_options_next_to_a_pipeline(
     keywords: dict[str, Any], pictures: Path, tmp_path: Path
 ) -> None:
     (name,) = keywords

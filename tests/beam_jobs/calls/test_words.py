@@ -1,6 +1,6 @@
 """Keywords become the flags of the command, and the command's messages name keywords.
 
-The translation is called by itself: of most keywords no dataset shows the value, and messages that a command never prints are
+Tests call the translation directly: most keywords leave no trace in a dataset, and messages that no command prints are
 translated, too.
 """
 
@@ -66,7 +66,7 @@ def test_every_flag_has_a_keyword(kind: str, keywords: type) -> None:
         ({"label_separator": "|", "path_column": ""}, ["--label-separator=|", "--path-column="]),
     ],
 )
-def test_a_keyword_is_its_flag(keywords: dict[str, Any], words: list[str]) -> None:
+def test_translates_keywords_to_flags(keywords: dict[str, Any], words: list[str]) -> None:
     assert command_words(keywords, ALL) == words
 
 
@@ -80,7 +80,7 @@ def test_a_keyword_is_its_flag(keywords: dict[str, Any], words: list[str]) -> No
         ({"replace_invalid": "replace"}, r"replace_invalid: neither True nor False \(got 'replace'\)"),
     ],
 )
-def test_rejects_values_that_a_flag_would_read_otherwise(keywords: dict[str, Any], message: str) -> None:
+def test_rejects_values_that_a_flag_cannot_express(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         command_words(keywords, ALL)
 
@@ -100,7 +100,7 @@ def test_rejects_values_that_a_flag_would_read_otherwise(keywords: dict[str, Any
         ("f: no. See: f --help", "f: no. See: help(f)"),
     ],
 )
-def test_a_message_names_keywords(text: str, expected: str) -> None:
+def test_translates_flags_in_messages_to_keywords(text: str, expected: str) -> None:
     keywords = [
         "shard_bytes",
         "seed",

@@ -1,6 +1,6 @@
-"""Flags become options, and a wrong one is named.
+"""Flags become options; errors name a wrong flag.
 
-Options of a run, such as how often a request is tried again, are in no dataset, so the parser is asked.
+Run options such as the retry time leave no trace in a dataset, so tests call the parser.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def parsed(*argv: str) -> ConvertOptions:
     return read_options(ConvertOptions, new_parser().parse(["--input=in", "--output=out", *argv]))
 
 
-def test_without_flags_options_are_as_declared() -> None:
+def test_options_without_flags_have_declared_defaults() -> None:
     assert parsed() == ConvertOptions("in", "out")
 
 
-# A way to say each option, and what it is then.
+# Flags that set each option, and the value they set.
 SAID = {
     "split": (["--split=train=0.75,test=1/4"], SplitShares({"train": Fraction(3, 4), "test": Fraction(1, 4)})),
     "shard_bytes": (["--shard-size=64MiB"], 64 << 20),
@@ -58,7 +58,7 @@ def test_every_option_has_a_flag() -> None:
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_a_flag_decides_its_option(name: str) -> None:
+def test_each_flag_sets_only_its_option(name: str) -> None:
     flags, value = SAID[name]
     options = parsed(*flags)
     assert getattr(options, name) == value
@@ -72,7 +72,7 @@ def test_a_flag_decides_its_option(name: str) -> None:
     assert changed <= others | {name}
 
 
-def test_paths_may_have_names_of_the_callers_own() -> None:
+def test_callers_can_rename_path_flags() -> None:
     parser = OptionParser("job", "A job.", "", [ConvertOptions], without=("input", "output"))
     parser.add_argument("--input", "--raw-data-dir", dest="input")
     parser.add_argument("--output", dest="output")
@@ -95,14 +95,14 @@ def test_paths_may_have_names_of_the_callers_own() -> None:
         ("--shard-sice=1MB", "did you mean --shard-size"),
     ],
 )
-def test_a_value_that_does_not_fit_names_the_flag(flag: str, message: str) -> None:
+def test_rejects_invalid_values_by_flag(flag: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         parsed(flag)
     assert flag.split("=")[0] in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["images", "text"])
-def test_an_output_that_cannot_be_written_is_noticed_before_the_input_is_looked_at(kind: str, tmp_path: Path) -> None:
+def test_rejects_an_unwritable_output_before_reading_the_input(kind: str, tmp_path: Path) -> None:
     run = importlib.import_module(f"beam_jobs.{kind}").run
     (tmp_path / "file").write_bytes(b"")
     flags = [f"--input={tmp_path / 'missing'}", f"--output={tmp_path / 'file' / 'out'}"]
@@ -113,7 +113,7 @@ def test_an_output_that_cannot_be_written_is_noticed_before_the_input_is_looked_
         run([*flags, "--dry-run"])
 
 
-def test_flags_that_beam_shares_with_another_command_are_known() -> None:
+def test_shared_flags_include_every_overlap_with_beam() -> None:
     beam = set(beam_flag_names())
     for command in ("images", "text", "reshard"):
         parser = importlib.import_module(f"beam_jobs.{command}").new_parser("program")
@@ -131,19 +131,19 @@ def test_rejects_flags_of_other_commands_that_beam_would_take(
     assert not (tmp_path / "out").exists()
 
 
-def test_rejects_beginnings_of_flags(tmp_path: Path) -> None:
+def test_rejects_abbreviated_flags(tmp_path: Path) -> None:
     for flag in ("--lab", "--labe=x", "--dry", "--run=x"):
         with pytest.raises(UsageError, match=f"unknown flag {flag.partition('=')[0]}"):
             run_text([f"--input={tmp_path}", f"--output={tmp_path}/out", flag])
 
 
-def test_takes_labels_of_a_dataflow_job() -> None:
+def test_passes_labels_to_dataflow() -> None:
     flags = ["--input=in", "--output=out", "--runner=DataflowRunner", "--labels", "team=vision"]
     _, options = parse_flags(new_parser(), flags)
     assert options.get_all_options()["labels"] == ["team=vision"]
 
 
-def test_a_dry_run_is_ours_in_any_spelling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_accepts_dashes_and_underscores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     for flag in ("--dry-run", "--dry_run"):
         run_text([f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", flag])

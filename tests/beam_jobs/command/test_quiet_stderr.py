@@ -1,6 +1,6 @@
-"""Standard error of a command: without tracebacks of Beam's workers, and with all else.
+"""Standard error of a command omits tracebacks of Beam's workers and keeps everything else.
 
-Beam prints them if a worker is lost in the right moment, so the filter is called by itself.
+Beam prints them only if a worker dies at the right moment, so tests call the filter directly.
 """
 
 import sys
@@ -20,7 +20,7 @@ OF_BEAM = (
 OF_OTHERS = 'Traceback (most recent call last):\n  File "/x/mine.py", line 1\nValueError\n'
 
 
-def test_tracebacks_of_workers_are_left_out_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_omits_only_tracebacks_of_workers(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stderr
     with without_worker_tracebacks():
         for text in ("a", OF_BEAM, "b", OF_OTHERS, OF_BEAM):
@@ -31,9 +31,7 @@ def test_tracebacks_of_workers_are_left_out_and_nothing_else(capsys: pytest.Capt
     assert capsys.readouterr().err == f"a\nb\n{OF_OTHERS}\n"
 
 
-def test_threads_of_beam_end_in_silence_and_others_do_not(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silences_only_threads_of_beam(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     program = "def fail():\n    raise ConnectionError('gone')"
     with without_worker_tracebacks():
@@ -49,7 +47,7 @@ def test_threads_of_beam_end_in_silence_and_others_do_not(
     assert "apache_beam" not in said
 
 
-def test_lines_of_libtiff_are_left_out_of_a_command(tmp_path: Path) -> None:
+def test_commands_omit_lines_of_libtiff(tmp_path: Path) -> None:
     damaged = bytearray(encode(picture(), "TIFF", compression="tiff_deflate"))
     damaged[12] ^= 0xFF
     (tmp_path / "in" / "cat").mkdir(parents=True)

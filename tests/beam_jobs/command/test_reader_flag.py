@@ -45,7 +45,7 @@ def convert(pictures: Path, output: Path, *flags: str) -> Path:
     return output
 
 
-def test_its_parser_reads_every_record(pictures: Path, tmp_path: Path) -> None:
+def test_tensorflow_tpu_parser_reads_every_record(pictures: Path, tmp_path: Path) -> None:
     folder = convert(pictures, tmp_path / "out", "--num-shards=2")
     for split in ("train", "validation"):
         files = tf.io.gfile.glob(f"{folder}/{split}-*")
@@ -62,7 +62,7 @@ def test_its_parser_reads_every_record(pictures: Path, tmp_path: Path) -> None:
         assert sorted(labels) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_our_reader_knows_the_offset(pictures: Path, tmp_path: Path) -> None:
+def test_input_fn_keeps_the_label_offset(pictures: Path, tmp_path: Path) -> None:
     folder = convert(pictures, tmp_path / "out")
     manifest = open_dataset(str(folder)).manifest
     label = manifest.feature("image/class/label")
@@ -72,7 +72,7 @@ def test_our_reader_knows_the_offset(pictures: Path, tmp_path: Path) -> None:
     assert sorted(labels.numpy().tolist()) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_the_flags_that_it_stands_for_make_the_same_dataset(pictures: Path, tmp_path: Path) -> None:
+def test_writes_the_same_dataset_as_the_implied_flags(pictures: Path, tmp_path: Path) -> None:
     one = convert(pictures, tmp_path / "one")
     other = tmp_path / "other"
     assert run([f"--input={pictures}", f"--output={other}", "--label-offset=1", "--jpeg-only"]) == 0
@@ -92,13 +92,13 @@ def test_the_flags_that_it_stands_for_make_the_same_dataset(pictures: Path, tmp_
         "--split=train=0.9,val=0.1",
     ],
 )
-def test_flags_that_contradict_it_are_rejected(pictures: Path, tmp_path: Path, flag: str) -> None:
+def test_rejects_contradicting_flags(pictures: Path, tmp_path: Path, flag: str) -> None:
     with pytest.raises(UsageError, match="--for=tensorflow-tpu"):
         convert(pictures, tmp_path / "out", flag)
     assert not (tmp_path / "out").exists()
 
 
-def test_several_labels_of_an_image_are_rejected(pictures: Path, tmp_path: Path) -> None:
+def test_rejects_images_with_several_labels(pictures: Path, tmp_path: Path) -> None:
     rows = [{"path": f"{pictures}/train/ape/0.png", "labels": ["ape", "bee"]}]
     (tmp_path / "list.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.raises(UsageError, match="any number of labels"):

@@ -24,9 +24,7 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> li
     return capsys.readouterr().out.splitlines()
 
 
-def test_reasons_that_end_with_a_fix_have_no_dot_before_the_comma(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_joins_reasons_without_a_dot_before_the_comma(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_bytes(b"PK\x03\x04")
     (tmp_path / "in" / "b.txt").write_bytes(b"7z\xbc\xaf\x27\x1c")
@@ -37,9 +35,7 @@ def test_reasons_that_end_with_a_fix_have_no_dot_before_the_comma(
     assert line == f"rejected    2: {', '.join(reasons)}; listed in {tmp_path}/out/rejects/"
 
 
-def test_what_was_rejected_ignored_and_re_encoded_is_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_counts_rejected_ignored_and_re_encoded_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = make_pictures(tmp_path / "in", 9)
     cmyk = encode(Image.fromarray(picture()).convert("CMYK"), "JPEG")
     files = {
@@ -84,9 +80,7 @@ def test_what_was_rejected_ignored_and_re_encoded_is_counted(
     assert "2 files ignored" in text
 
 
-def test_where_there_is_nothing_of_the_kind_nothing_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_omits_lines_with_a_count_of_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_pictures(tmp_path / "in", 6)
     assert len(printed(tmp_path, capsys)) == 3
     assert main(["inspect", str(tmp_path / "out")]) == 0

@@ -1,6 +1,6 @@
 """Files of a few kB that unpack to GB, read by every kind of input under a limit of memory.
 
-The sizes of the pieces in which a stream is unpacked, and the memory that they take, are seen by no command.
+No command shows the sizes of unpacked pieces or the memory they take, so tests call the decompressors directly.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_a_small_file_that_unpacks_to_270_megabytes_takes_little_memory(tmp_path
     assert (done.stdout.split(), done.stderr) == ([str(512 + 6 * size), str(512 + (1 << 28))], "")
 
 
-def test_a_bomb_is_unpacked_in_pieces(tmp_path: Path) -> None:
+def test_unpacks_a_bomb_in_pieces_of_at_most_64_mebibytes(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28)))
     sizes = [len(chunk) for chunk in decompress_file(str(path), "zstd")]
@@ -69,7 +69,7 @@ def test_a_bomb_is_unpacked_in_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", PACKERS)
-def test_pieces_have_8_mebibytes_at_most(compression: str) -> None:
+def test_pieces_have_at_most_8_mebibytes(compression: str) -> None:
     packed = PACKERS[compression](bytes(1 << 26))
     sizes = [len(piece) for piece in decompress([packed], compression)]
     assert sum(sizes) == 1 << 26
@@ -86,7 +86,7 @@ def test_chunks_of_any_size_give_the_same_bytes(compression: str, size: int) -> 
         assert b"".join(decompress(chunks, compression)) == data + b"end"
 
 
-def test_a_dictionary_beyond_memory_is_rejected(tmp_path: Path) -> None:
+def test_rejects_a_dictionary_beyond_memory(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}]
     (tmp_path / "a.xz").write_bytes(lzma.compress(b"a" * 100, filters=filters))
     settings = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
@@ -123,16 +123,14 @@ def idx_gz(path: Path, sizes: tuple[int, ...], body: bytes) -> None:
 
 
 @pytest.mark.parametrize("shape", [(40_000, 40_000), (2**32 - 1, 2**32 - 1), (0, 0), (28, 28, 2)])
-def test_an_idx_header_of_images_that_are_not_converted_is_rejected_before_it_is_believed(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
+def test_rejects_unsupported_image_sizes_in_an_idx_header(tmp_path: Path, shape: tuple[int, ...]) -> None:
     idx_gz(tmp_path / "train-images-idx3-ubyte.gz", (2, *shape), b"")
     idx_gz(tmp_path / "train-labels-idx1-ubyte.gz", (2,), b"ab")
     with pytest.raises(SourceError, match=r"images-idx3-ubyte\.gz: unsupported size of images \(got \d+ x \d+"):
         opened(tmp_path)
 
 
-def test_an_idx_header_of_billions_of_images_is_a_file_that_ends_too_soon(tmp_path: Path) -> None:
+def test_rejects_an_idx_header_with_more_images_than_the_file(tmp_path: Path) -> None:
     most = 2**32 - 1
     idx_gz(tmp_path / "train-images-idx3-ubyte.gz", (most, 4, 4), bytes(64))
     idx_gz(tmp_path / "train-labels-idx1-ubyte.gz", (most,), bytes(5))

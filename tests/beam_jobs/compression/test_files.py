@@ -66,7 +66,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("form", ["lines", "files"])
-def test_rejects_damaged_files_and_none_of_their_documents_is_stored(form: str, tmp_path: Path) -> None:
+def test_rejects_damaged_files_and_stores_none_of_their_documents(form: str, tmp_path: Path) -> None:
     texts = convert_texts(tmp_path, {**DAMAGED, "whole.txt": b"whole"}, form=form)
     assert [*texts.records] == ["whole.txt" if form == "files" else "whole.txt:0"]
     for name in DAMAGED:

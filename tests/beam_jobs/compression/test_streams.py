@@ -1,6 +1,6 @@
-"""Bytes of files from an offset on, in chunks.
+"""Bytes of files from an offset to the end, in chunks.
 
-A file that is cut between its listing and its reading is a race that a command does not stop at.
+No command stops between listing a file and reading it, so tests call the function directly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def test_reads_chunks_from_the_middle_of_a_file_to_its_end(tmp_path: Path) -> No
     assert list(plain_chunks(str(path), len(LETTERS), len(LETTERS))) == []
 
 
-def test_a_file_that_was_cut_after_it_was_listed_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_file_truncated_after_it_was_listed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(LETTERS[:-1])
     with pytest.raises(

@@ -66,7 +66,7 @@ def test_rejects_an_input_without_items_in_one_line(form: Form, tmp_path: Path) 
 
 
 @of_each(lambda form: form.can_be_bad)
-def test_ends_at_a_damaged_item_and_names_its_place(form: Form, tmp_path: Path) -> None:
+def test_fails_at_a_damaged_item_and_names_its_input(form: Form, tmp_path: Path) -> None:
     with pytest.raises(BadRecordError) as error:
         form.convert(tmp_path / "in", items(COUNT, bad=BAD), tmp_path / "out")
     assert str(tmp_path / "in") in str(error.value)
@@ -82,14 +82,14 @@ def test_skips_a_damaged_item_and_counts_it(form: Form, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 @of_each(lambda form: form.can_be_bad)
-def test_ends_if_more_items_are_damaged_than_allowed(form: Form, tmp_path: Path) -> None:
+def test_fails_if_more_items_are_damaged_than_allowed(form: Form, tmp_path: Path) -> None:
     with pytest.raises(TpudataError, match="max-bad-records"):
         form.convert(tmp_path / "in", items(COUNT, bad=(2, 5)), tmp_path / "out", *SKIP)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @of_each(lambda form: form.takes_split)
-def test_a_split_is_a_function_of_the_item(form: Form, tmp_path: Path) -> None:
+def test_split_depends_only_on_the_item(form: Form, tmp_path: Path) -> None:
     flags = form.write(tmp_path / "in", items(4 * COUNT))
     form.run([*flags, *form.output(tmp_path / "out"), SPLIT])
     form.run([*flags, *form.output(tmp_path / "other"), SPLIT, "--seed=3", "--num-shards=1"])
@@ -113,7 +113,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(form: Form, tmp_path: Path) -> N
 
 
 @of_each(lambda form: form.grows)
-def test_an_append_adds_new_items_alone(form: Form, tmp_path: Path) -> None:
+def test_append_adds_only_new_items(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT), tmp_path / "out")
     old = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
     form.convert(tmp_path / "in", items(COUNT + 4), tmp_path / "out", "--append")
@@ -124,7 +124,7 @@ def test_an_append_adds_new_items_alone(form: Form, tmp_path: Path) -> None:
     assert digests(tmp_path / "out") == whole
 
 
-# So does starting workers, which test_no_shuffle.py, test_text.py and test_reshard.py do for one form each.
+# Starting workers takes seconds, too: test_no_shuffle.py, test_text.py and test_reshard.py do it for one form each.
 @pytest.mark.matrix
 @of_each()
 def test_two_workers_write_the_same_bytes(form: Form, tmp_path: Path) -> None:

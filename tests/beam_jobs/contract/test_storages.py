@@ -138,7 +138,7 @@ def of_each(*always: str, shared: bool = False) -> pytest.MarkDecorator:
     ids=lambda form: form.name,
 )
 @of_each("memory", "package")
-def test_a_conversion_there_has_the_bytes_of_one_on_disk(place: Place, form: Form) -> None:
+def test_writes_the_same_bytes_as_on_disk(place: Place, form: Form) -> None:
     there = place.digests(place.convert(form, items(COUNT), "--num-shards=2"))
     form.convert(place.here / "in", items(COUNT), place.here / "out", "--num-shards=2")
     here = digests(place.here / "out")
@@ -189,7 +189,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(place: Place) -> None:
 
 
 @of_each("memory")
-def test_an_append_adds_new_items_alone(place: Place) -> None:
+def test_append_adds_only_new_items(place: Place) -> None:
     output = place.convert(PICTURES, items(COUNT))
     old = {name: digest for name, digest in place.digests(output).items() if name.endswith(".tfrecord")}
     place.convert(PICTURES, items(COUNT + 4), "--append")

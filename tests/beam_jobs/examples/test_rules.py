@@ -1,6 +1,6 @@
 """From an example to its record: classes and given schemas.
 
-One bad example ends a pipeline, so the rules are called by themselves: a pipeline for each value would take a second.
+One bad example ends a pipeline, so tests call the rules directly: a pipeline for each value would take a second.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def test_a_class_is_stored_as_its_number(label: Any) -> None:
 
 
 @pytest.mark.parametrize("label", ["eel", 2, -1, 0.5, None, [1, 2], np.zeros(2)])
-def test_rejects_labels_that_are_no_class(label: Any) -> None:
+def test_rejects_labels_that_are_not_classes(label: Any) -> None:
     with pytest.raises(BadRecordError, match="here: rejected"):
         rules(classes=("cat", "dog")).encode({"label": label}, "here")
 
 
-def test_another_feature_may_hold_the_class() -> None:
+def test_takes_the_class_from_the_named_feature() -> None:
     data, _ = rules(classes=("cat", "dog"), label="kind").encode({"kind": "cat", "label": "free text"}, "here")
     assert decode_example(data) == {"kind": [0], "label": [b"free text"]}
 
 
-def test_a_given_schema_is_complete() -> None:
+def test_examples_must_have_exactly_the_features_of_a_given_schema() -> None:
     schema = (Feature("x", "float", "float32"), Feature("y", "bytes", "string"))
     data, _ = rules(schema=schema).encode({"x": 2, "y": "a"}, "here")
     assert decode_example(data) == {"x": [2.0], "y": [b"a"]}
@@ -61,12 +61,12 @@ def test_a_given_schema_is_complete() -> None:
         ({"x": 1e300}, {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
-def test_names_the_reason_of_a_rejection(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
+def test_names_the_reason_for_a_rejection(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         rules(**said).encode(example, "here")
 
 
-def test_features_in_dicts_are_named_by_their_path() -> None:
+def test_names_nested_features_by_path() -> None:
     data, _ = rules().encode({"image": {"size": {"height": 3}, "name": "a"}, "image/format": b"PNG"}, "here")
     assert decode_example(data) == {"image/size/height": [3], "image/name": [b"a"], "image/format": [b"PNG"]}
     schema = (Feature("a/b", "int64", "int64"),)
@@ -85,12 +85,12 @@ def test_features_in_dicts_are_named_by_their_path() -> None:
         ({"a": [{"b": 1}]}, r"Feature 'a': unsupported type \(got a sequence of dict"),
     ],
 )
-def test_rejects_dicts_that_name_no_feature_or_one_twice(example: Any, message: str) -> None:
+def test_rejects_empty_dicts_and_repeated_features(example: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=message):
         rules().encode(example, "here")
 
 
-def test_a_default_stands_for_none_and_for_a_missing_value() -> None:
+def test_defaults_replace_none_and_missing_values() -> None:
     said = rules(defaults={"age": -1, "a/b": "none"})
     expected = {"x": [1], "age": [-1], "a/b": [b"none"]}
     for example in ({"x": 1, "age": None}, {"x": 1, "a": {"b": None}}, {"x": 1, "a/b": None, "age": None}):

@@ -1,4 +1,4 @@
-"""The schema of many examples: inferred from all of them, and loud where two do not fit."""
+"""The schema is inferred from all examples; examples that do not fit each other are rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(folder: Path, examples: Sequence[dict[str, Any]], **options: Any) -> M
 
 
 @pytest.mark.parametrize(("order", "shards"), [(1, 1), (-1, 3)])
-def test_a_feature_fits_all_records_in_any_order_and_shard(order: int, shards: int, tmp_path: Path) -> None:
+def test_infers_a_schema_that_fits_all_records(order: int, shards: int, tmp_path: Path) -> None:
     examples = [
         {"varies": np.zeros((2, 5)), "same": [1], "text": "a", "list": [], "words": ["a"]},
         {"varies": np.zeros((3, 5)), "same": [2], "text": b"b", "list": [1.5, 2.5], "words": []},
@@ -65,6 +65,6 @@ def test_rejects_records_that_do_not_fit_each_other(
         write(tmp_path, [one, other])
 
 
-def test_a_given_schema_is_what_the_dataset_has(tmp_path: Path) -> None:
+def test_keeps_a_given_schema(tmp_path: Path) -> None:
     schema = (Feature("x", "float", "float32", (None, 5)),)
     assert write(tmp_path, [{"x": np.zeros((2, 5), np.float32)}], features=schema).features == schema

@@ -1,4 +1,4 @@
-"""`WriteTFRecordShards` in pipelines of a user's own, from end to end."""
+"""`WriteTFRecordShards` in a user's pipeline, end to end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def test_every_example_is_in_exactly_one_record(flowers: Path) -> None:
+def test_writes_each_example_to_exactly_one_record(flowers: Path) -> None:
     dataset = open_dataset(str(flowers))
     assert dataset.labels() == SPECIES
     found: dict[int, dict[str, Any]] = {}
@@ -106,13 +106,13 @@ def test_infers_the_schema_and_cuts_shards(flowers: Path) -> None:
     assert not [name for name in digests(flowers) if "/." in f"/{name}"]
 
 
-def test_same_bytes_whatever_the_order_and_the_workers(flowers: Path, tmp_path: Path) -> None:
+def test_order_and_workers_do_not_change_the_bytes(flowers: Path, tmp_path: Path) -> None:
     said: dict[str, Any] = {"labels": SPECIES, "split": "train=0.8,test=0.2", "shard_size": 4000}
     write(np.random.default_rng(0).permutation(COUNT).tolist(), tmp_path / "two", flower, workers=2, **said)
     assert digests(tmp_path / "two") == digests(flowers)
 
 
-def test_make_input_fn_feeds_it(tmp_path: Path) -> None:
+def test_make_input_fn_reads_the_dataset(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     import tpudata
 
@@ -138,7 +138,7 @@ def test_make_input_fn_feeds_it(tmp_path: Path) -> None:
 
 # TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
 @pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_tfds_reads_it(flowers: Path) -> None:
+def test_tfds_reads_the_dataset(flowers: Path) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
     rows = list(tfds.builder_from_directory(str(flowers)).as_dataset("test"))
     assert len(rows) == open_dataset(str(flowers)).manifest.split("test").records
@@ -150,7 +150,7 @@ def test_tfds_reads_it(flowers: Path) -> None:
         assert SPECIES[int(row["label"])] == put_in["label"]
 
 
-def test_bytes_of_any_type_are_bytes(tmp_path: Path) -> None:
+def test_stores_bytes_of_any_type(tmp_path: Path) -> None:
     kinds = (bytes, bytearray, np.bytes_)
     elements = [(str(number), {"x": kind(b"a\0b"), "y": [kind(b"c")]}) for number, kind in enumerate(kinds)]
     write(elements, tmp_path / "out")
@@ -159,7 +159,7 @@ def test_bytes_of_any_type_are_bytes(tmp_path: Path) -> None:
     assert list(dataset.examples("train")) == [{"x": [b"a\0b"], "y": [b"c"]}] * 3
 
 
-def test_split_by_name_by_function_and_by_shares(tmp_path: Path) -> None:
+def test_splits_by_name_function_or_shares(tmp_path: Path) -> None:
     def sizes(name: str, split: Any) -> dict[str, int]:
         write(({"n": n} for n in range(100)), tmp_path / name, split=split)
         return {split: part.records for split, part in open_dataset(str(tmp_path / name)).manifest.splits.items()}
@@ -173,7 +173,7 @@ def test_split_by_name_by_function_and_by_shares(tmp_path: Path) -> None:
         sizes("bad", lambda example: f"split {example['n']}")
 
 
-def test_equal_examples_without_keys_are_all_kept_in_one_split(tmp_path: Path) -> None:
+def test_keeps_all_equal_examples_in_one_split(tmp_path: Path) -> None:
     numbers = [number % 40 for number in range(100)]
     write(({"n": n} for n in numbers), tmp_path / "out", split="train=0.5,test=0.5", num_shards=3)
     found: Counter[Any] = Counter()
@@ -189,13 +189,13 @@ def test_equal_examples_without_keys_are_all_kept_in_one_split(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("elements", "key"), [([(7, {"n": 1}), ("7", {"n": 2})], None), ([{"n": 1}, {"n": 1}], lambda x: x["n"])]
 )
-def test_two_examples_of_one_key_are_rejected(tmp_path: Path, elements: Any, key: Any) -> None:
+def test_rejects_two_examples_with_one_key(tmp_path: Path, elements: Any, key: Any) -> None:
     with pytest.raises(SourceError, match=r"have the same key '[17]'"):
         write(elements, tmp_path / "out", key=key)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
+def test_pairs_and_a_key_function_give_the_same_bytes(tmp_path: Path) -> None:
     write(((f"k{n}", {"n": n}) for n in range(90)), tmp_path / "pairs", num_shards=4)
     write(({"n": n} for n in range(90)), tmp_path / "function", num_shards=4, key=lambda example: f"k{example['n']}")
     assert digests(tmp_path / "pairs") == digests(tmp_path / "function")
@@ -222,7 +222,7 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
     ],
 )
-def test_what_is_rejected_leaves_no_file(
+def test_rejected_examples_leave_no_file(
     tmp_path: Path, elements: list[Any], said: Any, kind: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
@@ -230,7 +230,7 @@ def test_what_is_rejected_leaves_no_file(
     assert digests(tmp_path) == {}
 
 
-def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> None:
+def test_unknown_labels_raise_bad_record_error_in_any_pipeline(tmp_path: Path) -> None:
     # Without `run_pipeline`, which looks for our errors in what Beam makes of them.
     pipeline = beam.Pipeline(runner="FnApiRunner")
     _ = pipeline | beam.Create([{"label": "eel"}]) | WriteTFRecordShards(tmp_path / "out", labels=["cat"])
@@ -239,7 +239,7 @@ def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> Non
     assert caught.value.source == "{'label': 'eel'}"
 
 
-def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) -> None:
+def test_rejects_conflicting_bundles_before_it_writes_a_shard(tmp_path: Path) -> None:
     pipeline = local_pipeline()
     parts = [pipeline | str(value) >> beam.Create([(str(value), {"x": value})]) for value in (1, 1.5)]
     _ = parts | beam.Flatten() | WriteTFRecordShards(tmp_path / "out")
@@ -260,6 +260,8 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"seed": "1"}, "seed: not a whole number (got '1'"),
         ({"split": "train=0.5"}, "got 0.5"),
         ({"split": "a b"}, "split name 'a b'"),
+        ({"features": 3}, "features: not a sequence of tpudata.format.Feature (got 3)"),
+        ({"labels": 3}, "labels: not class names (got 3"),
         ({"split": 3}, "split: not a function of an example (got 3"),
         ({"key": "n"}, "key: not a function of an example (got 'n'"),
         ({"label": 3}, "label: not the name of a feature (got 3"),
@@ -285,7 +287,7 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"defaults": {"label": "eel"}, "labels": ["cat"]}, "defaults: rejected: unknown label: 'eel'"),
     ],
 )
-def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message: str) -> None:
+def test_constructor_rejects_wrong_arguments(tmp_path: Path, said: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         WriteTFRecordShards(tmp_path / "out", **said)
 
@@ -330,7 +332,7 @@ def test_resume_keeps_whole_shards_and_notices_changed_examples(tmp_path: Path) 
     assert found[30] == 0
 
 
-def test_the_result_is_the_manifest(tmp_path: Path) -> None:
+def test_returns_the_manifest(tmp_path: Path) -> None:
     pipeline = local_pipeline()
     timed = pipeline | beam.Create(range(30)) | beam.Map(lambda n: TimestampedValue({"n": n}, n))
     # Windows of the user's own do not cut the dataset up.
@@ -375,7 +377,7 @@ print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
+def test_writes_120_megabytes_within_270_megabytes_of_memory(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LARGE, str(tmp_path / "out")],
         capture_output=True,
@@ -389,9 +391,7 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
     assert int(done.stdout) * 1024 < 270_000_000
 
 
-def test_the_limits_of_requests_are_those_of_the_process_and_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_use_the_request_limits_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = set()
     create = LocalStorage.create
 
@@ -424,7 +424,7 @@ def scene(number: int) -> tuple[str, dict[str, Any]]:
     }
 
 
-def test_label_maps_are_the_same_classes_for_every_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_readers_decode_the_same_label_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, short = "image/segmentation/class/encoded", "image/segmentation/class"
     schema = [
         Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
@@ -469,7 +469,7 @@ def sight(number: int) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_dicts_defaults_short_floats_and_arrays_of_any_size(tmp_path: Path, declared: bool) -> None:
+def test_stores_dicts_defaults_bfloat16_and_arrays_of_any_size(tmp_path: Path, declared: bool) -> None:
     features = [
         Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
         Feature("image/height", "int64", "int64"),
@@ -506,7 +506,7 @@ def test_dicts_defaults_short_floats_and_arrays_of_any_size(tmp_path: Path, decl
                 np.testing.assert_array_equal(record["image"], value["image"]["encoded"])
 
 
-def test_arrays_of_two_varying_sizes_name_the_encoding_that_takes_them(tmp_path: Path) -> None:
+def test_suggests_image_encoding_for_arrays_with_two_varying_dimensions(tmp_path: Path) -> None:
     elements = [(str(n), {"x": np.zeros((n, n + 1, 3), np.uint8)}) for n in (1, 2)]
     with pytest.raises(FeatureError, match=r"varies \(None\) in more than one dimension.* encoding=\"image\""):
         write(elements, tmp_path / "out")

@@ -1,6 +1,6 @@
 """Label maps of a user's examples: what is stored, as Pillow reads it, and what is rejected.
 
-One bad map ends a pipeline, so the rules are called by themselves: a pipeline for each map would take a second.
+One bad map ends a pipeline, so tests call the rules directly: a pipeline for each map would take a second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def stored(value: Any, dtype: str = "uint8", shape: tuple[int | None, ...] = (No
     ],
     ids=itertools.count(),
 )
-def test_stores_the_classes_as_a_grey_png_of_the_depth_of_the_schema(value: Any, dtype: str, want: Any) -> None:
+def test_stores_classes_as_a_grey_png_of_the_schemas_depth(value: Any, dtype: str, want: Any) -> None:
     data = stored(value, dtype)
     assert (data[24], data[25]) == ({"uint8": 8, "uint16": 16}[dtype], GREY)
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(data))), want)
@@ -85,7 +85,7 @@ def test_keeps_the_bytes_of_a_png_that_readers_do_not_change() -> None:
     ],
     ids=itertools.count(),
 )
-def test_rejects_what_is_no_label_map_by_name(value: Any, dtype: str, message: str) -> None:
+def test_rejects_invalid_label_maps_by_name(value: Any, dtype: str, message: str) -> None:
     with pytest.raises(FeatureError, match=re.escape(message)) as error:
         stored(value, dtype, (2, 3, 1))
     assert "Feature 'map'" in str(error.value)

@@ -1,6 +1,6 @@
-"""Values of examples: the feature that each is, and what stands in the record, as TensorFlow parses it.
+"""Values of examples: the feature inferred for each, and the stored values as TensorFlow parses them.
 
-One bad value ends a pipeline, so values are encoded by themselves, some thousand of any type and shape.
+One bad value ends a pipeline, so tests encode some thousand values of any type and shape directly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VALUES = st.one_of(
 
 @settings(max_examples=150)
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
-def test_tensorflow_parses_what_was_put_in(example: dict[str, Any]) -> None:
+def test_tensorflow_parses_the_stored_values(example: dict[str, Any]) -> None:
     tf = pytest.importorskip("tensorflow")
     pairs = {name: infer(name, value) for name, value in example.items()}
     parsed = tf.train.Example.FromString(encode_example({name: stored for name, (_, stored) in pairs.items()}))
@@ -80,7 +80,7 @@ DATA = b"\x00a\xff\x00"
         (np.array(b"\x00a\xff"), ()),
     ],
 )
-def test_whatever_holds_bytes_is_bytes(value: Any, shape: tuple[int, ...]) -> None:
+def test_stores_all_types_of_bytes_as_bytes(value: Any, shape: tuple[int, ...]) -> None:
     tf = pytest.importorskip("tensorflow")
     feature, stored = infer("x", value)
     assert feature == Feature("x", "bytes", "string", shape)
@@ -132,13 +132,13 @@ JPEG, PNG, GIF = (encode(picture(), name) for name in ("JPEG", "PNG", "GIF"))
 def test_rejects_floats_that_float32_changes(value: Any) -> None:
     with pytest.raises(FeatureError, match=r"Feature 'x': \d+\.\d+ would become \d+\.0 in float32.*numpy\.float32"):
         infer("x", value)
-    # Asked for, they are rounded.
+    # An explicit float32 is rounded.
     rounded = decode_example(encode_example({"x": infer("x", np.float32(value))[1]}))["x"]
     feature = Feature("x", "float", "float32", np.shape(value))
     assert decode_example(encode_example({"x": fit(feature, value)[1]}))["x"] == rounded
 
 
-def test_measured_floats_are_rounded() -> None:
+def test_rounds_measured_floats_to_float32() -> None:
     values = [0.1, 6.02214076e23, 16777216.0, math.inf, -math.inf]
     assert decode_example(encode_example({"x": infer("x", values)[1]}))["x"] == np.asarray(values, np.float32).tolist()
 
@@ -160,7 +160,7 @@ def test_measured_floats_are_rounded() -> None:
         ([1, "a"], "(got bytes, int, expected one of"),
     ],
 )
-def test_rejects_values_of_mixed_or_unfit_types(value: Any, message: str) -> None:
+def test_rejects_values_of_mixed_or_unsupported_types(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": infer("x", value)[1]})
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
@@ -202,7 +202,7 @@ def test_rejects_values_that_no_feature_holds(value: Any, message: str) -> None:
         (Feature("x", "bytes", "string", (), "utf8"), "é", "é"),
     ],
 )
-def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, stored: Any) -> None:
+def test_stores_values_as_given_features_declare(feature: Feature, value: Any, stored: Any) -> None:
     found, got = fit(feature, value)
     assert encode_example({"x": got}) == encode_example({"x": stored})
     assert (found.kind, found.dtype, found.encoding) == (feature.kind, feature.dtype, feature.encoding)
@@ -273,14 +273,14 @@ def test_rejects_values_that_do_not_fit_the_given_feature(feature: Feature, valu
     ("value", "size"),
     [(np.zeros((3, 4), np.float32), 48), (np.zeros((3, 4), np.uint8), 12), (7, 4), ("text", None), (b"", None)],
 )
-def test_decoded_size_is_what_the_tensor_takes(value: npt.NDArray[Any] | int | str | bytes, size: int | None) -> None:
+def test_decoded_size_is_the_size_of_the_tensor(value: npt.NDArray[Any] | int | str | bytes, size: int | None) -> None:
     feature, _ = infer("x", value)
     assert decoded_size(feature) == size
     assert describe(feature).endswith(f"of shape {feature.shape}")
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_arrays_of_any_size_become_pngs_if_the_schema_says_image(channels: int) -> None:
+def test_encodes_arrays_as_png_if_the_schema_declares_an_image(channels: int) -> None:
     tf = pytest.importorskip("tensorflow")
     feature = Feature("x", "bytes", "uint8", (None, None, channels), "image")
     for height, width in ((1, 1), (5, 9), (9, 5)):
@@ -302,7 +302,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_short_floats_of_ml_dtypes_are_float32_without_a_loss(name: str) -> None:
+def test_stores_ml_dtypes_floats_as_float32_without_loss(name: str) -> None:
     kind = getattr(ml_dtypes, name)
     array = np.array(WIDE[name], kind)
     feature, stored = infer("x", array)
@@ -320,14 +320,14 @@ def test_short_floats_of_ml_dtypes_are_float32_without_a_loss(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4"])
-def test_short_integers_of_ml_dtypes_are_int64(name: str) -> None:
+def test_stores_ml_dtypes_integers_as_int64(name: str) -> None:
     array = np.array([1, 7], getattr(ml_dtypes, name))
     assert infer("x", array)[0] == Feature("x", "int64", "int64", (2,))
     assert decode_example(encode_example({"x": infer("x", array)[1]}))["x"] == [1, 7]
     assert fit(Feature("x", "bytes", "uint8", (2,), "raw"), array)[1] == b"\1\7"
 
 
-def test_names_what_to_do_with_none() -> None:
+def test_none_without_a_default_suggests_defaults() -> None:
     with pytest.raises(FeatureError, match=r"Feature 'x': None, and no default.* Pass defaults=\{'x': VALUE\}"):
         infer("x", None)
     with pytest.raises(FeatureError, match=r"Feature 'x': None, and no default"):

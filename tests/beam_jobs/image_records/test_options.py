@@ -26,7 +26,7 @@ from tpudata.errors import UsageError
         (["--layout", "raw"], ["raw", "header", None, None, False]),
     ],
 )
-def test_the_manifest_has_the_options_of_images(flags: list[str], stored: list[Any], tmp_path: Path) -> None:
+def test_manifest_stores_the_options_of_images(flags: list[str], stored: list[Any], tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"cat/0.jpg": jpeg(0)})
     assert main(["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/out", *flags]) == 0
     options = open_dataset(str(tmp_path / "out")).manifest.options
@@ -45,13 +45,13 @@ def test_the_manifest_has_the_options_of_images(flags: list[str], stored: list[A
         (("--layout", "raw", "--jpeg-only"), "--jpeg-only is for JPEGs"),
     ],
 )
-def test_rejects_values_and_flags_that_do_not_fit(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_rejects_invalid_values_and_contradicting_flags(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         run([f"--input={tmp_path}", f"--output={tmp_path}-out", *flags])
 
 
 @pytest.mark.parametrize("wrong", [{"resize_shorter": 0}, {"quality": 0}])
-def test_rejects_values_that_do_not_fit_from_a_program_too(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_rejects_invalid_keyword_values(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="0"):
         tpudata.convert_images(tmp_path / "in", tmp_path / "out", **wrong)
 
@@ -71,7 +71,7 @@ def for_tpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-def test_the_readers_of_tensorflow_tpu_take_it(for_tpu: Path) -> None:
+def test_tensorflow_tpu_readers_read_the_dataset(for_tpu: Path) -> None:
     # The keys and defaults of its imagenet_input, which subtracts 1 from the label.
     keys = {
         "image/encoded": tf.io.FixedLenFeature((), tf.string, ""),
@@ -88,7 +88,7 @@ def test_the_readers_of_tensorflow_tpu_take_it(for_tpu: Path) -> None:
     assert sorted(seen) == [(number, number % 2) for number in range(8)]
 
 
-def test_our_reader_takes_it_too(for_tpu: Path) -> None:
+def test_record_source_keeps_the_label_offset(for_tpu: Path) -> None:
     manifest = open_dataset(str(for_tpu)).manifest
     label = manifest.feature("image/class/label")
     assert (label.num_classes, label.label_offset) == (2, 1)

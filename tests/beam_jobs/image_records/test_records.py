@@ -1,4 +1,4 @@
-"""What the record of an image has in each layout, the schema of many, and what is rejected."""
+"""Records of images in each layout, their common schema, and rejected values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_stores_no_labels_without_classes(layout: str, tmp_path: Path) -> None:
     [(encode(picture(24, 41), "JPEG"), 1), (encode(GREY, "JPEG"), 3)],
     ids=["width in a shard", "channels in another shard"],
 )
-def test_the_raw_layout_names_two_files_that_differ(other: bytes, shards: int, tmp_path: Path) -> None:
+def test_raw_layout_rejects_files_of_different_sizes(other: bytes, shards: int, tmp_path: Path) -> None:
     write_files(tmp_path / "in", {f"c/{n}.jpg": JPEG for n in range(12)} | {"c/other.jpg": other})
     message = r"is 24 x 4\d x \d .*, but .* is 24 x 4\d x \d.* use layout imagenet"
     with pytest.raises(SourceError, match=message) as error:
@@ -86,7 +86,7 @@ def test_the_raw_layout_names_two_files_that_differ(other: bytes, shards: int, t
     assert "c/other.jpg" in str(error.value)
 
 
-def test_the_schema_has_the_sides_that_all_images_share(tmp_path: Path) -> None:
+def test_schema_keeps_dimensions_that_all_images_share(tmp_path: Path) -> None:
     files = {
         "colour": JPEG,
         "grey": encode(GREY, "JPEG"),
@@ -108,20 +108,20 @@ def test_the_schema_has_the_sides_that_all_images_share(tmp_path: Path) -> None:
     assert manifest.feature("image/encoded").shape == (None, 40, 1)
 
 
-def test_a_resumed_run_keeps_the_options_of_images(tmp_path: Path) -> None:
+def test_resume_rejects_changed_image_options(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"c/1.gif": encode(picture(), "GIF")})
     tpudata.convert_images(tmp_path / "in", tmp_path / "out", jpeg_only=True, quality=80)
     with pytest.raises(OutputError, match="quality"):
         tpudata.convert_images(tmp_path / "in", tmp_path / "out", jpeg_only=True, quality=81, resume=True)
 
 
-def test_a_plan_knows_the_bytes_of_images_that_are_changed(tmp_path: Path) -> None:
+def test_plan_estimates_the_bytes_of_changed_images(tmp_path: Path) -> None:
     mixer = np.random.default_rng(0)
     sides = mixer.integers(16, 96, 150)
     noise = {
         f"c/{n}.jpg": encode(mixer.integers(0, 256, (side, side, 3), np.uint8), "JPEG") for n, side in enumerate(sides)
     }
-    # Whatever the listed size of what is rejected.
+    # The listed size of a rejected file must not count.
     write_files(tmp_path / "in", noise | {"c/broken.jpg": b"\0" * 100})
     changes: dict[str, dict[str, Any]] = {
         "kept": {},
@@ -197,7 +197,7 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_stores_further_values_or_rejects_them_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_extra_columns_or_rejects_them_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: {**VALUES, **values} for name, (values, _) in BAD_VALUES.items()}
     # File names that are not UTF-8 keep their bytes.
     cases |= {"good": VALUES, "odd": VALUES | {"note": "caf\udce9.jpg"}}
@@ -304,7 +304,7 @@ def test_stores_images_arrays_and_bytes_or_rejects_them(
         ),
     ],
 )
-def test_rejects_features_whose_name_or_shape_no_record_has(
+def test_rejects_features_with_reserved_names_or_unsupported_shapes(
     layout: str, schema: tuple[Feature, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match=message):

@@ -403,7 +403,7 @@ def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
         assert records[name]["image/encoded"] == records[f"{name}-again"]["image/encoded"]
 
 
-def test_every_rule_is_in_the_table() -> None:
+def test_docs_table_lists_every_rule() -> None:
     text = (Path(__file__).parents[3] / "docs" / "reference" / "image_rules.md").read_text()
     cases = re.findall(r"^\| ([^|]+?) +\| (\w+)", text, re.MULTILINE)
     table = {case: outcome for case, outcome in cases if case not in ("Image", "---")}
@@ -470,7 +470,7 @@ OTHERS = {
 }
 
 
-def test_sees_damage_inside_the_pixels_by_decoding_alone(tmp_path: Path) -> None:
+def test_detects_damaged_pixels_only_by_decoding(tmp_path: Path) -> None:
     header = convert_pictures(tmp_path / "header", OTHERS)
     decode = convert_pictures(tmp_path / "decode", PIXELS | {"whole": JPEG_RGB}, check="decode")
     for name, data in PIXELS.items():
@@ -492,7 +492,7 @@ def test_sees_damage_inside_the_pixels_by_decoding_alone(tmp_path: Path) -> None
             assert header.rejects[name] == "TIFF that cannot be decoded: its header is cut or damaged"
 
 
-def test_rejects_every_cut_file(tmp_path: Path) -> None:
+def test_rejects_every_truncated_file(tmp_path: Path) -> None:
     mixer = random.Random(0)
     whole = [row.data for row in ROWS if row.outcome == KEPT and "after its end" not in row.case]
     whole = [JPEG_RGB if data == BY_CASE["JPEG, several pictures (MPO)"].data else data for data in whole]
@@ -504,7 +504,7 @@ def test_rejects_every_cut_file(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("check", ["header", "decode"])
-def test_a_damaged_file_is_a_record_or_rejected(check: str, tmp_path: Path) -> None:
+def test_stores_or_rejects_every_damaged_file(check: str, tmp_path: Path) -> None:
     mixer, files = random.Random(check), {"whole": JPEG_RGB}
     for number, row in enumerate(mixer.choices([row for row in ROWS if row.data], k=300)):
         damaged = bytearray(row.data)

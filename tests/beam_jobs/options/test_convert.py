@@ -1,4 +1,4 @@
-"""The options of every conversion: which are rejected, and with which a killed run may not go on."""
+"""Options of every conversion: which are rejected, and which a resumed run cannot change."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_rejects_an_output_inside_the_input(
         ({"compression": "zip"}, "zip"),
     ],
 )
-def test_rejects_options_that_do_not_fit_each_other(options: dict[str, Any], message: str) -> None:
+def test_rejects_invalid_and_conflicting_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         tpudata.convert_images(**{"input": "in", "output": "out", **options})
 
 
-def test_a_resumed_run_takes_the_options_that_decide_the_shards_alone(tmp_path: Path) -> None:
+def test_resume_rejects_only_changed_options_that_decide_the_shards(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one\ntwo\nthree\nfour\n")
     where = (tmp_path / "in.txt", tmp_path / "out")
     manifest = tpudata.convert_text(*where)

@@ -1,6 +1,6 @@
 """The options of the conversions as fields: their help, checks and entries in the manifest, and the keywords of the functions.
 
-What all options have in common is read from the tables that flags, help and manifest are made of.
+Tests of properties that all options share read the tables that flags, help and manifest are made of.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_every_option_has_a_help_and_a_placeholder(kind: str, one: Option) -> No
 
 
 @pytest.mark.parametrize(("kind", "one"), ALL)
-def test_a_default_is_the_one_that_the_help_has(kind: str, one: Option) -> None:
+def test_help_states_the_default(kind: str, one: Option) -> None:
     if one.is_required:
         return
     default = False if (kind, one.name) == ("reshard", "shuffle") else one.default
@@ -76,7 +76,7 @@ def test_a_default_is_the_one_that_the_help_has(kind: str, one: Option) -> None:
 
 
 @pytest.mark.parametrize(("kind", "one"), CHOICES)
-def test_rejects_other_values_than_the_choices(kind: str, one: Option, tmp_path: Path) -> None:
+def test_rejects_values_outside_the_choices(kind: str, one: Option, tmp_path: Path) -> None:
     command = ["reshard", "in"] if kind == "reshard" else ["convert", kind, "--input=in"]
     with pytest.raises(UsageError, match=rf"^{one.flag}: unknown value \(got 'x', expected {next(iter(one.choices))}"):
         importlib.import_module(f"beam_jobs.{kind}").run([*command[-1:], f"--output={tmp_path}/out", f"{one.flag}=x"])
@@ -225,7 +225,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", INHERITED)
-def test_an_append_takes_options_from_the_manifest_as_they_were_passed(name: str, dataset: Path) -> None:
+def test_append_inherits_options_as_they_were_passed(name: str, dataset: Path) -> None:
     kind = KINDS.get(name, name)
     paths, kinds = ["--input=in", f"--output={dataset}"], importlib.import_module(f"beam_jobs.{kind}")._OPTIONS
     passed, _ = parse_own_flags(PARSERS[kind], [*paths, *INHERITED[name]])
@@ -258,7 +258,7 @@ def test_an_append_takes_options_from_the_manifest_as_they_were_passed(name: str
     assert all(getattr(inherited, one) is None for one in ("num_shards", "shards_multiple_of", "resume", "workers"))
 
 
-def test_passed_flags_win_over_the_manifest(dataset: Path) -> None:
+def test_passed_flags_override_the_manifest(dataset: Path) -> None:
     write_manifest(dataset, {"seed": 3, "shuffle": False, "fields": {"body": "text"}, "form": "jsonl"})
     paths = ["--input=in", f"--output={dataset}", "--append"]
     flags, _ = parse_own_flags(PARSERS["text"], [*paths, "--seed=0", "--shuffle", "--field=text"])
@@ -270,7 +270,7 @@ def test_passed_flags_win_over_the_manifest(dataset: Path) -> None:
     )
 
 
-def test_every_inherited_option_is_among_them() -> None:
+def test_cases_cover_every_inherited_option() -> None:
     for kind in ("images", "text"):
         lines = [flag for name, flags in INHERITED.items() if KINDS.get(name, name) in (kind, "all") for flag in flags]
         flags, _ = parse_own_flags(PARSERS[kind], ["--input=in", "--output=out", *lines])
@@ -285,11 +285,11 @@ def test_every_inherited_option_is_among_them() -> None:
         (kind, one.name)
         for kind in ("images", "text")
         for one in PARSERS[kind].options.values()
-        # What is not a tokenizer's identity is another matter.
+        # A tokenizer's entry is a dict, which has checks in the tokenizers' tests.
         if one.stored and one.stored.schema and one.name != "tokenizer"
     ],
 )
-def test_rejects_a_damaged_entry_by_name(kind: str, name: str, dataset: Path) -> None:
+def test_rejects_a_damaged_manifest_entry_by_name(kind: str, name: str, dataset: Path) -> None:
     write_manifest(dataset, {name: [{}]})
     with pytest.raises(TpudataError, match=rf"manifest\.json: .*options\.{name} is "):
         parse_own_flags(PARSERS[kind], ["--input=in", f"--output={dataset}", "--append"])
@@ -340,17 +340,17 @@ def test_fields_become_flags() -> None:
         ({"mode": "fasd"}, r"^--mode: unknown value \(got 'fasd', expected slow or fast\); did you mean fast\?$"),
     ],
 )
-def test_single_values_are_checked(values: dict[str, Any], message: str) -> None:
+def test_rejects_invalid_single_values(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Own(**values)
 
 
-def test_stored_options_are_those_that_decide() -> None:
+def test_stores_only_options_declared_as_stored() -> None:
     assert stored_options(Own()) == {"size": 3, "other": None}
     assert stored_options(Own(count=4, names=("a",))) == {"size": 3, "other": 4, "names": ("a",)}
 
 
-def test_options_have_one_name_each() -> None:
+def test_no_two_options_share_a_flag() -> None:
     for parser in PARSERS.values():
         assert len({one.flag for one in parser.options.values()}) == len(parser.options)
     assert {*options_of(ConvertOptions)} == {field.name for field in dataclasses.fields(ConvertOptions)}

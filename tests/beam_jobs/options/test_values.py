@@ -22,7 +22,7 @@ from tpudata.format import open_dataset
         (("64mib", "1MB"), (64 << 20, 10**6)),
     ],
 )
-def test_sizes_have_units(texts: tuple[str, str], sizes: tuple[int, int], tmp_path: Path) -> None:
+def test_parses_sizes_with_units(texts: tuple[str, str], sizes: tuple[int, int], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a")
     more: dict[str, Any] = {"shard_bytes": texts[0], "document_bytes": texts[1]}
     manifest = tpudata.convert_text(tmp_path / "in.txt", tmp_path / "out", **more)
@@ -30,12 +30,12 @@ def test_sizes_have_units(texts: tuple[str, str], sizes: tuple[int, int], tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1TB", "1e3", "1..5MB", "0", "0.5", "0x10", "nan"])
-def test_rejects_texts_that_are_no_size(text: str) -> None:
+def test_rejects_invalid_sizes(text: str) -> None:
     with pytest.raises(UsageError, match=r"not a size|expected 1 byte or more"):
         WriteTFRecordShards("out", shard_size=text)
 
 
-def test_splits_get_their_shares_and_a_record_stays_where_it_is(tmp_path: Path) -> None:
+def test_splits_get_their_shares_and_keep_their_records(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(4_000)]
     (tmp_path / "in.txt").write_text("\n".join(lines))
     found = []
@@ -66,7 +66,7 @@ def test_splits_get_their_shares_and_a_record_stays_where_it_is(tmp_path: Path) 
         ("=1", "split name ''"),
     ],
 )
-def test_rejects_texts_that_are_no_shares(text: str, message: str) -> None:
+def test_rejects_invalid_shares(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         WriteTFRecordShards("out", split=text)
 
@@ -94,6 +94,6 @@ def test_a_budget_is_a_count_or_an_exact_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "-1", "0.5", "101%", "-1%", "x", "%", "nan", "inf%", "1e999999999", "1e-999999999%"]
 )
-def test_rejects_texts_that_are_no_budget(text: str) -> None:
+def test_rejects_invalid_budgets(text: str) -> None:
     with pytest.raises(UsageError, match="expected a count such as 100 or a share"):
         tpudata.convert_images("in", "out", on_bad_record="skip", max_bad_records=text)

@@ -1,4 +1,4 @@
-"""Of several runs that would write into one output, one does; the others say who is at work, or take over from the dead."""
+"""Only one of several runs writes to an output; the others report who is at work, or take over from a dead run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def halted_here(source: Path, output: Path) -> Iterator[Forked]:
         yield job
 
 
-def test_a_second_run_with_other_options_is_rejected(source: Path, tmp_path: Path, undisturbed: dict[str, str]) -> None:
+def test_rejects_a_second_run_while_one_is_at_work(source: Path, tmp_path: Path, undisturbed: dict[str, str]) -> None:
     output = tmp_path / "out"
     with halted_here(source, output) as job:
         for flags in ([], ["--resume"], ["--overwrite"], ["--append"]):
@@ -110,7 +110,7 @@ def test_resume_takes_over_from_a_killed_run(source: Path, tmp_path: Path, undis
     assert digests(output) == undisturbed
 
 
-def test_a_run_that_lost_its_claim_completes_nothing(source: Path, tmp_path: Path) -> None:
+def test_a_run_that_lost_its_claim_writes_no_manifest(source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with halted_here(source, output) as job:
         other = Claim.new(PROCESS)
@@ -120,13 +120,11 @@ def test_a_run_that_lost_its_claim_completes_nothing(source: Path, tmp_path: Pat
         errors = job.stderr
     assert f"the claim of this run was taken over by another run ({other})" in errors.splitlines()[-1]
     assert not (output / "manifest.json").exists()
-    # That of the other run is its own to remove.
+    # Only the other run may remove its claim.
     assert has_claim(str(output), other)
 
 
-def test_runs_on_gs_claim_their_output_too(
-    store: FakeGcs, source: Path, tmp_path: Path, undisturbed: dict[str, str]
-) -> None:
+def test_runs_claim_outputs_on_gs(store: FakeGcs, source: Path, tmp_path: Path, undisturbed: dict[str, str]) -> None:
     objects = store.buckets["b"]
 
     def count() -> int:
@@ -147,7 +145,7 @@ def dead_claim(ends_with: str = PROCESS) -> Claim:
 
 
 @pytest.mark.parametrize("folder", ["local", "gs://b/out"])
-def test_of_many_that_take_over_one_does(store: FakeGcs, tmp_path: Path, folder: str) -> None:
+def test_only_one_of_many_threads_takes_over_a_dead_claim(store: FakeGcs, tmp_path: Path, folder: str) -> None:
     output = str(tmp_path / folder) if folder == "local" else folder
     rivals = [Claim.new(PROCESS) for _ in range(8)]
     for _ in range(5):
@@ -186,7 +184,7 @@ sys.stdin.readline()
 """
 
 
-def test_of_many_processes_that_take_over_one_does(tmp_path: Path) -> None:
+def test_only_one_of_many_processes_takes_over_a_dead_claim(tmp_path: Path) -> None:
     take_claim(str(tmp_path), dead_claim())
     rivals = [
         subprocess.Popen(
@@ -217,7 +215,9 @@ def elsewhere(ends_with: str) -> Claim:
 
 
 @pytest.mark.parametrize("folder", ["local", "gs://b/out"])
-def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(store: FakeGcs, tmp_path: Path, folder: str) -> None:
+def test_a_run_elsewhere_counts_as_dead_once_its_claim_stands_still(
+    store: FakeGcs, tmp_path: Path, folder: str
+) -> None:
     output = str(tmp_path) if folder == "local" else folder
     there, here = elsewhere(PROCESS), Claim.new(PROCESS)
     with (
@@ -225,7 +225,7 @@ def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(store: FakeGcs, tmp
         pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"),
     ):
         take_claim(output, here, dead_after=0.3)
-    # It was removed, as that run ended; this one is killed.
+    # The run above removed its claim when it ended; this one is killed.
     take_claim(output, there)
     take_claim(output, here, dead_after=0.3)
     assert has_claim(output, here)
@@ -234,7 +234,7 @@ def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(store: FakeGcs, tmp
 @pytest.mark.parametrize(
     "other", [elsewhere(PIPELINE), elsewhere(JOB), dead_claim(JOB)], ids=["pipeline", "job", "job from here"]
 )
-def test_what_may_go_on_elsewhere_is_for_the_person_to_decide(source: Path, tmp_path: Path, other: Claim) -> None:
+def test_never_takes_over_from_a_job_that_may_go_on_elsewhere(source: Path, tmp_path: Path, other: Claim) -> None:
     take_claim(str(tmp_path), other)
     with pytest.raises(OutputError, match=rf"process {other.pid}.*remove {tmp_path}/\.tpudata-claim and run again"):
         run(argv(source, str(tmp_path), "--resume"))
@@ -242,7 +242,7 @@ def test_what_may_go_on_elsewhere_is_for_the_person_to_decide(source: Path, tmp_
 
 
 @pytest.mark.parametrize("data", [b"[1]", b"[" * 100_000], ids=["list", "deep"])
-def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path, data: bytes) -> None:
+def test_rejects_and_keeps_an_invalid_claim_file(source: Path, tmp_path: Path, data: bytes) -> None:
     (tmp_path / CLAIM_NAME).write_bytes(data)
     with pytest.raises(OutputError, match="not a claim that this version understands"):
         run(argv(source, str(tmp_path)))
@@ -277,7 +277,7 @@ def run_elsewhere(source: Path, output: Path) -> None:
         run(argv(source, str(output)))
 
 
-def test_a_pipeline_that_lost_its_claim_completes_nothing(tmp_path: Path) -> None:
+def test_a_pipeline_that_lost_its_claim_writes_no_manifest(tmp_path: Path) -> None:
     output = tmp_path / "out"
 
     def lose(example: object) -> str:
@@ -294,7 +294,7 @@ def _fails(example: object) -> str:
     raise ValueError("a fault of the pipeline's own")
 
 
-def test_a_pipeline_that_failed_is_run_again_in_the_same_process(tmp_path: Path) -> None:
+def test_resumes_a_failed_pipeline_in_the_same_process(tmp_path: Path) -> None:
     output = tmp_path / "out"
     with pytest.raises(ValueError, match="a fault of the pipeline"):
         write(output, _fails)
@@ -321,7 +321,7 @@ def test_readers_ignore_a_dead_claim_and_resume_and_append_remove_it(
         take_claim(str(output), dead_claim())
 
 
-def test_the_claim_of_a_job_stays_if_the_job_may_go_on(tmp_path: Path) -> None:
+def test_keeps_the_claim_of_a_job_that_may_go_on(tmp_path: Path) -> None:
     output = str(tmp_path)
     for goes_on, stays in ((lambda: True, True), (lambda: False, False)):
         own = Claim.new(JOB)

@@ -1,4 +1,4 @@
-"""What may be in an output folder, and what stays there: files that no conversion wrote."""
+"""Output folders with files that no conversion wrote, and what failed runs leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def convert(source: Path, *flags: str) -> Path:
     return output
 
 
-def test_overwrite_leaves_files_that_the_dataset_does_not_have(source: Path) -> None:
+def test_overwrite_keeps_files_that_no_conversion_wrote(source: Path) -> None:
     # Without classes and compressed, a dataset has none of these.
     output = convert(source, *PLAIN)
     for name in NAMES:
@@ -55,7 +55,7 @@ def test_overwrite_leaves_files_that_the_dataset_does_not_have(source: Path) -> 
         (output / name).unlink()
     convert(source, "--overwrite")
     assert open_dataset(str(output)).labels() == ("cat", "dog", "eel")
-    # Its own go.
+    # Files of the old dataset are removed.
     convert(source, *PLAIN, "--overwrite")
     assert not [name for name in NAMES if (output / name).exists()]
     assert (output / "rejects" / "notes.txt").read_text() == "mine"
@@ -112,19 +112,17 @@ def test_a_run_that_fails_leaves_no_temporary_files(tmp_path: Path, workers: str
     assert not list((tmp_path / "out").rglob(".*"))
 
 
-def test_a_label_offset_is_of_classes(source: Path, tmp_path: Path) -> None:
+def test_label_offset_requires_classes(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--label-offset is 3, and the images have no classes"):
         convert(source, "--label-offset=3", "--unlabelled")
-    # So it is where the input says so.
+    # The same for a list without labels.
     (tmp_path / "pictures.csv").write_text(f"path\n{source}/cat/000.jpg\n")
     with pytest.raises(UsageError, match="--label-offset is 3"):
         convert(tmp_path / "pictures.csv", "--label-offset=3", "--unlabelled")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_disk_that_fails_at_any_look_at_the_output_is_an_error_that_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_errors_at_any_access_name_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, output = make_pictures(tmp_path / "in", 3), tmp_path / "out"
     real, looks, fails_at = os.stat, 0, 0
 

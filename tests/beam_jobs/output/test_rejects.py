@@ -1,4 +1,4 @@
-"""Rejected inputs, from end to end: listed once, counted once, and where a shard or a split has no others, no shard."""
+"""Rejected inputs, end to end: listed once and counted once; a shard or split with no other inputs is not written."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def splits(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_split_of_rejected_files_alone_has_no_shards(splits: Path) -> None:
+def test_a_split_with_only_rejected_files_has_no_shards(splits: Path) -> None:
     output = convert(splits, *SKIP)
     assert counts(output) == ({"train": 9}, 1)
     assert [Path(line["source"]).name for line in listed(output)] == ["x.jpg"]
@@ -91,7 +91,7 @@ def test_a_resumed_run_lists_the_same_rejects(splits: Path) -> None:
     assert digests(output) == due
 
 
-def test_an_append_of_rejected_files_alone_lists_them_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_append_lists_rejected_files_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_pictures(tmp_path / "in", 9)
     output = convert(tmp_path)
     before = digests(output)
@@ -129,7 +129,7 @@ def test_an_append_of_rejected_files_alone_lists_them_once(tmp_path: Path, capsy
     assert defects(output) == []
 
 
-def test_listed_files_that_are_missing_stay_listed_over_appends(tmp_path: Path) -> None:
+def test_missing_files_stay_in_rejects_across_appends(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     Image.new("L", (5, 6)).save(tmp_path / "in" / "0.png")
 
@@ -151,7 +151,7 @@ def test_listed_files_that_are_missing_stay_listed_over_appends(tmp_path: Path) 
 
 # TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
 @pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_a_shard_of_rejected_files_alone_is_not_there_and_readers_do_without(tmp_path: Path) -> None:
+def test_readers_skip_shards_whose_inputs_were_all_rejected(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -183,13 +183,13 @@ def test_a_shard_of_rejected_files_alone_is_not_there_and_readers_do_without(tmp
         {"batch_size": 8}
     )
     assert sum(features["weights"].numpy().sum() for features, _ in batches) == len(due)
-    # An append leaves it at that.
+    # An append changes nothing.
     before = digests(output)
     convert(tmp_path, *SKIP, "--no-shuffle", "--append")
     assert digests(output) == before
 
 
-def test_where_nothing_is_good_there_is_no_dataset(tmp_path: Path) -> None:
+def test_writes_no_dataset_if_every_input_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     for number in range(5):
         (tmp_path / "in" / "a" / f"{number}.png").write_bytes(BAD if number else b"")
@@ -206,9 +206,9 @@ def test_where_nothing_is_good_there_is_no_dataset(tmp_path: Path) -> None:
     assert defects(output) == []
 
 
-# Without: tests/beam_jobs/test_images.py.
+# tests/beam_jobs/test_images.py covers runs without --append.
 @pytest.mark.parametrize("append", [pytest.param(False, marks=pytest.mark.matrix), True])
-def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> None:
+def test_a_run_over_budget_says_how_to_carry_on(tmp_path: Path, append: bool) -> None:
     make_pictures(tmp_path / "in", 6)
     if append:
         convert(tmp_path)
@@ -255,7 +255,7 @@ class Rejecting(OneUnit):
         ([reason for n in range(250) for reason in (f"strange byte {n}", "not JSON: x")], None),
     ],
 )
-def test_counts_reasons_by_kind_with_digits_that_matter(
+def test_counts_reasons_by_kind(
     reasons: list[str], counts: dict[str, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "REASONS", reasons)
@@ -272,9 +272,7 @@ def test_counts_reasons_by_kind_with_digits_that_matter(
         assert manifest.rejected["not JSON"] == 250
 
 
-def test_reasons_are_counted_without_their_particulars_and_with_digits_that_matter(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reject_counts_keep_digits_that_tell_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_pictures(tmp_path / "in", 12)
     for number in range(3):
         (tmp_path / "in" / "cat" / f"x{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(number + 1))

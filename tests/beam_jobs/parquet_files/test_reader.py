@@ -1,7 +1,7 @@
 """Parquet files that are damaged, encrypted or larger than they look, as text and as images.
 
-The functions that conversions read them by are called here: some hundred damaged files are tried, of which one that cannot be
-converted at all would end a conversion of all.
+Tests call the reading functions directly: they try some hundred damaged files, and one that cannot be read would end a
+conversion of all.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_no_flipped_bit_of_a_footer_loses_a_row(tmp_path: Path, read: Any, bits:
     assert set(came) == {6}
 
 
-def test_a_flipped_bit_of_a_count_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_rejects_a_row_count_that_contradicts_the_row_groups(tmp_path: Path) -> None:
     path = six(tmp_path / "a.parquet")
     whole = path.read_bytes()
     # The last of the three row groups has two rows: field 3, an i64, of 4 as zigzag.
@@ -127,14 +127,14 @@ def test_reads_row_groups_without_rows(tmp_path: Path) -> None:
         assert read_text(path) == 0
 
 
-def test_a_file_without_columns_is_not_called_damaged(tmp_path: Path) -> None:
+def test_a_file_without_columns_raises_usage_error(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({}), path)
     with pytest.raises(UsageError):
         read_text(path)
 
 
-def test_pages_with_a_checksum_are_compared_with_it(tmp_path: Path) -> None:
+def test_verifies_page_checksums(tmp_path: Path) -> None:
     # Without statistics, each value stands in its page alone.
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     path = six(tmp_path / "a.parquet", write_page_checksum=True, **plain)
@@ -171,7 +171,7 @@ def encrypted(path: Path, columns: list[str], *, plaintext_footer: bool) -> Path
     return path
 
 
-def test_encrypted_files_and_columns_are_called_so(tmp_path: Path) -> None:
+def test_reports_encrypted_files_and_columns(tmp_path: Path) -> None:
     path = encrypted(tmp_path / "a.parquet", ["secret"], plaintext_footer=True)
     # A column that is not read may be encrypted.
     assert values(path, TEXT) == [["one", "a"], ["two", "b"]]
@@ -210,7 +210,7 @@ def test_dates_times_and_decimals_become_text_or_numbers(tmp_path: Path) -> None
     ]
 
 
-def test_bytes_that_are_not_utf8_are_replaced_if_asked_for(tmp_path: Path) -> None:
+def test_replaces_invalid_utf8_if_asked(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     column = pa.array([b"a\xffb", "é".encode()]).view(pa.string())
     parquet.write_table(pa.table({"text": column}), path)

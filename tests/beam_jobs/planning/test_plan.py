@@ -1,6 +1,6 @@
-"""Where shards are cut: every record in one of them, and each near its size.
+"""Cuts between shards: every record is in one shard, and each shard is near its size.
 
-A plan is of some million records in tens of thousands of shards, which no test converts.
+Real plans have some million records in tens of thousands of shards, more than a test can convert.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ WISHES = st.one_of(
 
 
 @given(SIZES, WISHES, st.booleans())
-def test_every_record_is_in_exactly_one_of_the_shards_that_are_named(
-    sizes: list[int], wish: dict[str, Any], shuffle: bool
-) -> None:
+def test_places_every_record_in_exactly_one_named_shard(sizes: list[int], wish: dict[str, Any], shuffle: bool) -> None:
     plan = planned(sizes, shuffle=shuffle, **wish)
     references = listed(sizes)
     found = placed(plan, references, shuffle)
@@ -81,7 +79,7 @@ def test_every_record_is_in_exactly_one_of_the_shards_that_are_named(
 
 
 @given(SIZES, WISHES, st.booleans())
-def test_shards_differ_from_their_mean_by_the_largest_record_at_most(
+def test_shards_differ_from_their_mean_by_at_most_the_largest_record(
     sizes: list[int], wish: dict[str, Any], shuffle: bool
 ) -> None:
     plan = planned(sizes, shuffle=shuffle, **wish)
@@ -104,7 +102,7 @@ def test_shards_are_cut_at_the_bucket_nearest_to_equal_parts(sizes: list[int], c
 
 
 @given(SIZES, st.booleans())
-def test_unshuffled_shards_are_runs_of_the_list(sizes: list[int], several: bool) -> None:
+def test_unshuffled_shards_keep_the_order_of_the_list(sizes: list[int], several: bool) -> None:
     plan = planned(sizes, shuffle=False, shard_bytes=10**5 if several else 10**9)
     for part in placed(plan, listed(sizes), shuffle=False).values():
         numbers = [number for number, _ in part]
@@ -112,7 +110,7 @@ def test_unshuffled_shards_are_runs_of_the_list(sizes: list[int], several: bool)
 
 
 @given(st.lists(SIZES, min_size=1, max_size=4), st.randoms(use_true_random=False))
-def test_a_plan_does_not_depend_on_who_counts_what(parts: list[list[int]], random: Any) -> None:
+def test_plan_does_not_depend_on_the_division_into_parts(parts: list[list[int]], random: Any) -> None:
     references = [
         reference._replace(key=f"{n}", path=f"{n}")
         for n, reference in enumerate(listed([size for part in parts for size in part]))
@@ -131,7 +129,7 @@ def test_a_plan_does_not_depend_on_who_counts_what(parts: list[list[int]], rando
     assert make_plan(merged, {}, ConvertOptions("in", "out", shard_bytes=10**6), OVERHEAD) == whole
 
 
-def test_sizes_are_those_in_the_shards() -> None:
+def test_estimates_bytes_by_the_ratio_of_each_split() -> None:
     sizes = [1000 + number for number in range(400)]
     half = planned(sizes, ratios={"train": 0.5, "test": 2.0})
     for split, ratio in (("train", 0.5), ("test", 2.0)):
@@ -140,7 +138,7 @@ def test_sizes_are_those_in_the_shards() -> None:
         assert half.splits[split].estimated_bytes == pytest.approx(due, rel=1e-3)
 
 
-def test_follows_the_number_or_the_size_of_shards() -> None:
+def test_follows_the_requested_number_or_size_of_shards() -> None:
     sizes = [10_000] * 300
     assert planned(sizes, num_shards=7).splits["train"].count == 7
     assert planned(sizes, shard_bytes=300_000).splits["train"].count == 10
@@ -156,7 +154,7 @@ def test_follows_the_number_or_the_size_of_shards() -> None:
         planned(sizes, shard_bytes=1)
 
 
-def test_more_shards_than_buckets_have_their_sizes() -> None:
+def test_shards_smaller_than_a_bucket_are_within_15_percent_of_the_target() -> None:
     rng = np.random.default_rng(0)
     count = 1 << BUCKET_BITS
     records = rng.integers(450, 550, count)
@@ -180,7 +178,7 @@ def test_more_shards_than_buckets_have_their_sizes() -> None:
         make_plan(tally, {}, ConvertOptions("in", "out", shard_bytes=target // 10), OVERHEAD)
 
 
-def test_nothing_to_plan_is_an_error() -> None:
+def test_rejects_empty_inputs_and_empty_splits() -> None:
     with pytest.raises(SourceError, match="in: no files to convert"):
         planned([])
     with pytest.raises(SourceError, match="--split: no record falls into test; the input has 2"):
@@ -188,7 +186,7 @@ def test_nothing_to_plan_is_an_error() -> None:
 
 
 @given(st.integers(1, 10**7), st.integers(1, 2000))
-def test_neighbouring_shards_are_grouped_to_some_64_000_references(records: int, count: int) -> None:
+def test_groups_shards_to_at_most_65_536_references(records: int, count: int) -> None:
     count = min(count, records)
     plan = SplitPlan(records, 1, tuple(range(1, count)))
     assert plan.count == count
@@ -197,12 +195,12 @@ def test_neighbouring_shards_are_grouped_to_some_64_000_references(records: int,
     assert plan.shards_of(np.array([0, count - 1, 2**64 - 1], np.uint64)).tolist() == [0, count - 1, count - 1]
 
 
-def test_records_that_are_left_out_take_no_shards() -> None:
+def test_omitted_records_take_no_shards() -> None:
     tally = tallied(listed([100] * 999), True)
     options = ConvertOptions("in", "out", shard_bytes=5000)
     whole = make_plan(tally, {}, options, OVERHEAD).splits
     half = make_plan(tally, {}, options, OVERHEAD, {"train": (500, 50_000)}).splits
     assert half["train"].count == round(whole["train"].count * 499 / 999)
     assert half["train"].records == 999
-    # All of a split may be, but for what a rounded number says.
+    # If every record of a split is omitted, one shard remains.
     assert make_plan(tally, {}, options, OVERHEAD, {"train": (999, 99_900)}).splits["train"].count == 1

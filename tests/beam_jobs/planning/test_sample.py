@@ -1,6 +1,6 @@
-"""The sample by which bytes are estimated is the same whatever the order of the inputs.
+"""The sample by which bytes are estimated is the same for any order of the inputs.
 
-Estimates of plans are compared with datasets in tests/beam_jobs/test_shard_sizes.py; the sample itself is seen nowhere.
+tests/beam_jobs/test_shard_sizes.py compares estimates of plans with datasets; no command shows the sample itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def listed(count: int, split: str) -> list[Reference]:
     return [Reference(f"{split}/{n}", split, (), f"/in/{split}/{n}", WHOLE_FILE, n) for n in range(count)]
 
 
-def test_each_split_has_its_own_whatever_the_order() -> None:
+def test_each_split_has_the_same_sample_in_any_order() -> None:
     references = [*listed(3000, "train"), *listed(50, "test")]
     due = {
         split: sorted((item for item in references if item.split == split), key=lambda item: key_digest(item.key))
@@ -34,7 +34,7 @@ def test_each_split_has_its_own_whatever_the_order() -> None:
     assert other.splits == sample.splits
 
 
-def test_merged_packs_are_the_sample_of_all() -> None:
+def test_merged_samples_equal_the_sample_of_all_inputs() -> None:
     references = [*listed(9000, "train"), *listed(300, "test")]
     whole = Sample()
     whole.add(references)

@@ -1,6 +1,6 @@
-"""Bytes and records by place in the order add up, whoever counts them.
+"""Bytes and records by place in the order add up, however they are divided.
 
-A tally is of some million records on many workers, which no test converts.
+Real tallies cover some million records on many workers, more than a test can convert.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIZES = st.lists(st.integers(0, 3_000_000), min_size=1, max_size=60)
 
 
 @given(st.lists(SIZES, min_size=1, max_size=4), st.booleans())
-def test_buckets_add_up_to_what_was_listed(sizes: list[list[int]], shuffle: bool) -> None:
+def test_buckets_add_up_to_the_listed_references(sizes: list[list[int]], shuffle: bool) -> None:
     starts = itertools.accumulate(map(len, sizes), initial=0)
     units = [listed(part, start) for part, start in zip(sizes, starts, strict=False)]
     tally = tallied(units, shuffle)
@@ -62,7 +62,7 @@ def test_buckets_add_up_to_what_was_listed(sizes: list[list[int]], shuffle: bool
 
 
 @given(SIZES, st.booleans(), st.integers(0, 60))
-def test_merged_tallies_are_the_tally_of_all(sizes: list[int], shuffle: bool, middle: int) -> None:
+def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, middle: int) -> None:
     units = [part for part in (listed(sizes[:middle]), listed(sizes[middle:], len(sizes[:middle]))) if part]
     whole, merged = tallied(units, shuffle), Tally()
     parts = [Tally() for _ in units]
@@ -79,7 +79,7 @@ def test_merged_tallies_are_the_tally_of_all(sizes: list[int], shuffle: bool, mi
         assert mine.records.tolist() == theirs.records.tolist()
 
 
-def test_the_fingerprint_is_of_keys_and_sizes_and_not_of_their_order() -> None:
+def test_fingerprint_depends_on_keys_and_sizes_but_not_their_order() -> None:
     items = listed([5, 6, 7, 8])
     one = tallied([items], True).fingerprint
     assert len(one) == 32
@@ -124,13 +124,13 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
     return found
 
 
-def test_an_empty_tally_cannot_be_planned() -> None:
+def test_make_plan_rejects_an_empty_tally() -> None:
     with pytest.raises(SourceError, match="in: no files to convert"):
         make_plan(Tally(), {}, ConvertOptions("in", "out"), 0)
 
 
 @given(st.lists(SIZES, min_size=1, max_size=4), st.booleans())
-def test_a_pickled_tally_is_the_same(sizes: list[list[int]], shuffle: bool) -> None:
+def test_pickling_keeps_a_tally(sizes: list[list[int]], shuffle: bool) -> None:
     starts = itertools.accumulate(map(len, sizes), initial=0)
     tally = tallied([listed(part, start) for part, start in zip(sizes, starts, strict=False)], shuffle)
     copy = pickle.loads(pickle.dumps(tally))
@@ -142,12 +142,12 @@ def test_a_pickled_tally_is_the_same(sizes: list[list[int]], shuffle: bool) -> N
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_pickled_bucket_takes_a_third() -> None:
+def test_pickled_buckets_take_less_than_13_bytes_each() -> None:
     units = [[Reference(f"{n}", "train", (), f"/in/{n}", WHOLE_FILE, 100_000 + n) for n in range(10_000)]]
     assert len(pickle.dumps(tallied(units, shuffle=True))) < 10_000 * 32 / 2.5
 
 
-def test_sums_are_not_made_again_with_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_does_not_recompute_sums_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     made = 0
     added = Buckets.add_up
 

@@ -1,4 +1,4 @@
-"""Warnings of a conversion: what its tables say of an input besides numbers."""
+"""Warnings that a conversion prints about its input."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_ordinary_input_has_no_warnings(tmp_path: Path, capsys: Capture) -> N
     assert warnings_of("images", tmp_path / "a.tar", capsys) == []
 
 
-def test_columns_that_are_not_stored_are_named_by_runs_and_their_manifests(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_columns_that_are_not_stored(tmp_path: Path, capsys: Capture) -> None:
     rows = pa.table({"image": [jpeg(0), jpeg(1)], "label": ["a", "b"], "url": ["u", "v"], "id": [1, 2]})
     parquet.write_table(rows, tmp_path / "a.parquet")
     line = "columns that are not stored: id, url; pass --column-types NAME=TYPE to store one"
@@ -74,7 +74,7 @@ def test_columns_that_are_not_stored_are_named_by_runs_and_their_manifests(tmp_p
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "tsv", "parquet", "json"])
-def test_columns_of_text_that_no_field_names_are_named(tmp_path: Path, capsys: Capture, form: str) -> None:
+def test_warns_of_text_columns_that_no_field_names(tmp_path: Path, capsys: Capture, form: str) -> None:
     path = tmp_path / f"a.{form}"
     row = {"text": "x", "id": 1, "label": 0}
     if form == "parquet":
@@ -92,7 +92,7 @@ def test_columns_of_text_that_no_field_names_are_named(tmp_path: Path, capsys: C
     assert warnings_of("text", path, capsys, "--tokenizer", "bytes", "--sequence-length", "8") == []
 
 
-def test_lines_of_a_readme_next_to_rows_are_named(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_a_readme_read_as_lines(tmp_path: Path, capsys: Capture) -> None:
     source = write_files(tmp_path / "in", {"README.md": b"# Data\n", "data/a.jsonl": b'{"text": "a"}\n'})
     (line,) = warnings_of("text", source, capsys)
     assert line == (
@@ -102,7 +102,7 @@ def test_lines_of_a_readme_next_to_rows_are_named(tmp_path: Path, capsys: Captur
     assert warnings_of("text", f"{source}/**/*.jsonl", capsys) == []
 
 
-def test_an_append_prints_what_it_met(tmp_path: Path, capsys: Capture) -> None:
+def test_append_warns_of_new_columns(tmp_path: Path, capsys: Capture) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     write_files(source, {"a.jsonl": b'{"text": "a", "id": 1}\n'})
     assert "id;" in warnings_of("text", source, capsys, output=out)[0]
@@ -111,7 +111,7 @@ def test_an_append_prints_what_it_met(tmp_path: Path, capsys: Capture) -> None:
     assert "id, url;" in open_dataset(str(out)).manifest.warnings["columns"]
 
 
-def test_captions_and_fields_of_samples_are_named(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_captions_taken_for_classes_and_of_unstored_fields(tmp_path: Path, capsys: Capture) -> None:
     pictures = [jpeg(n) for n in range(5)]
     path = tmp_path / "captions.tar"
     path.write_bytes(samples(("jpg", pictures), ("txt", [f"a cat on mat {n}".encode() for n in range(5)])))
@@ -137,7 +137,7 @@ def test_captions_and_fields_of_samples_are_named(tmp_path: Path, capsys: Captur
         (("mask", "no_mask"), None),
     ],
 )
-def test_folders_that_look_like_no_classes_are_named(
+def test_warns_of_folders_that_do_not_look_like_classes(
     tmp_path: Path, capsys: Capture, names: tuple[str, ...], words: str | None
 ) -> None:
     found = warnings_of("images", folders(tmp_path / "in", *names), capsys)
@@ -145,7 +145,7 @@ def test_folders_that_look_like_no_classes_are_named(
     assert all(re.match(words or "", line) for line in found)
 
 
-def test_folders_of_texts_are_named_where_a_file_is_a_document(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_folders_of_text_documents(tmp_path: Path, capsys: Capture) -> None:
     names = ("train/pos/1.txt", "train/neg/1.txt", "test/pos/2.txt")
     source = write_files(tmp_path / "in", dict.fromkeys(names, b"a film"))
     (line,) = warnings_of("text", source, capsys, "--form", "files")
@@ -159,7 +159,7 @@ def test_folders_of_texts_are_named_where_a_file_is_a_document(tmp_path: Path, c
     assert warnings_of("text", one, capsys, "--form", "files") == []
 
 
-def test_several_sets_of_idx_files_in_one_split_are_named(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_several_idx_sets_in_one_split(tmp_path: Path, capsys: Capture) -> None:
     for prefix in ("letters-train", "digits-train", "digits-test"):
         idx_pair(tmp_path / "in", prefix, 3)
     (line,) = warnings_of("images", tmp_path / "in", capsys)
@@ -167,7 +167,7 @@ def test_several_sets_of_idx_files_in_one_split_are_named(tmp_path: Path, capsys
     assert warnings_of("images", f"{tmp_path}/in/digits-*", capsys) == []
 
 
-def test_numbers_as_folders_are_said_and_label_type_makes_them_labels(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_numeric_folders_without_label_type(tmp_path: Path, capsys: Capture) -> None:
     source = folders(tmp_path / "in", *map(str, range(12)))
     (line,) = warnings_of("images", source, capsys)
     assert line == (
@@ -186,7 +186,7 @@ def test_numbers_as_folders_are_said_and_label_type_makes_them_labels(tmp_path: 
     assert open_dataset(str(tmp_path / "out")).labels() == tuple(map(str, range(14)))
 
 
-def test_classes_of_one_split_and_splits_without_records_are_named(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_classes_in_one_split_and_of_empty_splits(tmp_path: Path, capsys: Capture) -> None:
     source = folders(tmp_path / "in", "train/cat", "train/dog", "test/cat", "test/owl")
     (source / "val" / "cat").mkdir(parents=True)
     expected = [
@@ -195,7 +195,7 @@ def test_classes_of_one_split_and_splits_without_records_are_named(tmp_path: Pat
     ]
     assert warnings_of("images", source, capsys) == expected
     assert warnings_of("images", source, capsys, output=tmp_path / "out") == expected
-    # What is appended says nothing of the classes that are there.
+    # An append does not warn of classes that the dataset has already.
     write_files(source, {"train/cat/2.jpg": jpeg(9)})
     assert warnings_of("images", source, capsys, "--append", output=tmp_path / "out") == []
     write_files(tmp_path / "text", {"train.txt": b"a\n", "validation.txt": b""})
@@ -205,7 +205,7 @@ def test_classes_of_one_split_and_splits_without_records_are_named(tmp_path: Pat
     assert warnings_of("images", tmp_path / "idx", capsys) == [expected[1].replace("validation", "test")]
 
 
-def test_classes_that_look_alike_are_named(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_classes_that_look_alike(tmp_path: Path, capsys: Capture) -> None:
     source = folders(tmp_path / "in", "cat", "Cat", "caf\u00e9", "cafe\u0301", "a b", "a  b")
     (line,) = warnings_of("images", source, capsys)
     assert line.startswith(
@@ -216,16 +216,16 @@ def test_classes_that_look_alike_are_named(tmp_path: Path, capsys: Capture) -> N
     assert warnings_of("images", source, capsys, "--labels", str(tmp_path / "labels.txt")) == []
 
 
-def test_a_class_is_compared_with_those_of_the_dataset_that_it_is_added_to(tmp_path: Path, capsys: Capture) -> None:
+def test_append_compares_new_classes_with_those_of_the_dataset(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     assert warnings_of("images", folders(tmp_path / "1", "cat", "dog"), capsys, output=out) == []
     (line,) = warnings_of("images", folders(tmp_path / "2", "Cat"), capsys, "--append", output=out)
     assert "'Cat' and 'cat'" in line
-    # It was said once.
+    # The warning is not repeated.
     assert warnings_of("images", folders(tmp_path / "3", "cow"), capsys, "--append", output=out) == []
 
 
-def test_labels_of_a_list_that_lose_blanks_are_counted(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_labels_with_surrounding_blanks(tmp_path: Path, capsys: Capture) -> None:
     write_files(tmp_path, {"1.jpg": jpeg(1), "2.jpg": jpeg(2), "list.csv": b"path,label\n1.jpg, cat\n2.jpg,cat\n"})
     line = "blanks around 1 label were removed, such as ' cat'; write labels without them"
     assert warnings_of("images", tmp_path / "list.csv", capsys) == [line]
@@ -233,7 +233,7 @@ def test_labels_of_a_list_that_lose_blanks_are_counted(tmp_path: Path, capsys: C
     assert open_dataset(str(tmp_path / "out")).labels() == ("cat",)
 
 
-def test_labels_of_text_below_0_are_counted(tmp_path: Path, capsys: Capture) -> None:
+def test_warns_of_text_labels_below_0(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": -1}\n{"text": "b", "label": 1}\n')
     for number, flags in enumerate(([], ["--tokenizer", "bytes"])):
         out = tmp_path / str(number)

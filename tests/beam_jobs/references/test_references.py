@@ -1,4 +1,4 @@
-"""What sources refer to: read as it was listed, or rejected before more of it is read than that."""
+"""References are read as they were listed, or rejected before more than that is read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_rejects_what_is_not_as_it_was_listed(tmp_path: Path, convert: Any) -> None:
+def test_rejects_inputs_that_differ_from_their_listing(tmp_path: Path, convert: Any) -> None:
     data = one_pixel_png(1)
     (tmp_path / "in").write_bytes(data)
     (tmp_path / "large").touch()
@@ -106,7 +106,7 @@ def test_rejects_what_is_not_as_it_was_listed(tmp_path: Path, convert: Any) -> N
 BAD = [BadRecordError("/in/a", "cut: 3 of 7 bytes"), BadRecordError("/in/list.csv", "it is gone", 7, "b.jpg")]
 
 
-def test_lists_and_counts_what_the_listing_rejects_and_ignores(tmp_path: Path, convert: Any) -> None:
+def test_counts_inputs_that_the_listing_rejects_or_ignores(tmp_path: Path, convert: Any) -> None:
     (tmp_path / "in").write_bytes(one_pixel_png(1))
     good = {"size": len(one_pixel_png(1))}
     places = {"one": good, "bad": BAD[0], "worse": BAD[1], "hidden": {"path": ""}, "two": good}
@@ -123,7 +123,7 @@ def test_lists_and_counts_what_the_listing_rejects_and_ignores(tmp_path: Path, c
     ]
 
 
-def test_an_error_of_the_system_keeps_its_words_and_leaves_no_file(
+def test_system_errors_keep_their_message_and_leave_no_file(
     tmp_path: Path, convert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = one_pixel_png(1)
@@ -143,7 +143,7 @@ def test_an_error_of_the_system_keeps_its_words_and_leaves_no_file(
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "end\n", "\u2028", "form\x0cfeed", "caf\udce9"])
-def test_rejects_names_of_classes_that_a_line_of_text_cannot_hold(name: str, tmp_path: Path, convert: Any) -> None:
+def test_rejects_class_names_that_labels_txt_cannot_hold(name: str, tmp_path: Path, convert: Any) -> None:
     (tmp_path / "in").write_bytes(one_pixel_png(1))
     place = {"size": len(one_pixel_png(1))}
     with pytest.raises(
@@ -152,7 +152,7 @@ def test_rejects_names_of_classes_that_a_line_of_text_cannot_hold(name: str, tmp
         convert({"one": place | {"labels": ("fine",)}, "two": place | {"labels": (name,), "offset": 0}})
 
 
-def test_seeds_shuffle_records_each_in_another_way(tmp_path: Path) -> None:
+def test_each_seed_shuffles_records_differently(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"{n}\n" for n in range(200)))
     for seed in (0, 1, -3):
         tpudata.convert_text(tmp_path / "in.txt", tmp_path / f"{seed}", seed=seed)
@@ -164,7 +164,7 @@ def test_seeds_shuffle_records_each_in_another_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_names_the_first_path_of_lists_that_comes_again(dry_run: bool, tmp_path: Path) -> None:
+def test_names_the_first_repeated_path_of_lists(dry_run: bool, tmp_path: Path) -> None:
     mixer = random.Random(dry_run)
     (tmp_path / "pictures").mkdir()
     names = [f"p{n}.png" for n in range(30)]
@@ -189,7 +189,7 @@ def test_names_the_first_path_of_lists_that_comes_again(dry_run: bool, tmp_path:
             tpudata.convert_images(f"{folder}/*.csv", tmp_path / "out", dry_run=dry_run)
 
 
-def test_of_equal_texts_the_one_with_the_smallest_key_stays(tmp_path: Path) -> None:
+def test_dedup_keeps_the_text_with_the_smallest_key(tmp_path: Path) -> None:
     # Keys by their bytes. Nothing is normalised, and what cannot be read is no double of another.
     texts = {"b": "x", "a": "x", "é": "x", "c": "yy", "B": "yy", "d": "é", "D": "e\u0301", "e": "É", "f": "é "}
     lines = [json.dumps({"id": key, "text": text}).encode() for key, text in texts.items()]
@@ -302,7 +302,7 @@ def test_keeps_all_of_a_reference_in_any_number_of_units_and_shards(
         assert digests(output) == before
 
 
-def test_keys_may_be_any_text(tmp_path: Path, convert: Any) -> None:
+def test_accepts_any_text_as_a_key(tmp_path: Path, convert: Any) -> None:
     (tmp_path / "in").write_bytes(one_pixel_png(1))
     place = {"size": len(one_pixel_png(1)), "offset": 0}
     convert(dict.fromkeys(ODD_KEYS, place))
@@ -314,7 +314,7 @@ def test_keys_may_be_any_text(tmp_path: Path, convert: Any) -> None:
     assert digests(tmp_path / "out") == before
 
 
-def test_an_append_compares_what_is_known_without_reading(tmp_path: Path, convert: Any) -> None:
+def test_append_detects_changed_size_labels_split_or_checksum(tmp_path: Path, convert: Any) -> None:
     data = one_pixel_png(1)
     (tmp_path / "in").write_bytes(data * 2)
     (tmp_path / "moved").write_bytes(data)

@@ -1,4 +1,4 @@
-"""Names of Beam's that have no public form: where Beam renames one, these tests say which module uses it."""
+"""Private names of Beam: if Beam renames one, these tests say which module uses it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from beam_jobs.run.job import job_identity
 from beam_jobs.run.runner import beam_flag_names
 
 
-def test_the_identity_of_a_portable_job_has_its_number() -> None:
+def test_job_identity_has_the_id_of_a_portable_job() -> None:
     result = PipelineResult(SimpleNamespace(), "job-7", iter(()), iter(()))
     found = job_identity(result, "PortableRunner", PipelineOptions([]))
     assert found["id"] == "job-7", "beam_jobs/run/job.py reads PipelineResult._job_id, which Beam has renamed"
 
 
-def test_every_class_of_options_declares_its_flags() -> None:
+def test_option_classes_of_beam_declare_their_flags() -> None:
     classes = [one for one in PipelineOptions.__subclasses__() if "_add_argparse_args" in vars(one)]
     assert len(classes) > 10, "beam_jobs/run/runner.py calls PipelineOptions._add_argparse_args, which Beam has renamed"
     assert {"--runner", "--job_endpoint", "--region"} <= set(beam_flag_names())
@@ -31,5 +31,5 @@ def test_every_class_of_options_declares_its_flags() -> None:
     ("owner", "name"),
     [(ControlConnection, "set_input"), (ControlConnection, "abort"), (GrpcClientDataChannel, "set_inputs")],
 )
-def test_connections_of_local_workers_have_their_methods(owner: Any, name: str) -> None:
+def test_beam_connections_have_the_methods_that_local_workers_use(owner: Any, name: str) -> None:
     assert callable(getattr(owner, name, None)), f"beam_jobs/run/local_workers.py uses {owner.__name__}.{name}"

@@ -1,6 +1,6 @@
-"""Jobs of Dataflow, as a server on loopback records them: what is submitted, and what is reported of each end.
+"""Dataflow jobs against a fake service on loopback: the submitted job, and the report of each outcome.
 
-The recorded graph is run here, as Dataflow's workers would run it.
+Tests run the recorded graph in this process, in place of Dataflow's workers.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def test_submits_the_job_and_warns_of_workers_that_cannot_reach_pypi(
     assert {"GroupByShard", "WriteShards", "Complete", "WriteMetadata"} <= inside
 
 
-def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local_runner(
+def test_waits_for_a_job_and_writes_the_bytes_of_the_local_runner(
     store: FakeGcs,
     dataflow: FakeDataflow,
     impatient: None,
@@ -205,7 +205,7 @@ def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local
     assert stored(store, tmp_path, "out") == here
 
 
-def test_a_job_that_was_left_claims_its_output_until_its_last_step(
+def test_a_detached_job_claims_its_output_until_its_last_step(
     store: FakeGcs, dataflow: FakeDataflow, here: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(argv(dataflow, "--detach")) == 0
@@ -224,7 +224,7 @@ def test_a_job_that_was_left_claims_its_output_until_its_last_step(
     assert main(["verify", "gs://b/out"]) == 0
 
 
-def test_resume_takes_over_from_a_job_that_has_failed(store: FakeGcs, dataflow: FakeDataflow) -> None:
+def test_resume_takes_over_from_a_failed_job(store: FakeGcs, dataflow: FakeDataflow) -> None:
     assert run(argv(dataflow, "--detach")) == 0
     first = json.loads(store.buckets["b"][CLAIM].data)["run"]
     dataflow.states = ["JOB_STATE_FAILED"]
@@ -249,7 +249,7 @@ def outcome(pictures: Path, end: str) -> tuple[int, list[str], bool]:
             return code, process.stderr.splitlines(), CLAIM in store.buckets["b"]
 
 
-def test_each_end_is_one_line(pictures: Path) -> None:
+def test_reports_each_end_of_a_job_in_one_line(pictures: Path) -> None:
     with ThreadPoolExecutor() as pool:
         found = dict(zip(ENDS, pool.map(lambda end: outcome(pictures, end), ENDS), strict=True))
     submitted = f"tpudata: job {JOB_ID} ({URL}) is submitted"
@@ -289,7 +289,7 @@ def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeG
     assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
 
 
-def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
+def test_keeps_the_claim_if_the_connection_is_lost(
     store: FakeGcs, dataflow: FakeDataflow, impatient: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataflow.is_lost = True
@@ -302,7 +302,7 @@ def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
     assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
 
 
-def test_a_job_that_is_rejected_leaves_nothing(store: FakeGcs, dataflow: FakeDataflow) -> None:
+def test_a_rejected_job_leaves_no_claim(store: FakeGcs, dataflow: FakeDataflow) -> None:
     dataflow.rejects = True
     with pytest.raises(
         TpudataError, match=r"^--runner=DataflowRunner could not run the job: .*no permission.*"

@@ -1,6 +1,6 @@
 """Errors of runners, in one line.
 
-Engines raise them when a machine or a disk fails, so the errors are made here.
+Engines raise them when a machine or a disk fails, so tests construct the errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PANIC = (
 )
 
 
-def test_a_worker_that_is_gone_while_prism_sends_to_it_is_a_lost_one() -> None:
+def test_reports_a_prism_panic_as_a_lost_worker() -> None:
     error = failure("PrismRunner", RuntimeError(PANIC), in_process=False)
     text = str(error)
     assert "a worker was lost (ended as FAILED: " in text
@@ -23,7 +23,7 @@ def test_a_worker_that_is_gone_while_prism_sends_to_it_is_a_lost_one() -> None:
     assert "\n" not in text
 
 
-def test_memory_and_disks_of_workers_elsewhere_are_named() -> None:
+def test_reports_memory_and_disk_failures_of_remote_workers() -> None:
     text = (
         'Pipeline job-001 failed in state FAILED: Traceback (most recent call last):\n  File "x.py", line 1, in y\n{}'
     )
@@ -43,6 +43,6 @@ def test_memory_and_disks_of_workers_elsewhere_are_named() -> None:
         assert said.endswith(" Run again with --resume to convert the rest.")
 
 
-def test_an_error_of_several_lines_becomes_one() -> None:
+def test_joins_an_error_of_several_lines() -> None:
     error = failure("FlinkRunner", RuntimeError("a\nb"), in_process=False, job="job 1 (host:1)")
     assert str(error) == "job 1 (host:1): a b. Run again with --resume to convert the rest."

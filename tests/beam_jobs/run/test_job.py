@@ -1,6 +1,6 @@
-"""Jobs of job servers: servers that are not there, jobs that they do not know, and counters without values.
+"""Jobs of job servers: absent servers, unknown jobs, and counters without values.
 
-What a restarted server answers, and counters of other engines, are given to the functions that ask for them.
+A fake server and a fake result stand in for restarted servers and for other engines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from tests.helpers.pictures import make_pictures
 from tpudata.errors import TpudataError
 
 
-def test_a_job_server_that_is_not_there_is_reported_and_limited(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reports_an_absent_job_server_after_the_timeout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = make_pictures(tmp_path / "in", 3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         # Nobody listens at the first; the second accepts connections and says nothing.
@@ -72,7 +70,7 @@ def endpoint() -> Iterator[str]:
     # A job server of Flink or Spark that was restarted knows no job, and the job may go on.
     [("running", False), ("failed", True), ("prism", True), ("flink", None)],
 )
-def test_only_jobs_that_prism_does_not_know_count_as_ended(endpoint: str, name: str, has_ended: bool | None) -> None:
+def test_unknown_jobs_count_as_ended_only_on_prism(endpoint: str, name: str, has_ended: bool | None) -> None:
     options, _ = pipeline_options(["--runner=PortableRunner", f"--job_endpoint={endpoint}"], 1)
     identity = {"runner": "PortableRunner", "id": name, "where": endpoint, "endpoint": endpoint}
     assert job_has_ended(identity, options) is has_ended
@@ -104,7 +102,7 @@ class Result:
         ([], 0, None),
     ],
 )
-def test_a_counter_may_lack_what_was_committed(values: Any, count: int, known: int | None) -> None:
+def test_counts_attempted_values_if_none_are_committed(values: Any, count: int, known: int | None) -> None:
     result: Any = Result(*values)
     assert job_counts(result)["known"] == count
     assert count_known(result) == known

@@ -1,6 +1,6 @@
 """The wheel that workers on other machines install.
 
-The wheel goes to engines that are not here, so it is built and looked at by itself.
+The engines that install it are not here, so tests build and inspect the wheel directly.
 """
 
 import os
@@ -34,7 +34,7 @@ def extra_packages(flags: list[str]) -> tuple[list[str] | None, PipelineOptions]
 
 
 @pytest.mark.parametrize("flags", [DATAFLOW, ["--runner=PortableRunner", "--job_endpoint=h:1"]])
-def test_workers_elsewhere_get_the_package(flags: list[str]) -> None:
+def test_sends_the_package_to_remote_workers(flags: list[str]) -> None:
     found, options = extra_packages(flags)
     assert found is not None
     assert [Path(path).name.split("-")[0] for path in found] == ["tpudata"]
@@ -57,7 +57,7 @@ def test_sends_no_package_to_workers_that_have_it(flags: list[str]) -> None:
     assert extra_packages(flags)[0] is None
 
 
-def test_a_package_of_ones_own_travels_too(tmp_path: Path) -> None:
+def test_sends_the_users_package_next_to_tpudata(tmp_path: Path) -> None:
     own = tmp_path / "own.whl"
     own.touch()
     found, options = extra_packages([*DATAFLOW, f"--extra_package={own}", f"--setup_file={tmp_path}/setup.py"])
@@ -66,7 +66,7 @@ def test_a_package_of_ones_own_travels_too(tmp_path: Path) -> None:
     assert options.view_as(SetupOptions).extra_packages == [str(own)]
 
 
-def test_another_version_of_this_package_takes_its_place(tmp_path: Path) -> None:
+def test_a_passed_tpudata_wheel_replaces_the_built_one(tmp_path: Path) -> None:
     own = tmp_path / "tpudata-9.9-py3-none-any.whl"
     own.touch()
     assert extra_packages([*DATAFLOW, f"--extra_package={own}"])[0] == [str(own)]
@@ -93,7 +93,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_installed_is_what_is_here(installed: Path) -> None:
+def test_wheel_installs_exactly_the_files_of_the_clone(installed: Path) -> None:
     for package in ("beam_jobs", "tpudata"):
         here = {path.relative_to(ROOT): path.read_bytes() for path in (ROOT / package).rglob("*") if path.is_file()}
         here = {path: content for path, content in here.items() if "__pycache__" not in path.parts}
@@ -105,7 +105,7 @@ def test_what_is_installed_is_what_is_here(installed: Path) -> None:
         assert there == here
 
 
-def test_an_installation_gives_the_same_wheel_as_a_clone(installed: Path, tmp_path: Path) -> None:
+def test_an_installation_builds_the_same_wheel_as_a_clone(installed: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from beam_jobs.run.package import build_wheel;"
         "import importlib.metadata as m;"
@@ -147,7 +147,7 @@ def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
         yield port
 
 
-def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(
+def test_workers_with_only_the_package_run_real_jobs(
     worker_pool: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
@@ -181,6 +181,6 @@ def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(
         (["--no_use_public_ips"], False),
     ],
 )
-def test_workers_that_may_not_reach_pypi_are_warned_of(flags: list[str], warns: bool) -> None:
+def test_warns_of_workers_that_cannot_reach_pypi(flags: list[str], warns: bool) -> None:
     problem = network_problem(pipeline_options(flags, 1)[0])
     assert ("--sdk_container_image" in problem) == bool(problem) == warns

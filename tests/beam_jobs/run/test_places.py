@@ -1,6 +1,6 @@
 """Local paths and runners whose workers are elsewhere.
 
-Most of the engines are not here, so the functions that know them are asked.
+Most of the engines are not here, so tests call the functions that know them.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ CONTAINERS = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
         (["--runner=SparkRunner", "--spark_master_url=spark://host:7077"], False),
     ],
 )
-def test_knows_whose_workers_see_local_files(flags: list[str], sees: bool) -> None:
+def test_knows_which_runners_see_local_files(flags: list[str], sees: bool) -> None:
     assert sees_local_files(pipeline_options(flags, 1)[0]) is sees
 
 
 @pytest.mark.parametrize("flags", [DATAFLOW, CONTAINERS])
 @pytest.mark.parametrize("name", ["--input", "--output"])
 @pytest.mark.parametrize("command", [images.run, text.run])
-def test_local_paths_are_rejected_before_anything_is_done(
+def test_rejects_local_paths_before_it_writes_anything(
     command: Callable[[list[str]], int], name: str, flags: list[str], tmp_path: Path
 ) -> None:
     paths = {"--input": "gs://bucket/in", "--output": "gs://bucket/out", name: str(tmp_path / "local")}
@@ -58,14 +58,14 @@ def test_local_paths_are_rejected_before_anything_is_done(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_file_of_a_tokenizer_is_rejected_too(tmp_path: Path) -> None:
+def test_rejects_a_local_tokenizer_file(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text('["a"]')
     flags = ["--input=gs://b/in.txt", "--output=gs://b/out", f"--tokenizer=chars:{tmp_path}/vocab.json", *DATAFLOW]
     with pytest.raises(UsageError, match=r"^the file of --tokenizer, .*vocab\.json is a local path"):
         text.run(flags)
 
 
-def test_pipelines_of_programs_are_checked_too(tmp_path: Path) -> None:
+def test_functions_and_pipelines_reject_local_paths(tmp_path: Path) -> None:
     options = pipeline_options(CONTAINERS, 1)[0]
     for convert in (tpudata.convert_images, tpudata.convert_text, tpudata.reshard):
         with pytest.raises(UsageError, match=r"^output .* is a local path"):
@@ -75,13 +75,13 @@ def test_pipelines_of_programs_are_checked_too(tmp_path: Path) -> None:
         _ = pipeline | beam.Create([("a", {"x": 1})]) | WriteTFRecordShards(tmp_path / "out")
 
 
-def test_a_plan_is_made_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_accepts_local_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_pictures(tmp_path / "in", 4)
     assert images.run([f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--dry-run", *DATAFLOW]) == 0
     assert "train" in capsys.readouterr().out
 
 
-def test_file_urls_are_absolute_already() -> None:
+def test_makes_file_urls_and_relative_paths_absolute() -> None:
     options = pipeline_options(["--runner=PrismRunner"], 1)[0]
     assert absolute_path("file:///data/a%20b", options) == "/data/a b"
     assert absolute_path("a", options) == str(Path.cwd() / "a")

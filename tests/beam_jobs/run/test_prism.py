@@ -35,7 +35,7 @@ PICTURES = 360
 SHARDS = 60
 # Prism reports what a step has counted every tenth of a second.
 MANY = 5 * PICTURES
-# What is promised of an interrupt, in seconds.
+# The longest that an interrupt may take, in seconds.
 SOON = 10
 REPORTS_OFTEN = """
 import sys
@@ -175,7 +175,7 @@ def worker_of(pool: str) -> int:
         *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("listed", "text", "documents", "tokens")),
     ],
 )
-def test_the_bytes_are_those_of_the_local_runner(
+def test_prism_writes_the_bytes_of_the_local_runner(
     kind: str, prism: list[str], few: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(0)
@@ -199,7 +199,7 @@ def test_the_bytes_are_those_of_the_local_runner(
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
 
 
-def test_an_error_is_one_line(prism: list[str], few: Path, tmp_path: Path) -> None:
+def test_reports_an_error_in_one_line(prism: list[str], few: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(few, tmp_path / "in"))
     (source / "eel" / "y.png").unlink()
     with start(*argv(source, tmp_path / "out", *prism)) as job:
@@ -210,7 +210,7 @@ def test_an_error_is_one_line(prism: list[str], few: Path, tmp_path: Path) -> No
         assert_nobody_is_left(job.pid)
 
 
-def test_a_killed_worker_is_named_and_resume_ends_with_the_same_bytes(
+def test_reports_a_killed_worker_and_resumes_with_the_same_bytes(
     prism: list[str],
     pool: str,
     pool_folder: Path,
@@ -239,7 +239,7 @@ def test_a_killed_worker_is_named_and_resume_ends_with_the_same_bytes(
     assert digests(tmp_path / "copy") == here
 
 
-def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
+def test_a_stopped_run_leaves_no_engine_and_can_be_resumed(
     prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
@@ -260,7 +260,7 @@ def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
     assert digests(output) == here
 
 
-def test_an_appending_job_that_was_left_goes_on_and_ends_complete(server: str, pool: str, tmp_path: Path) -> None:
+def test_a_detached_append_completes_without_its_process(server: str, pool: str, tmp_path: Path) -> None:
     source, flags = make_pictures(tmp_path / "in", 30), elsewhere(server, pool)
     output = tmp_path / "there"
     assert images.run([f"--input={source}", f"--output={output}"]) == 0
@@ -282,7 +282,7 @@ def test_an_appending_job_that_was_left_goes_on_and_ends_complete(server: str, p
     assert digests(output) == digests(tmp_path / "here")
 
 
-def test_a_job_that_prism_does_not_know_leaves_its_output_to_resume(
+def test_resumes_the_output_of_a_job_that_prism_does_not_know(
     server: str, pool: str, few: Path, tmp_path: Path
 ) -> None:
     # As one does that it had before it was restarted.
@@ -296,7 +296,7 @@ def test_a_job_that_prism_does_not_know_leaves_its_output_to_resume(
     assert open_dataset(str(output)).manifest.records == 72
 
 
-def test_an_interrupt_cancels_a_job_elsewhere(
+def test_an_interrupt_cancels_a_remote_job(
     server: str, pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
     output, flags = tmp_path / "out", elsewhere(server, pool)
@@ -317,7 +317,7 @@ def test_an_interrupt_cancels_a_job_elsewhere(
     assert digests(output) == here
 
 
-def test_a_job_elsewhere_reports_what_it_counts_and_goes_on_if_its_launcher_is_killed(
+def test_a_remote_job_reports_counts_and_survives_its_launcher(
     server: str, pool: str, many: Path, tmp_path: Path
 ) -> None:
     def counts() -> list[tuple[int, int]]:
@@ -346,7 +346,7 @@ def test_a_job_elsewhere_reports_what_it_counts_and_goes_on_if_its_launcher_is_k
         ("my.Runner", "my.Runner"),
     ],
 )
-def test_names_of_runners_are_those_that_beam_takes(name: str, runner: str) -> None:
+def test_normalises_runner_names(name: str, runner: str) -> None:
     assert pipeline_options([f"--runner={name}"], 1)[0].get_all_options()["runner"] == runner
 
 
@@ -368,7 +368,7 @@ def program(path: Path, content: str) -> Path:
     return path
 
 
-def test_without_prism_and_go_the_command_is_named(nothing_installed: Path) -> None:
+def test_find_prism_names_the_install_command_without_go(nothing_installed: Path) -> None:
     with pytest.raises(
         UsageError, match=r"`go install github\.com/apache/beam/sdks/v2/go/cmd/prism@v2\.\d+\.\d+`"
     ) as found:
@@ -376,7 +376,9 @@ def test_without_prism_and_go_the_command_is_named(nothing_installed: Path) -> N
     assert "\n" not in str(found.value)
 
 
-def test_go_builds_it_once(nothing_installed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_find_prism_builds_with_go_once(
+    nothing_installed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     go = program(nothing_installed / "go", '/bin/echo "$@" >>"$HOME/calls"; /bin/cp /bin/true "$GOBIN/prism"')
     built = find_prism()
     assert find_prism() == built
@@ -390,7 +392,7 @@ def test_go_builds_it_once(nothing_installed: Path, tmp_path: Path, caplog: pyte
     assert list(built.parent.iterdir()) == []
 
 
-def test_what_is_named_or_installed_is_not_built(nothing_installed: Path, tmp_path: Path) -> None:
+def test_find_prism_prefers_a_named_or_installed_binary(nothing_installed: Path, tmp_path: Path) -> None:
     named = program(tmp_path / "named", "true")
     assert find_prism(str(named)) == named
     named.chmod(0o600)
@@ -400,7 +402,7 @@ def test_what_is_named_or_installed_is_not_built(nothing_installed: Path, tmp_pa
     assert find_prism() == installed
 
 
-def test_a_binary_that_does_not_serve_is_named(pictures: Path, tmp_path: Path) -> None:
+def test_reports_a_binary_that_does_not_start(pictures: Path, tmp_path: Path) -> None:
     other = program(tmp_path / "other", "echo this is another prism; exit 3")
     flags = ["--runner=prism", f"--prism_location={other}"]
     with pytest.raises(TpudataError, match=r"other did not start \(this is another prism\)\. Pass --prism_location"):
@@ -418,14 +420,14 @@ def test_a_binary_that_does_not_serve_is_named(pictures: Path, tmp_path: Path) -
         ["--runner=FlinkRunner"],
     ],
 )
-def test_jobs_that_end_with_the_process_are_not_left(flags: list[str], pictures: Path, tmp_path: Path) -> None:
+def test_rejects_detach_for_jobs_that_end_with_the_process(flags: list[str], pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--detach: a job of \w+ .* ends with this process") as found:
         images.run(argv(pictures, tmp_path / "out", "--detach", *flags))
     assert "\n" not in str(found.value)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bar_counts_what_the_engine_counts(
+def test_progress_bar_shows_counts_of_the_engine(
     prism: list[str], many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags, launch = argv(many, tmp_path / "out", *prism), Launch(draws_bar=True, every_seconds=0.05)
@@ -436,9 +438,9 @@ def test_a_bar_counts_what_the_engine_counts(
     assert any(0 < count < MANY for count in counts)
 
 
-# tests/beam_jobs/test_reshard.py has them on two workers.
+# tests/beam_jobs/test_reshard.py reshards on two workers.
 @pytest.mark.matrix
-def test_stored_records_have_the_same_bytes_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
+def test_reshard_writes_the_same_bytes_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
     flags = ["--compression=gzip", "--num-shards=6", "--on-bad-record=skip", "--max-bad-records=2"]
     assert images.run([f"--input={few}", f"--output={tmp_path}/d", *flags]) == 0
     flags = ["--compression=none", "--num-shards=4", "--split=train=0.5,test=0.5"]

@@ -62,7 +62,7 @@ def on_a_terminal(convert: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("workers", [1, 1000])
-def test_the_bar_counts_what_all_workers_have_done(
+def test_bar_counts_records_of_all_workers(
     source: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     flags = ["--split=train=1", "--num-shards=2", f"--workers={workers}"]
@@ -78,7 +78,7 @@ def test_the_bar_counts_what_all_workers_have_done(
     assert caplog.messages == (started if workers > 1 else [])
 
 
-def test_the_bar_of_a_plan_counts_the_inputs_that_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_bar_counts_listed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan() -> None:
         with progress_bar(True) as progress:
             progress.list(3, 500)
@@ -110,7 +110,7 @@ def test_a_dry_run_of_more_than_two_seconds_shows_a_bar(
     assert re.search(r"planning: .* 60 inputs", on_a_terminal(lambda: run(argv), monkeypatch))
 
 
-def test_there_is_no_bar_without_a_terminal(
+def test_shows_no_bar_without_a_terminal(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("beam_jobs.run.progress.tqdm", None)

@@ -1,6 +1,6 @@
-"""Which runner runs a job, and what is reported of one that does not.
+"""Which runner runs a job, and the errors of runners that fail.
 
-Options of engines that are not here are read from the pipeline that a command would run.
+For engines that are not here, tests read the options of the pipeline that a command would run.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_every_runner_writes_the_same_examples(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path / "here")).manifest.records == 90
 
 
-def test_options_make_a_view_once_and_their_copies_make_others() -> None:
+def test_options_cache_views_that_their_copies_do_not_share() -> None:
     options = pipeline_options(["--impersonate_service_account=a", "--job_name=first"], 1)[0]
     view = options.view_as(GoogleCloudOptions)
     assert options.view_as(GoogleCloudOptions) is view
@@ -99,7 +99,7 @@ def test_options_make_a_view_once_and_their_copies_make_others() -> None:
     assert (view.impersonate_service_account, view.job_name) == ("a", "first")
 
 
-def test_without_a_name_it_is_the_local_one() -> None:
+def test_default_runner_is_the_local_one() -> None:
     for flags in ([], ["--runner="], [f"--runner={LOCAL_RUNNER}"]):
         options, unknown = pipeline_options(flags, 1)
         assert (is_local(options), unknown) == (True, [])
@@ -126,18 +126,18 @@ def test_without_a_name_it_is_the_local_one() -> None:
         ),
     ],
 )
-def test_a_runner_that_there_is_not_is_wrong_usage(flags: list[str], message: str) -> None:
+def test_rejects_unknown_runners(flags: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         new_pipeline(pipeline_options(flags, 1)[0])
 
 
-def test_a_runner_of_an_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_runner_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.dataflow_runner", None)
     with pytest.raises(MissingExtraError, match=r"DataflowRunner needs the \[gcp\] extra"):
         new_pipeline(pipeline_options(["--runner=DataflowRunner"], 1)[0])
 
 
-def test_workers_are_of_the_local_runner() -> None:
+def test_rejects_workers_for_other_runners() -> None:
     with pytest.raises(UsageError, match="DirectRunner has other flags"):
         pipeline_options(["--runner=DirectRunner"], 2)
 
@@ -149,7 +149,7 @@ class Unwell(beam.runners.runner.PipelineRunner):  # type: ignore[misc]
         raise RuntimeError("no server\nat example:1.")
 
 
-def test_a_runner_that_fails_is_named_and_a_step_that_fails_keeps_its_traceback() -> None:
+def test_names_a_failed_runner_and_passes_on_errors_of_steps() -> None:
     def fail(step: Callable[[int], object], flags: list[str]) -> None:
         pipeline = new_pipeline(pipeline_options(flags, 1)[0])
         _ = pipeline | beam.Create([1]) | beam.Map(step)
@@ -166,7 +166,7 @@ def test_a_runner_that_fails_is_named_and_a_step_that_fails_keeps_its_traceback(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_every_runner_passes_on_what_was_rejected_as_one_line(
+def test_every_runner_reports_a_bad_record_in_one_line(
     pictures: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Path(shutil.copytree(pictures, tmp_path / "in"))
@@ -191,7 +191,7 @@ def test_every_runner_passes_on_what_was_rejected_as_one_line(
 
 
 @pytest.mark.parametrize("docker", [None, "#!/bin/sh\nexit 125\n"], ids=["none", "not running"])
-def test_workers_that_docker_does_not_start_are_said_in_a_line(
+def test_reports_in_one_line_that_docker_started_no_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str | None
 ) -> None:
     programs = tmp_path / "bin"
@@ -208,7 +208,7 @@ def test_workers_that_docker_does_not_start_are_said_in_a_line(
     assert "\n" not in str(found.value)
 
 
-def test_an_error_of_ours_comes_out_as_itself() -> None:
+def test_tpudata_errors_of_steps_pass_through_unchanged() -> None:
     def reject(_: int) -> None:
         raise SourceError("it is not there")
 
@@ -219,7 +219,7 @@ def test_an_error_of_ours_comes_out_as_itself() -> None:
     assert str(found.value) == "it is not there"
 
 
-def test_the_loggers_of_another_program_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_leaves_loggers_of_other_programs_alone(caplog: pytest.LogCaptureFixture) -> None:
     class Logs(beam.Pipeline):  # type: ignore[misc]
         def run(self, test_runner_api: object = "AUTO") -> Any:
             logging.getLogger("a.program.of.its.own").warning("while it runs")

@@ -35,7 +35,7 @@ run_pipeline(pipeline)
 
 # tests/beam_jobs/test_kill.py kills the parent of workers that convert.
 @pytest.mark.matrix
-def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_busy_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with Forked("-c", PROGRAM, str(tmp_path), leads_group=True) as job:
         deadline = time.monotonic() + 60
         while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
@@ -45,18 +45,18 @@ def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path:
         assert_nobody_is_left(job.pid)
 
 
-def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:
+def test_a_loading_worker_ends_with_its_lifeline(tmp_path: Path) -> None:
     assert ends_while_it_loads("apache_beam", tmp_path, "beam_jobs.run.worker") == 1
 
 
-def test_a_lost_worker_is_an_error_and_no_hang() -> None:
+def test_a_killed_worker_fails_the_run() -> None:
     pipeline = local_pipeline(2)
     _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
     with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
         run_pipeline(pipeline)
 
 
-# Of what workers import, which takes long.
+# Stands in for Beam, which workers import for seconds.
 LOADS = """
 import os, pathlib, time
 pathlib.Path(__file__).with_name(f"begun{os.getpid()}").touch()
@@ -64,7 +64,7 @@ time.sleep(60)
 """
 
 
-def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_does_not_wait_for_loading_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = tmp_path / "apache_beam"
     library.mkdir()
     (library / "__init__.py").write_text(LOADS)
@@ -87,7 +87,7 @@ def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, mon
     assert time.monotonic() - ends[0] < 8
 
 
-def test_workers_are_no_more_than_there_is_use_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_starts_at_most_4_workers_per_core(caplog: pytest.LogCaptureFixture) -> None:
     # tests/beam_jobs/run/test_progress.py has a run with fewer parts.
     pipeline = local_pipeline(1000, parts=10**6)
     assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()

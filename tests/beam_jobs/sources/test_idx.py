@@ -51,7 +51,7 @@ def test_lists_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]
 
 
 @GZ
-def test_units_of_ten_thousand_images_have_each_once(tmp_path: Path, gz: bool) -> None:
+def test_lists_each_image_once_in_units_of_ten_thousand(tmp_path: Path, gz: bool) -> None:
     write_pair(tmp_path, 25_000, gz=gz, shape=(1, 1))
     source = opened(tmp_path)
     assert [unit.length for unit in units(source)] == ([25_000] if gz else [10_000, 10_000, 5_000])
@@ -61,7 +61,7 @@ def test_units_of_ten_thousand_images_have_each_once(tmp_path: Path, gz: bool) -
 
 
 @GZ
-def test_gives_the_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
+def test_takes_the_splits_of_mnist_from_file_names(tmp_path: Path, gz: bool) -> None:
     write_pair(tmp_path, 6, "train-", gz)
     write_pair(tmp_path, 4, "t10k-", gz)
     splits = [reference.split for reference in listed(opened(tmp_path))]
@@ -77,7 +77,7 @@ def test_gives_the_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
     assert {reference.split for reference in dealt} <= {"a", "b"}
 
 
-def test_takes_names_with_a_dot_and_pairs_of_which_one_is_compressed(tmp_path: Path) -> None:
+def test_accepts_names_with_a_dot_and_half_compressed_pairs(tmp_path: Path) -> None:
     write_pair(tmp_path, 5)
     images = tmp_path / "train-images-idx3-ubyte"
     (tmp_path / "train-images.idx3-ubyte.gz").write_bytes(gzip.compress(images.read_bytes()))
@@ -85,7 +85,7 @@ def test_takes_names_with_a_dot_and_pairs_of_which_one_is_compressed(tmp_path: P
     assert len(listed(opened(tmp_path))) == 5
 
 
-def test_a_labels_file_names_the_numbers(tmp_path: Path) -> None:
+def test_takes_class_names_from_a_labels_file(tmp_path: Path) -> None:
     write_pair(tmp_path / "in", 10)
     names = tmp_path / "names.txt"
     names.write_text("\n".join("abcdefghij"))
@@ -116,7 +116,7 @@ def change(folder: Path, name: str, data: bytes) -> None:
         ("train-images-idx3-ubyte", b"hello", "not an IDX file of 3 or 4 dimensions"),
     ],
 )
-def test_rejects_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_rejects_damaged_files(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     write_pair(tmp_path)
     change(tmp_path, name, data)
     with pytest.raises((SourceError, CorruptionError), match=message):
@@ -135,7 +135,7 @@ def test_rejects_a_compressed_file_of_another_size(tmp_path: Path, what: str, cu
 
 
 @pytest.mark.parametrize(("gz", "shape"), [(False, (4, 3)), (True, (2, 5, 3))])
-def test_pairs_are_converted(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
+def test_converts_pairs(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
     write_pair(tmp_path / "in", 12, "t10k-", gz, shape)
     found = converted(tmp_path / "in", tmp_path / "out")
     pixels = np.arange(12 * math.prod(shape), dtype=np.uint32).astype(np.uint8).reshape(12, *shape)
@@ -157,7 +157,7 @@ def test_names_a_missing_partner(tmp_path: Path) -> None:
         opened(tmp_path / "pictures")
 
 
-def test_labels_that_are_cut_during_a_run_are_an_error(tmp_path: Path) -> None:
+def test_rejects_labels_truncated_during_a_run(tmp_path: Path) -> None:
     write_pair(tmp_path, 5)
     source, labels = opened(tmp_path), tmp_path / "train-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-2])

@@ -1,6 +1,6 @@
 """Files of arrays of images: CIFAR, SVHN and NumPy archives, compared with what other programs read.
 
-Pickles are read by themselves: they are damaged at every byte.
+Tests read pickles directly, because they damage one at every byte.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def pixels(row: dict[str, Any]) -> Images:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_records_have_pixels_classes_and_splits(tmp_path: Path, form: str) -> None:
+def test_stores_pixels_classes_and_splits_of_each_format(tmp_path: Path, form: str) -> None:
     write, names, labels = FORMS[form]
     every = write(tmp_path / "in")
     assert run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
@@ -84,7 +84,7 @@ def test_records_have_pixels_classes_and_splits(tmp_path: Path, form: str) -> No
 
 
 @pytest.mark.parametrize("form", ["cifar10", "cifar10 binary", "svhn plain", "keras stored"])
-def test_references_are_places_in_the_files(tmp_path: Path, form: str) -> None:
+def test_references_point_to_pixels_in_the_files(tmp_path: Path, form: str) -> None:
     every = FORMS[form][0](tmp_path / "in")
     source = opened(tmp_path / "in")
     assert isinstance(source, ImageArrays)
@@ -94,7 +94,7 @@ def test_references_are_places_in_the_files(tmp_path: Path, form: str) -> None:
     assert first.payload.in_rows(data) == every[0].tobytes()  # type: ignore[attr-defined]
 
 
-def test_large_arrays_of_a_pickle_stay_in_the_file(tmp_path: Path) -> None:
+def test_leaves_large_arrays_of_a_pickle_in_the_file(tmp_path: Path) -> None:
     values = {"labels": [7] * 400, "data": planes(images(400))}
     (tmp_path / "data_batch_1").write_bytes(python2_pickle(values))
     found = read_pickle(str(tmp_path / "data_batch_1"))[b"data"]
@@ -106,7 +106,7 @@ def test_large_arrays_of_a_pickle_stay_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_pickles_of_python_3_are_read(tmp_path: Path, protocol: int) -> None:
+def test_reads_pickles_of_python_3(tmp_path: Path, protocol: int) -> None:
     values = {"text": "é", "numbers": [1, -2, 300, 2**40], "data": planes(images(2)), "none": (None, True, ())}
     (tmp_path / "a").write_bytes(pickle.dumps(values, protocol))
     found = read_pickle(str(tmp_path / "a"))
@@ -135,7 +135,7 @@ def test_a_pickle_runs_no_code(tmp_path: Path, protocol: int, monkeypatch: pytes
     assert not (tmp_path / "harm").exists()
 
 
-def test_a_damaged_pickle_is_an_error_at_every_byte(tmp_path: Path) -> None:
+def test_damaged_pickles_raise_only_corruption_or_source_errors(tmp_path: Path) -> None:
     data = python2_pickle({"labels": [1, 2], "data": np.zeros((2, 12), np.uint8), "x": {"a": []}})
     for place in range(len(data)):
         (tmp_path / "a").write_bytes(data[:place])
@@ -157,13 +157,13 @@ def test_a_damaged_pickle_is_an_error_at_every_byte(tmp_path: Path) -> None:
         ({"labels": [1, 2], "data": planes(images(2)).astype(np.int16)}, r"images of i2 \[2, 3072\]"),
     ],
 )
-def test_a_pickle_of_other_values_is_an_error(tmp_path: Path, values: dict[str, Any], message: str) -> None:
+def test_rejects_pickles_of_other_values(tmp_path: Path, values: dict[str, Any], message: str) -> None:
     (tmp_path / "data_batch_1").write_bytes(python2_pickle(values))
     with pytest.raises(SourceError, match=message):
         listed(opened(tmp_path))
 
 
-def test_a_binary_file_of_another_size_is_damaged(tmp_path: Path) -> None:
+def test_rejects_binary_files_of_another_size(tmp_path: Path) -> None:
     write_cifar10_binary(tmp_path / "in")
     path = tmp_path / "in" / "data_batch_1.bin"
     path.write_bytes(path.read_bytes()[:-1])
@@ -171,7 +171,7 @@ def test_a_binary_file_of_another_size_is_damaged(tmp_path: Path) -> None:
         listed(opened(tmp_path / "in"))
 
 
-def test_labels_of_svhn_are_those_of_scipy(tmp_path: Path) -> None:
+def test_reads_svhn_as_scipy_does(tmp_path: Path) -> None:
     write_svhn(tmp_path / "in", 7)
     expected = loadmat(tmp_path / "in" / "train_32x32.mat")
     found = [reference for reference in listed(opened(tmp_path / "in")) if reference.split == "train"]
@@ -181,7 +181,7 @@ def test_labels_of_svhn_are_those_of_scipy(tmp_path: Path) -> None:
         assert turned == expected["X"][..., number].tobytes()
 
 
-def test_a_cut_matlab_file_is_an_error(tmp_path: Path) -> None:
+def test_rejects_truncated_and_damaged_matlab_files(tmp_path: Path) -> None:
     write_svhn(tmp_path / "in")
     path = tmp_path / "in" / "train_32x32.mat"
     data = path.read_bytes()
@@ -202,7 +202,7 @@ def test_a_cut_matlab_file_is_an_error(tmp_path: Path) -> None:
         (b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 256) + b"IM", "with no variables .expected X and y"),
     ],
 )
-def test_other_matlab_files_say_what_to_do(tmp_path: Path, head: bytes, message: str) -> None:
+def test_rejects_unsupported_matlab_files(tmp_path: Path, head: bytes, message: str) -> None:
     (tmp_path / "a.mat").write_bytes(head + b"\0" * 8)
     with pytest.raises(SourceError, match=message):
         opened(tmp_path / "a.mat")
@@ -228,7 +228,7 @@ def test_reads_several_classes_of_an_archive(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([{}, {}])}, "y are no labels"),
     ],
 )
-def test_archives_of_other_arrays_are_errors(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_rejects_archives_of_other_arrays(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(SourceError, match=message):
         listed(opened(tmp_path / "a.npz"))
@@ -241,7 +241,7 @@ def test_reads_labels_of_every_kind_of_whole_numbers(tmp_path: Path, dtype: str)
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_a_damaged_archive_is_an_error(tmp_path: Path, compressed: bool) -> None:
+def test_rejects_a_truncated_archive(tmp_path: Path, compressed: bool) -> None:
     write_keras_mnist(tmp_path, compressed=compressed)
     path = tmp_path / "mnist.npz"
     data = path.read_bytes()
@@ -250,7 +250,7 @@ def test_a_damaged_archive_is_an_error(tmp_path: Path, compressed: bool) -> None
         opened(path)
 
 
-def test_splits_of_arrays_are_not_dealt_out(tmp_path: Path) -> None:
+def test_rejects_split_shares_for_arrays_with_splits(tmp_path: Path) -> None:
     write_keras_mnist(tmp_path)
     with pytest.raises(UsageError, match=r"--split: .* has splits already \(test, train\)"):
         opened(tmp_path, split="train=0.5,test=0.5")
@@ -259,7 +259,7 @@ def test_splits_of_arrays_are_not_dealt_out(tmp_path: Path) -> None:
     assert {reference.split for reference in dealt} <= {"a", "b"}
 
 
-def test_files_are_named_by_patterns_and_by_the_source(tmp_path: Path) -> None:
+def test_opens_arrays_by_pattern_and_by_source_name(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "in")
     assert len(listed(opened(f"{tmp_path}/in/data_batch_*"))) == 8
     assert len(listed(opened(tmp_path / "in", SourceOptions(source="arrays")))) == 12
@@ -269,7 +269,7 @@ def test_files_are_named_by_patterns_and_by_the_source(tmp_path: Path) -> None:
         opened(tmp_path / "in", SourceOptions(label_column="x"))
 
 
-def test_an_array_among_images_is_no_file_of_arrays(tmp_path: Path) -> None:
+def test_does_not_read_an_archive_next_to_images(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"1.jpg": jpeg(1)})
     write_keras_mnist(tmp_path / "in")
     with pytest.raises(SourceError, match="no folders of classes"):

@@ -1,6 +1,6 @@
 """Lists of JSON lines and JSON arrays.
 
-Pieces of a file and blocks of rows are made small, which a conversion has only for large lists.
+Tests make pieces of a file and blocks of rows small, because a conversion divides only large lists.
 """
 
 import json
@@ -50,7 +50,7 @@ def test_reads_values_of_jsonl_with_their_types(tmp_path: Path) -> None:
 
 @settings(max_examples=50)
 @given(texts=st.lists(st.text(), min_size=1, max_size=10), block=st.integers(1, 80), ascii_only=st.booleans())
-def test_every_jsonl_row_comes_once_whatever_the_blocks(
+def test_lists_each_jsonl_row_once_for_any_block_size(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, ascii_only: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("jsonl")
@@ -69,7 +69,7 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
     block=st.integers(1, 80),
     indent=st.sampled_from([None, 0, 2]),
 )
-def test_every_element_of_an_array_comes_once_whatever_the_blocks(
+def test_lists_each_array_element_once_for_any_block_size(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, indent: int | None
 ) -> None:
     folder = tmp_path_factory.mktemp("array")
@@ -79,7 +79,7 @@ def test_every_element_of_an_array_comes_once_whatever_the_blocks(
     assert [row["t"] for row in extras(folder / "list", block_bytes=block)] == texts
 
 
-def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
+def test_errors_name_the_line_of_an_array_element(tmp_path: Path) -> None:
     rows = [{"path": f"{number}.jpg", "label": "c"} for number in range(3)]
     path = write_list(tmp_path, json.dumps([*rows, {"path": "9.jpg", "label": "c"}], indent=1), name="list.json")
     for block in (1, 1 << 20):
@@ -89,7 +89,7 @@ def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 16])
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece: int, block: int) -> None:
+def test_counts_lines_with_commas_on_lines_after_their_elements(tmp_path: Path, piece: int, block: int) -> None:
     text = '[\n{"path": "7.jpg"},\n{"path":\n"8.jpg"}\n\n,\n{"path": "9.jpg"}\n\n]\n'
     path = write_list(tmp_path, text, name="list.json")
     said = SourceOptions(unlabelled=True)
@@ -102,7 +102,7 @@ def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece
     assert [error.source for error in errors] == [f"{path} line {line}" for line in (2, 4, 7)]
 
 
-def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_path: Path) -> None:
+def test_finds_columns_of_a_one_line_array_without_reading_all_of_it(tmp_path: Path) -> None:
     rows = [{"path": f"{number}.jpg", "note": "x" * 50_000} for number in range(200)]
     path = write_list(tmp_path, json.dumps(rows), images=0, name="list.json")
     tracemalloc.start()
@@ -114,7 +114,7 @@ def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_
     assert peak < path.stat().st_size / 4
 
 
-def test_lists_are_columns_of_the_kind_of_their_widest_item(tmp_path: Path) -> None:
+def test_list_columns_take_the_kind_of_their_widest_item(tmp_path: Path) -> None:
     rows = [
         {"path": "0.jpg", "label": "cat", "ids": [1, 2], "box": [0, 0.5], "tags": ["a", "", "é"], "mixed": [1, "x"]},
         {"path": "1.jpg", "label": "cat", "ids": [], "box": [1, 2], "tags": [], "mixed": []},
@@ -137,7 +137,7 @@ def test_lists_are_columns_of_the_kind_of_their_widest_item(tmp_path: Path) -> N
     assert extras(path, SourceOptions(column_types={"box": "str"}))[0]["box"] == "[0, 0.5]"
 
 
-def test_lists_reach_the_records(tmp_path: Path) -> None:
+def test_stores_lists_in_records(tmp_path: Path) -> None:
     rows = [{"path": f"{n}.jpg", "label": "cat", "ids": list(range(n)), "box": [n / 4] * 2} for n in range(3)]
     path = write_list(tmp_path, "\n".join(map(json.dumps, rows)), name="list.jsonl")
     assert run(["--input", str(path), "--output", str(tmp_path / "out"), "--no-shuffle"]) == 0
@@ -160,7 +160,7 @@ def test_lists_reach_the_records(tmp_path: Path) -> None:
         ([2**63], [1], r"line 1: column 'x' is 9223372036854775808, which does not fit int64"),
     ],
 )
-def test_rejects_lists_that_are_no_column(tmp_path: Path, one: object, two: object, message: str) -> None:
+def test_rejects_lists_that_fit_no_column(tmp_path: Path, one: object, two: object, message: str) -> None:
     rows = [{"path": f"{n}.jpg", "label": "cat", "x": value} for n, value in enumerate((one, two))]
     path = write_list(tmp_path, "\n".join(map(json.dumps, rows)), name="list.jsonl")
     with pytest.raises(SourceError, match=message):

@@ -26,13 +26,13 @@ LABELS = [
 
 @pytest.mark.parametrize(("labels", "message"), LABELS)
 @pytest.mark.parametrize("separator", [None, "|"])
-def test_numbers_and_names_do_not_mix_as_labels(
+def test_rejects_labels_that_mix_numbers_and_names(
     tmp_path: Path, labels: list[str], message: str, separator: str | None
 ) -> None:
     path = write_list(tmp_path, "path,label\n" + "".join(f"{n}.jpg,{label}\n" for n, label in enumerate(labels)))
     with pytest.raises(SourceError, match=message):
         opened(path, SourceOptions(label_separator=separator))
-    # Asked for, all are names, or what is no whole number is a bad record.
+    # With label_type, all are names, or labels that are not whole numbers are bad records.
     source = opened(path, SourceOptions(label_separator=separator, label_type="str"))
     assert source.labels == Labels(tuple(sorted(labels)))
     source = opened(path, SourceOptions(label_separator=separator, label_type="int"))
@@ -42,14 +42,14 @@ def test_numbers_and_names_do_not_mix_as_labels(
     assert source.integer_labels
 
 
-def test_numbers_may_be_names_if_asked_for(tmp_path: Path) -> None:
+def test_label_type_str_treats_numbers_as_names(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label\n0.jpg,10\n1.jpg,2\n2.jpg,10\n")
     source = opened(path, SourceOptions(label_type="str"))
     assert (source.labels, source.integer_labels) == (Labels(("10", "2")), False)
 
 
 @pytest.mark.parametrize("label", [10_000, 999_999, 1_000_000])
-def test_one_large_label_does_not_make_a_million_classes(tmp_path: Path, label: int) -> None:
+def test_rejects_a_large_label_that_makes_too_many_classes(tmp_path: Path, label: int) -> None:
     path = write_list(tmp_path, f"path,label\n0.jpg,0\n1.jpg,{label}\n2.jpg,1\n")
     with pytest.raises(
         SourceError, match=rf"list\.csv line 3: label {label} makes {label + 1:,} classes.*--label-type str"
@@ -60,7 +60,7 @@ def test_one_large_label_does_not_make_a_million_classes(tmp_path: Path, label: 
     assert len((opened(path).labels or Labels(())).names) == 10_000
 
 
-def test_whole_numbers_are_labels_themselves(tmp_path: Path) -> None:
+def test_uses_whole_numbers_as_labels(tmp_path: Path) -> None:
     path = write_list(tmp_path, "file,class\n0.jpg,4\n1.jpg,1\n2.jpg,10\n")
     source = opened(path)
     assert source.integer_labels
@@ -86,7 +86,7 @@ def test_splits_cells_at_the_separator_of_labels(tmp_path: Path) -> None:
         listed(opened(path))
 
 
-def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
+def test_labels_file_sets_names_and_order(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label\n0.jpg,dog\n1.jpg,cat\n2.jpg,cow\n")
     names = tmp_path / "names.txt"
     names.write_bytes(b"\xef\xbb\xbfdog\r\ncat\r\n")

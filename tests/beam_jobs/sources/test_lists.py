@@ -40,7 +40,7 @@ CELLS = st.text(st.sampled_from('ab,"\n\r;\té '), max_size=8)
     bom=st.booleans(),
     last_end=st.booleans(),
 )
-def test_every_csv_row_comes_once_whatever_the_blocks(
+def test_lists_each_csv_row_once_for_any_block_size(
     tmp_path_factory: pytest.TempPathFactory,
     cells: list[tuple[str, str]],
     block: int,
@@ -96,7 +96,7 @@ def test_reads_splits_and_further_columns_of_csv(tmp_path: Path) -> None:
     ]
 
 
-def test_splits_have_the_names_that_folders_may_have(tmp_path: Path) -> None:
+def test_accepts_the_split_names_that_folders_have(tmp_path: Path) -> None:
     names = {"train": "TRAIN training", "validation": "Val vaL VAL", "test": "Testing", "extra": "extra"}
     written = [(split, name) for split, spelled in names.items() for name in spelled.split()][1:]
     rows = "".join(f"{number}.jpg,cat,{name}\n" for number, (_, name) in enumerate(written))
@@ -129,9 +129,7 @@ def test_splits_have_the_names_that_folders_may_have(tmp_path: Path) -> None:
         (["9223372036854775807", "-9223372036854775808", "0"], "int64"),
     ],
 )
-def test_the_kind_of_a_column_is_the_narrowest_that_all_values_fit(
-    tmp_path: Path, values: list[str], kind: str
-) -> None:
+def test_columns_take_the_narrowest_kind_that_fits_all_values(tmp_path: Path, values: list[str], kind: str) -> None:
     rows = "".join(f"{number}.jpg,cat,{value}\n" for number, value in enumerate(values))
     path = write_list(tmp_path, f"path,label,x\n{rows}")
     assert [feature.kind for feature in opened(path).features] == [kind]
@@ -165,7 +163,7 @@ ID = 1234567890123
 
 
 @pytest.mark.parametrize("typed", [False, True], ids=["csv", "jsonl"])
-def test_a_missing_whole_number_is_an_error_or_a_declared_value(tmp_path: Path, typed: bool) -> None:
+def test_rejects_a_missing_whole_number_without_a_declared_default(tmp_path: Path, typed: bool) -> None:
     if typed:
         rows = [{"path": "0.jpg", "label": "c", "id": ID}, {"path": "1.jpg", "label": "c", "id": None}]
         path = write_list(tmp_path, "\n".join(map(json.dumps, [*rows, {"path": "2.jpg", "label": "c"}])))
@@ -186,7 +184,7 @@ def test_a_missing_whole_number_is_an_error_or_a_declared_value(tmp_path: Path, 
     assert sorted(example["id"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")) == [-1, -1, ID]
 
 
-def test_a_key_that_only_a_later_row_has_is_missing_before(tmp_path: Path) -> None:
+def test_rejects_a_key_that_earlier_rows_lack(tmp_path: Path) -> None:
     rows = [{"path": "0.jpg", "label": "c"}, {"path": "1.jpg", "label": "c", "id": 7}]
     path = write_list(tmp_path, "\n".join(map(json.dumps, rows)))
     with pytest.raises(SourceError, match=r"list\.csv line 1: column 'id' has no value"):
@@ -203,7 +201,7 @@ def test_a_key_that_only_a_later_row_has_is_missing_before(tmp_path: Path) -> No
         (["0.5", "1e400", "2"], 3, "is 1e400, which is too large for float32"),
     ],
 )
-def test_no_number_is_changed_by_float32(tmp_path: Path, values: list[str], line: int, message: str) -> None:
+def test_rejects_numbers_that_float32_changes(tmp_path: Path, values: list[str], line: int, message: str) -> None:
     rows = "".join(f"{number}.jpg,cat,{value}\n" for number, value in enumerate(values))
     path = write_list(tmp_path, f"path,label,x\n{rows}")
     with pytest.raises(SourceError, match=rf"list\.csv line {line}: column 'x' {message}.*x=str"):
@@ -211,12 +209,12 @@ def test_no_number_is_changed_by_float32(tmp_path: Path, values: list[str], line
     assert [row["x"] for row in extras(path, SourceOptions(column_types={"x": "str"}))] == values
     if "large" in message:
         return
-    # Asked for, it is rounded.
+    # An explicit float32 is rounded.
     rounded = extras(path, SourceOptions(column_types={"x": "float32"}))
     assert [row["x"] for row in rounded][:2] == [float(value) for value in values[:2]]
 
 
-def test_numbers_that_float32_has_stay_floats(tmp_path: Path) -> None:
+def test_accepts_measured_numbers_as_floats(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label,x\n0.jpg,c,33554432\n1.jpg,c,0.1\n2.jpg,c,6.02214076e23\n")
     assert [row["x"] for row in extras(path)] == [33554432.0, 0.1, 6.02214076e23]
 
@@ -232,7 +230,7 @@ def test_numbers_that_float32_has_stay_floats(tmp_path: Path) -> None:
         ({"x": "double=1"}, "x is 'double=1'; allowed are int, float, float32, str"),
     ],
 )
-def test_declared_missing_values_are_of_their_kind(types: dict[str, str], message: str) -> None:
+def test_rejects_default_values_of_another_kind(types: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SourceOptions(column_types=types)
 
@@ -278,7 +276,7 @@ def test_declared_missing_values_are_of_their_kind(types: dict[str, str], messag
         ("", "is empty"),
     ],
 )
-def test_rejects_lists_that_do_not_fit(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_rejects_damaged_lists(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = write_list(tmp_path, text)
     with pytest.raises(SourceError, match=message):
         opened(path)
@@ -316,7 +314,7 @@ def test_rejects_lists_that_do_not_fit(tmp_path: Path, text: str | bytes, messag
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg"}\n{"path":"1.jpg","label":"dog"}\n', 2, "is null"),
     ],
 )
-def test_rows_that_are_rejected_and_may_be_skipped(tmp_path: Path, text: str, line: int, reason: str) -> None:
+def test_rejects_bad_rows_or_skips_them(tmp_path: Path, text: str, line: int, reason: str) -> None:
     path = write_list(tmp_path, text)
     with pytest.raises(SourceError, match=rf"list\.csv line {line}: rejected: .*{reason}"):
         listed(opened(path))
@@ -325,7 +323,7 @@ def test_rows_that_are_rejected_and_may_be_skipped(tmp_path: Path, text: str, li
     assert [error.source for error in rejected] == [f"{path} line {line}"]
 
 
-def test_columns_may_be_named(tmp_path: Path) -> None:
+def test_options_name_the_columns(tmp_path: Path) -> None:
     path = write_list(tmp_path, "where;what;label;part\n0.jpg;cat;5;test\n")
     said = SourceOptions(path_column="where", label_column="what", split_column="part")
     assert summary(opened(path, said)) == {"0.jpg": ("test", ("cat",), jpeg(0))}
@@ -337,7 +335,7 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
     }
 
 
-def test_split_flag_and_split_column_are_rejected_together(tmp_path: Path) -> None:
+def test_rejects_the_split_flag_next_to_a_split_column(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path\tlabel\tsplit\n0.jpg\tcat\ttrain\n")
     with pytest.raises(UsageError, match=r"--split: .* in its column 'split'"):
         opened(path, split="train=0.5,test=0.5")
@@ -357,14 +355,14 @@ def test_several_lists_share_classes_and_types(tmp_path: Path) -> None:
         opened(f"{tmp_path}/*/list.csv")
 
 
-def test_an_empty_list_among_others_is_named(tmp_path: Path) -> None:
+def test_rejects_an_empty_list_among_others(tmp_path: Path) -> None:
     write_list(tmp_path, "path,label\n0.jpg,cat\n")
     empty = write_list(tmp_path, "", name="z.csv")
     with pytest.raises(SourceError, match=f"{empty}.*is empty"):
         opened(tmp_path / "*.csv")
 
 
-def test_a_list_is_converted(tmp_path: Path) -> None:
+def test_converts_a_list(tmp_path: Path) -> None:
     path = write_list(tmp_path / "in", "path,label,split\n0.jpg,dog,train\n1.jpg,cat,train\n2.jpg,dog,test\n")
     assert converted(path, tmp_path / "out") == {
         "test": {b"2.jpg": (1, jpeg(2))},
@@ -372,7 +370,7 @@ def test_a_list_is_converted(tmp_path: Path) -> None:
     }
 
 
-def test_several_labels_and_further_columns_are_converted(tmp_path: Path) -> None:
+def test_converts_several_labels_and_extra_columns(tmp_path: Path) -> None:
     rows = [
         {"path": "0.jpg", "label": ["dog", "cat"], "age": 3, "note": "né"},
         {"path": "1.jpg", "label": [], "age": 4, "note": "b"},
@@ -391,7 +389,7 @@ def test_several_labels_and_further_columns_are_converted(tmp_path: Path) -> Non
     }
 
 
-def test_a_list_that_is_cut_between_two_rows_during_a_run_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_list_truncated_during_a_run(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label\n0.jpg,cat\n1.jpg,dog\n2.jpg,cat\n")
     source = opened(path)
     path.write_text("path,label\n0.jpg,cat\n1.jpg,dog\n")
@@ -399,7 +397,7 @@ def test_a_list_that_is_cut_between_two_rows_during_a_run_is_an_error(tmp_path: 
         listed(source)
 
 
-def test_quotes_of_a_raw_list_are_characters(tmp_path: Path) -> None:
+def test_raw_tsv_keeps_quotes(tmp_path: Path) -> None:
     write_files(tmp_path, {'"0.jpg': jpeg(0), "1.jpg": jpeg(1)})
     path = tmp_path / "list.tsv"
     path.write_text('path\tlabel\n"0.jpg\tcat "x"\n1.jpg\tdog')

@@ -64,14 +64,14 @@ FORMS = ["tar", "zip", "parquet", "csv", "txt"]
         (["a-train-0", "b"], ["train", "train"]),
     ],
 )
-def test_names_of_files_are_splits(tmp_path: Path, form: str, names: list[str], expected: list[str]) -> None:
+def test_takes_splits_from_file_names(tmp_path: Path, form: str, names: list[str], expected: list[str]) -> None:
     for name in names:
         write(tmp_path / "in" / f"{name}.{form}", form)
     assert splits(tmp_path / "in", form) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_names_that_leave_a_doubt_and_shares_of_splits_are_rejected(tmp_path: Path, form: str) -> None:
+def test_rejects_ambiguous_names_and_shares_of_named_splits(tmp_path: Path, form: str) -> None:
     for name in ("train-0", "val-0"):
         write(tmp_path / "in" / f"{name}.{form}", form)
     with pytest.raises(UsageError, match=r"--split: .* has splits already \(train, validation\)"):
@@ -82,7 +82,7 @@ def test_names_that_leave_a_doubt_and_shares_of_splits_are_rejected(tmp_path: Pa
 
 
 @pytest.mark.parametrize("form", ["tar", "zip"])
-def test_folders_in_an_archive_decide_unless_its_name_says_another_split(tmp_path: Path, form: str) -> None:
+def test_folders_in_an_archive_set_the_split_unless_its_name_contradicts(tmp_path: Path, form: str) -> None:
     members = [("train/cat/1.jpg", jpeg(0)), ("val/cat/2.jpg", jpeg(1))]
 
     def pack(name: str, files: list[tuple[str, bytes]]) -> Path:
@@ -104,7 +104,7 @@ def test_folders_in_an_archive_decide_unless_its_name_says_another_split(tmp_pat
         listed(opened(pack(f"val.{form}", members)))
 
 
-def test_the_last_word_of_idx_files_is_their_split(tmp_path: Path) -> None:
+def test_takes_the_split_of_idx_files_from_their_last_word(tmp_path: Path) -> None:
     for name in ("letters-training", "letters-val", "t10k"):
         head = struct.pack(">HBBIII", 0, 8, 3, 1, 2, 2), struct.pack(">HBBI", 0, 8, 1, 1)
         (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(head[0] + bytes(4))
@@ -116,7 +116,7 @@ def test_the_last_word_of_idx_files_is_their_split(tmp_path: Path) -> None:
     }
 
 
-def test_a_column_of_splits_counts_and_not_the_names_of_lists(tmp_path: Path) -> None:
+def test_split_column_overrides_the_names_of_lists(tmp_path: Path) -> None:
     for name in ("train", "val"):
         write(tmp_path / "in" / f"{name}.csv", "csv")
         (tmp_path / "in" / f"{name}.csv").write_text(f"path,label,split\n{name}.jpg,cat,test\n")

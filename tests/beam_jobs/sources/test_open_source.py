@@ -1,4 +1,4 @@
-"""Inputs that are of no form that is read, and what the message says to do."""
+"""Inputs of unsupported forms, and the fix that the message names."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ NPZ = ARRAY.getvalue()
         ({"a.parquet": b"PARE" + bytes(20) + b"PARE"}, r"a\.parquet is an encrypted Parquet file\. Decrypt it"),
     ],
 )
-def test_a_folder_without_classes_says_what_is_in_it(tmp_path: Path, files: dict[str, bytes], pattern: str) -> None:
+def test_rejects_a_folder_without_classes_and_says_what_it_holds(
+    tmp_path: Path, files: dict[str, bytes], pattern: str
+) -> None:
     with pytest.raises(SourceError, match=pattern):
         opened(write_files(tmp_path / "in", files))
 
 
-def test_a_readme_next_to_tars_is_skipped(tmp_path: Path) -> None:
+def test_skips_a_readme_next_to_tars(tmp_path: Path) -> None:
     files = {"README.md": b"#", "train-0.tar": tar_bytes([("1.jpg", jpeg(1)), ("1.cls", b"cat")])}
     assert [reference.labels for reference in listed(opened(write_files(tmp_path / "in", files)))] == [("cat",)]
 
@@ -57,7 +59,7 @@ def test_a_readme_next_to_tars_is_skipped(tmp_path: Path) -> None:
         ("a.parquet", b"PARE" + bytes(20) + b"PARE", "is an encrypted Parquet file"),
     ],
 )
-def test_files_of_other_programs_are_named_by_file_and_by_pattern(
+def test_rejects_files_of_other_programs_by_path_and_by_pattern(
     tmp_path: Path, name: str, data: bytes, pattern: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
@@ -81,7 +83,7 @@ def test_files_of_other_programs_are_named_by_file_and_by_pattern(
     ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_samples_that_are_none_say_why(tmp_path: Path, names: list[str], pattern: str, suffix: str) -> None:
+def test_explains_why_members_are_not_samples(tmp_path: Path, names: list[str], pattern: str, suffix: str) -> None:
     data = tar_bytes([(name, b"3" if name.endswith("cls") else jpeg(0)) for name in names])
     path = tmp_path / f"a.tar{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)

@@ -36,12 +36,12 @@ def test_flags_name_the_columns_and_their_types(tmp_path: Path) -> None:
         (["--label-separator="], "--label-separator is empty"),
     ],
 )
-def test_rejects_flags_that_do_not_fit(argv: list[str], message: str, tmp_path: Path) -> None:
+def test_rejects_invalid_and_conflicting_flags(argv: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         run([f"--input={tmp_path}", f"--output={tmp_path}-out", *argv])
 
 
 @pytest.mark.parametrize("values", [{"unlabelled": True, "label_column": "x"}, {"path_column": ""}])
-def test_rejects_options_that_do_not_fit(values: dict[str, Any]) -> None:
+def test_rejects_invalid_and_conflicting_options(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         SourceOptions(**values)

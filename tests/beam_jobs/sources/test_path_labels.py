@@ -74,7 +74,7 @@ def test_named_groups_are_columns(tmp_path: Path, make: Callable[[Path, Mapping[
     assert source.integer_labels
 
 
-def test_records_have_classes_and_columns(tmp_path: Path) -> None:
+def test_stores_classes_and_columns_and_appends(tmp_path: Path) -> None:
     write_files(tmp_path / "in", FACES)
     flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--label-from", FACE]
     assert run(flags) == 0
@@ -86,7 +86,7 @@ def test_records_have_classes_and_columns(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path / "out")).manifest.splits["train"].records == 4
 
 
-def test_groups_that_all_have_names_make_columns_alone(tmp_path: Path) -> None:
+def test_an_expression_with_only_named_groups_gives_no_class(tmp_path: Path) -> None:
     write_files(tmp_path, FACES)
     source = opened(tmp_path, SourceOptions(label_from=r"(?P<age>\d+)_(?P<gender>\d)_"))
     assert not source.has_classes
@@ -109,7 +109,7 @@ def test_columns_have_declared_kinds(tmp_path: Path, types: dict[str, str], valu
     assert source.features[0].dtype == dtype
 
 
-def test_a_path_that_does_not_match_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_a_path_that_does_not_match(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {**CATS, "train/readme.jpg": jpeg(0)})
     said = SourceOptions(label_from=r"(cat|dog)\.\d+\.jpg")
     _, (error,) = listed_and_rejected(opened(tmp_path / "in", said))
@@ -121,7 +121,7 @@ def test_a_path_that_does_not_match_is_a_bad_record(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path / "skip")).manifest.splits["train"].records == 6
 
 
-def test_a_value_of_another_kind_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_a_value_of_another_kind(tmp_path: Path) -> None:
     write_files(tmp_path, {"a_1.jpg": jpeg(0), "a_x.jpg": jpeg(1)})
     said = SourceOptions(label_from=r"(\w)_(?P<id>\w)", column_types={"id": "int"})
     found, (error,) = listed_and_rejected(opened(tmp_path, said))
@@ -129,7 +129,7 @@ def test_a_value_of_another_kind_is_a_bad_record(tmp_path: Path) -> None:
     assert "'id' in its path is no whole number: 'x'" in error.reason
 
 
-def test_a_labels_file_and_a_label_type_fix_the_classes(tmp_path: Path) -> None:
+def test_labels_file_and_label_type_set_the_classes(tmp_path: Path) -> None:
     write_files(tmp_path, {"in/0_a.jpg": jpeg(0), "in/10_b.jpg": jpeg(1), "names.txt": b"0\n1\n10\n"})
     named = opened(tmp_path / "in", SourceOptions(label_from=r"(\d+)_", labels_file=f"{tmp_path}/names.txt"))
     assert [reference.labels for reference in listed(named)] == [("0",), ("10",)]
@@ -148,7 +148,7 @@ def test_a_labels_file_and_a_label_type_fix_the_classes(tmp_path: Path) -> None:
         ({"label_from": "(x)", "annotations": "x"}, "--label-from and --annotations: choose one"),
     ],
 )
-def test_rejects_options_that_do_not_fit(said: dict[str, object], message: str) -> None:
+def test_rejects_invalid_and_conflicting_options(said: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SourceOptions(**said)  # type: ignore[arg-type]
 

@@ -70,7 +70,7 @@ def test_reads_every_format_of_gnu_tar(tmp_path: Path, form: str, gz: bool) -> N
 
 @GZ
 @pytest.mark.parametrize("kind", [b"0", b"\0", b"7"], ids=["regular", "NUL", "contiguous"])
-def test_reads_every_type_of_a_file(tmp_path: Path, kind: bytes, gz: bool) -> None:
+def test_reads_every_type_flag_of_regular_files(tmp_path: Path, kind: bytes, gz: bool) -> None:
     path = write_members(
         tmp_path / ("data.tar.gz" if gz else "data.tar"), [member(name, data, kind) for name, data in IMAGES.items()]
     )
@@ -78,7 +78,7 @@ def test_reads_every_type_of_a_file(tmp_path: Path, kind: bytes, gz: bool) -> No
 
 
 @pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
-def test_hard_links_are_bad_records_unless_packed_as_files(tmp_path: Path, form: str) -> None:
+def test_rejects_hard_links_unless_packed_as_files(tmp_path: Path, form: str) -> None:
     folder = write_tree(tmp_path / "in", {"cat/0.jpg": jpeg(0)})
     os.link(folder / "cat/0.jpg", folder / "cat/1.jpg")
     found, rejected = listed_and_rejected(opened(packed(folder, f"--format={form}", "--sort=name")))
@@ -93,7 +93,7 @@ def test_hard_links_are_bad_records_unless_packed_as_files(tmp_path: Path, form:
     assert whole == {f"data.tar/cat/{n}.jpg": ("train", ("cat",), jpeg(0)) for n in (0, 1)}
 
 
-def test_a_long_link_is_named_in_full(tmp_path: Path) -> None:
+def test_names_long_link_targets_in_full(tmp_path: Path) -> None:
     folder = write_tree(tmp_path / "in", {LONG: jpeg(0)})
     (folder / "cat/1.jpg").symlink_to(folder / LONG)
     _, rejected = listed_and_rejected(opened(packed(folder, "--format=gnu")))
@@ -101,7 +101,7 @@ def test_a_long_link_is_named_in_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["oldgnu", "gnu", "posix --sparse-version=0.0", "posix --sparse-version=1.0"])
-def test_sparse_files_are_rejected_by_name(tmp_path: Path, form: str) -> None:
+def test_rejects_sparse_files_by_name(tmp_path: Path, form: str) -> None:
     folder = write_tree(tmp_path / "in", {"cat/0.jpg": jpeg(0)})
     with open(folder / "cat/1.jpg", "wb") as file:
         file.truncate(1 << 20)
@@ -113,7 +113,7 @@ def test_sparse_files_are_rejected_by_name(tmp_path: Path, form: str) -> None:
 
 
 @GZ
-def test_skips_folders_of_any_age_and_their_sizes(tmp_path: Path, gz: bool) -> None:
+def test_skips_folders_of_every_format(tmp_path: Path, gz: bool) -> None:
     # Before there was a type for folders, a slash at the end said so. A size of a folder is a hint, and no data follow it.
     hint = tarfile.TarInfo("cat")
     hint.type, hint.size = tarfile.DIRTYPE, 2048
@@ -130,7 +130,7 @@ def test_reads_an_incremental_tar(tmp_path: Path) -> None:
     assert sorted(summary(opened(path))) == [f"data.tar/{name}" for name in sorted(IMAGES)]
 
 
-def test_labels_of_volumes_and_global_headers_are_no_members(tmp_path: Path) -> None:
+def test_skips_volume_labels_and_global_headers(tmp_path: Path) -> None:
     folder = write_tree(tmp_path / "in", IMAGES)
     for flags in (("--label=VOLUME",), ("--format=posix", "--label=VOLUME", "--pax-option=comment=hello")):
         source = opened(packed(folder, *flags))
@@ -139,7 +139,7 @@ def test_labels_of_volumes_and_global_headers_are_no_members(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["path", "size", "linkpath", "GNU.sparse.major"])
-def test_a_global_header_that_changes_members_is_rejected(tmp_path: Path, name: str) -> None:
+def test_rejects_global_headers_that_change_members(tmp_path: Path, name: str) -> None:
     with tarfile.open(tmp_path / "data.tar", "w", format=tarfile.PAX_FORMAT, pax_headers={name: "1"}) as tar:
         tar.addfile(tarfile.TarInfo("cat/0.jpg"))
     with pytest.raises(SourceError, match=rf"data\.tar at byte 0: a global pax header sets {name} of all members"):
@@ -147,14 +147,14 @@ def test_a_global_header_that_changes_members_is_rejected(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("kind", [b"M", b"N"])
-def test_parts_of_files_are_rejected_by_name(tmp_path: Path, kind: bytes) -> None:
+def test_rejects_parts_of_files_by_name(tmp_path: Path, kind: bytes) -> None:
     path = write_members(tmp_path / "data.tar", [member("cat/0.jpg", jpeg(0)), member("cat/1.jpg", jpeg(1), kind)])
     with pytest.raises(SourceError, match=r"data\.tar at byte 1536: cat/1\.jpg is "):
         listed(opened(path))
 
 
 @GZ
-def test_members_of_no_known_type_are_bad_records(tmp_path: Path, gz: bool) -> None:
+def test_rejects_members_of_unknown_types(tmp_path: Path, gz: bool) -> None:
     parts = [member("cat/0.jpg", jpeg(0)), member("cat/1.jpg", jpeg(1), b"Q"), member("cat/2.jpg/", jpeg(2))]
     path = write_members(tmp_path / ("data.tar.gz" if gz else "data.tar"), [*parts, member("cat/3.jpg", jpeg(3))])
     found, rejected = listed_and_rejected(opened(path))
@@ -168,7 +168,7 @@ def test_members_of_no_known_type_are_bad_records(tmp_path: Path, gz: bool) -> N
 @pytest.mark.parametrize(
     ("kind", "what"), [(b"1", "a link to x; .*--dereference"), (b"Q", "a tar member of the unknown")]
 )
-def test_a_tar_of_tars_has_nothing_else(tmp_path: Path, kind: bytes, what: str) -> None:
+def test_rejects_other_members_in_a_tar_of_tars(tmp_path: Path, kind: bytes, what: str) -> None:
     inner = write_members(tmp_path / "inner.tar", [member("0.jpg", jpeg(0))]).read_bytes()
     other = member("dog.tar", b"", kind)
     other[0].linkname = "x"
@@ -181,7 +181,7 @@ def test_a_tar_of_tars_has_nothing_else(tmp_path: Path, kind: bytes, what: str) 
 
 @GZ
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
-def test_data_after_a_member_that_has_none_are_rejected_by_name(tmp_path: Path, kind: bytes, gz: bool) -> None:
+def test_rejects_data_after_members_without_content(tmp_path: Path, kind: bytes, gz: bool) -> None:
     # Such as hard links of `pax -o linkdata`.
     parts = [member("cat/0.jpg", jpeg(0)), member("cat/1.jpg", jpeg(1), kind)]
     path = write_members(tmp_path / ("data.tar.gz" if gz else "data.tar"), parts)
@@ -194,7 +194,7 @@ def test_data_after_a_member_that_has_none_are_rejected_by_name(tmp_path: Path, 
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg", "data.tar/cat/2.jpg"]
 
 
-def test_a_checksum_of_signed_bytes_fits(tmp_path: Path) -> None:
+def test_accepts_checksums_of_signed_bytes(tmp_path: Path) -> None:
     # Some old programs summed the bytes of a header as signed ones.
     header = bytearray(member("cat/é.jpg", jpeg(0))[0].tobuf(tarfile.USTAR_FORMAT))
     spaces = bytes(header[:148]) + b" " * 8 + bytes(header[156:])
@@ -219,7 +219,7 @@ def test_reads_a_size_in_base_256(tmp_path: Path, gz: bool) -> None:
 
 
 @GZ
-def test_paths_with_dots_are_resolved_and_hide_nothing(tmp_path: Path, gz: bool) -> None:
+def test_resolves_paths_with_dots_and_rejects_outside_paths(tmp_path: Path, gz: bool) -> None:
     names = ["./cat/0.jpg", "cat/./1.jpg", "dog/../cat/../dog/2.jpg", "../cat/3.jpg", "cat/.4.jpg", "../.DS_Store"]
     path = tmp_path / "data.tar"
     data = tar_bytes([(name, jpeg(number)) for number, name in enumerate(names)])
@@ -240,7 +240,7 @@ def test_paths_with_dots_are_resolved_and_hide_nothing(tmp_path: Path, gz: bool)
 
 @GZ
 @pytest.mark.parametrize("size", [1 << 62, 1 << 63, 1 << 80])
-def test_a_size_that_no_file_has_is_an_error(tmp_path: Path, gz: bool, size: int) -> None:
+def test_rejects_impossible_sizes(tmp_path: Path, gz: bool, size: int) -> None:
     members = [(f"cat/{number}.jpg", jpeg(number)) for number in range(4)]
     data = bytearray(tar_bytes(members))
     start = data.rindex(b"cat/3.jpg")
@@ -254,7 +254,7 @@ def test_a_size_that_no_file_has_is_an_error(tmp_path: Path, gz: bool, size: int
     assert caught.value.path == str(path)
 
 
-def test_a_class_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_classes_that_are_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "data.tar"
     name = os.fsdecode(b"c\xe9t/0.jpg")
     path.write_bytes(tar_bytes([(name, jpeg(0)), ("dog/1.jpg", jpeg(1))]))
@@ -265,7 +265,7 @@ def test_a_class_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
 
 @GZ
 @pytest.mark.parametrize("place", [-1, len("path=")], ids=["length", "equals"])
-def test_a_damaged_pax_header_is_an_error_and_no_shorter_name(tmp_path: Path, place: int, gz: bool) -> None:
+def test_rejects_damaged_pax_headers(tmp_path: Path, place: int, gz: bool) -> None:
     name = f"cat/{'a' * 120}/dog/0.jpg"
     data = bytearray(tar_bytes([("cat/1.jpg", jpeg(1)), (name, jpeg(0))], tarfile.PAX_FORMAT))
     data[data.index(b" path=") + place] ^= 0x40
@@ -275,7 +275,7 @@ def test_a_damaged_pax_header_is_an_error_and_no_shorter_name(tmp_path: Path, pl
         listed(opened(path))
 
 
-def test_any_number_of_headers_stand_before_a_member(tmp_path: Path) -> None:
+def test_reads_a_member_after_2000_headers(tmp_path: Path) -> None:
     names = [member("x", f"cat/{number}.jpg\0".encode(), b"L") for number in range(2000)]
     path = write_members(tmp_path / "data.tar", [*names, member("short", jpeg(0))])
     assert summary(opened(path)) == {"data.tar/cat/1999.jpg": ("train", ("cat",), jpeg(0))}

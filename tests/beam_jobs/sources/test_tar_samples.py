@@ -36,7 +36,7 @@ def with_json(rows: Iterable[Any]) -> list[tuple[str, bytes]]:
 
 
 @GZ
-def test_keys_of_json_are_columns(tmp_path: Path, gz: bool) -> None:
+def test_stores_keys_of_json_as_columns(tmp_path: Path, gz: bool) -> None:
     rows = [
         {"label": n, "age": n, "size": 0.5 * n, "name": f"é{n}", "tags": ["a"] * n, "nested": {"a": 1}, "none": None}
         for n in range(3)
@@ -63,7 +63,7 @@ def test_keys_of_json_are_columns(tmp_path: Path, gz: bool) -> None:
     assert ("late in json" in warning) == gz
 
 
-def test_columns_of_samples_are_declared(tmp_path: Path) -> None:
+def test_rejects_missing_columns_of_samples_without_a_declared_default(tmp_path: Path) -> None:
     rows = [{"label": 1, "age": 3}, {"label": 1}, {"label": 1, "age": "old"}]
     path = write_tar(tmp_path, with_json(rows[:2]))
     with pytest.raises(SourceError, match=r"data\.tar/1\.json: column 'age' has no value.*--column-types age=int=0"):
@@ -88,7 +88,7 @@ def test_columns_of_samples_are_declared(tmp_path: Path) -> None:
         opened(write_tar(tmp_path, FLAT), SourceOptions(column_types={"x": "int"}))
 
 
-def test_label_maps_of_samples_move_with_their_pictures(tmp_path: Path) -> None:
+def test_label_maps_turn_and_shrink_with_their_pictures(tmp_path: Path) -> None:
     classes = np.arange(24 * 40, dtype=np.uint8).reshape(24, 40) % 5
     maps = [png_of(classes), png_of(classes, 8, PALETTE), png_of(classes)]
     pictures = [

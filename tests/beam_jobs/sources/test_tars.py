@@ -1,7 +1,7 @@
 """Tars of images: which form they have, their members, their classes, and damage.
 
-Members are compared with those of other programs, and the limits of what is looked at are made small, which a conversion has
-only for archives of many GB.
+Members are compared with those of other programs. Tests lower the limits that a conversion reaches only with archives of
+many GB.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def keeps_dots(name: str) -> bool:
     form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     gz=st.booleans(),
 )
-def test_members_are_those_that_pythons_tarfile_finds(
+def test_finds_the_members_that_tarfile_finds(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], sizes: list[int], form: int, gz: bool
 ) -> None:
     try:
@@ -105,7 +105,7 @@ def test_reads_sizes_beyond_octal_digits(number: int) -> None:
 
 
 @GZ
-def test_folders_in_a_tar_are_classes(tmp_path: Path, gz: bool) -> None:
+def test_takes_classes_from_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
     hidden = [("cat/.DS_Store", b"x"), ("__MACOSX/cat/._0.jpg", b"x")]
     path = write_tar(tmp_path, [("./" + name, data) for name, data in FLAT] + hidden, gz)
     source = opened(path)
@@ -116,7 +116,7 @@ def test_folders_in_a_tar_are_classes(tmp_path: Path, gz: bool) -> None:
 
 
 @GZ
-def test_folders_above_the_classes_in_a_tar_are_splits(tmp_path: Path, gz: bool) -> None:
+def test_takes_splits_from_folders_above_the_classes(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [("set/train/cat/0.jpg", jpeg(0)), ("set/test/cat/0.jpg", jpeg(1))], gz)
     assert [(ref.split, ref.labels) for ref in listed(opened(path))] == [("train", ("cat",)), ("test", ("cat",))]
     with pytest.raises(UsageError, match=r"--split: .*has split folders already \(train\)"):
@@ -131,14 +131,14 @@ def test_rejects_a_member_without_class_unless_unlabelled(tmp_path: Path) -> Non
         assert summary(opened(path, SourceOptions(unlabelled=True))) == {f"data.tar/{name}": ("train", (), jpeg(0))}
 
 
-def test_an_empty_member_of_a_compressed_tar_stays_empty(tmp_path: Path) -> None:
+def test_keeps_an_empty_member_of_a_compressed_tar(tmp_path: Path) -> None:
     path = write_tar(tmp_path, [("cat/0.jpg", b"")], gz=True)
     (reference,) = listed(opened(path))
     assert (reference.size, reference.data) == (0, b"")
     assert reference.offset >= 0
 
 
-def test_a_tar_of_tars_has_a_class_for_each(tmp_path: Path) -> None:
+def test_takes_a_class_from_each_tar_in_a_tar(tmp_path: Path) -> None:
     inner = {f"n0000000{i}": [(f"n0000000{i}_{j}.JPEG", jpeg(10 * i + j)) for j in range(3)] for i in range(2)}
     path = write_tar(tmp_path, [(f"{name}.tar", tar_bytes(files)) for name, files in inner.items()])
     source = opened(path)
@@ -155,7 +155,7 @@ def test_a_tar_of_tars_has_a_class_for_each(tmp_path: Path) -> None:
 
 
 @GZ
-def test_pairs_are_images_with_their_classes(tmp_path: Path, gz: bool) -> None:
+def test_reads_pairs_of_images_and_classes(tmp_path: Path, gz: bool) -> None:
     source = opened(write_tar(tmp_path, PAIRS, gz))
     assert summary(source) == {
         "data.tar/0.jpg": ("train", ("3",), jpeg(0)),
@@ -169,7 +169,7 @@ def test_pairs_are_images_with_their_classes(tmp_path: Path, gz: bool) -> None:
 
 
 @GZ
-def test_two_samples_of_one_key_stay_two(tmp_path: Path, gz: bool) -> None:
+def test_lists_two_samples_with_one_key_separately(tmp_path: Path, gz: bool) -> None:
     # A conversion then rejects the key that comes twice, and no image is lost without notice.
     twice = [("0.jpg", jpeg(0)), ("0.cls", b"1"), ("0.jpg", jpeg(1)), ("0.cls", b"2")]
     found = listed(opened(write_tar(tmp_path, twice, gz)))
@@ -222,7 +222,7 @@ def test_reads_classes_of_json_and_text(tmp_path: Path, gz: bool) -> None:
         ([("1.jpg", jpeg(1)), ("1.cls", b"99999999")], "more than 1,000,000"),
     ],
 )
-def test_pairs_that_are_rejected_and_may_be_skipped(
+def test_rejects_bad_pairs_or_skips_them(
     tmp_path: Path, gz: bool, broken: list[tuple[str, bytes]], message: str
 ) -> None:
     path = write_tar(tmp_path, [*PAIRS[:2], *broken, ("2.jpg", jpeg(2)), ("2.cls", b"1")], gz)
@@ -235,7 +235,7 @@ def test_pairs_that_are_rejected_and_may_be_skipped(
 
 @GZ
 @pytest.mark.parametrize("first", ["dog", "-1", "01", "1.0"])
-def test_numbers_and_names_do_not_mix_as_labels_of_pairs(tmp_path: Path, gz: bool, first: str) -> None:
+def test_rejects_pairs_that_mix_numbers_and_names_as_labels(tmp_path: Path, gz: bool, first: str) -> None:
     files = [("0.jpg", jpeg(0)), ("0.cls", first.encode()), ("1.jpg", jpeg(1)), ("1.cls", b"7")]
     path = write_tar(tmp_path, files, gz)
     found, rejected = listed_and_rejected(opened(path))
@@ -249,7 +249,7 @@ def test_numbers_and_names_do_not_mix_as_labels_of_pairs(tmp_path: Path, gz: boo
     assert [reference.labels for reference in found] == [("7",)]
 
 
-def test_folders_named_by_numbers_are_names_unless_label_type_says_otherwise(tmp_path: Path) -> None:
+def test_treats_numeric_folders_as_names_unless_label_type_is_int(tmp_path: Path) -> None:
     files = [(f"{name}/0.jpg", jpeg(number)) for number, name in enumerate(["10", "2", "x"])]
     path = write_tar(tmp_path, files)
     source = opened(path)
@@ -271,13 +271,13 @@ def test_folders_named_by_numbers_are_names_unless_label_type_says_otherwise(tmp
     assert [ref.labels for ref in listed_and_rejected(source)[0]] == [("c",)]
 
 
-def test_samples_without_labels_are_converted_unlabelled(tmp_path: Path) -> None:
+def test_lists_samples_without_labels_if_unlabelled(tmp_path: Path) -> None:
     path = write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.json", b'{"caption": "x"}'), ("1.jpg", jpeg(1))])
     source = opened(path, SourceOptions(unlabelled=True))
     assert summary(source) == {f"data.tar/{n}.jpg": ("train", (), jpeg(n)) for n in range(2)}
 
 
-def test_the_first_sample_may_be_the_bad_one(tmp_path: Path) -> None:
+def test_infers_labels_after_a_bad_first_sample(tmp_path: Path) -> None:
     path = write_tar(
         tmp_path, [("0.jpg", jpeg(0)), ("0.json", b"{}"), ("1.jpg", jpeg(1)), ("1.json", b'{"label": [7]}')]
     )
@@ -289,7 +289,7 @@ def test_the_first_sample_may_be_the_bad_one(tmp_path: Path) -> None:
 
 
 @GZ
-def test_several_tars_are_several_units(tmp_path: Path, gz: bool) -> None:
+def test_lists_a_unit_for_each_tar(tmp_path: Path, gz: bool) -> None:
     for number in range(3):
         write_tar(tmp_path / "in", [(f"cat/{number}.jpg", jpeg(number))], gz, f"shard-{number}.tar")
     wanted = {f"shard-{i}.tar/cat/{i}.jpg": ("train", ("cat",), jpeg(i)) for i in range(3)}
@@ -299,7 +299,7 @@ def test_several_tars_are_several_units(tmp_path: Path, gz: bool) -> None:
         assert summary(source) == wanted
 
 
-def test_links_are_rejected_and_devices_passed_over(tmp_path: Path) -> None:
+def test_rejects_links_and_skips_devices(tmp_path: Path) -> None:
     path = tmp_path / "data.tar"
     with tarfile.open(path, "w") as tar:
         tar.addfile(tarfile.TarInfo("cat/0.jpg"))
@@ -316,7 +316,7 @@ def test_links_are_rejected_and_devices_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [300, 512, 700, 1023, 1024, 1536, 2000, 2048, 3071, 3072])
 @GZ
-def test_a_cut_tar_is_an_error_wherever_it_is_cut(tmp_path: Path, size: int, gz: bool) -> None:
+def test_rejects_a_tar_truncated_anywhere(tmp_path: Path, size: int, gz: bool) -> None:
     # Each member takes a header and a block of content, so that 3,072 bytes end between the last and the end mark.
     data = tar_bytes([(f"cat/{number}.jpg", bytes(500)) for number in range(3)])[:size]
     path = tmp_path / "t.tar"
@@ -329,7 +329,7 @@ def test_a_cut_tar_is_an_error_wherever_it_is_cut(tmp_path: Path, size: int, gz:
         listed(opened(path))
 
 
-def test_a_cut_gzip_stream_is_an_error(tmp_path: Path) -> None:
+def test_rejects_truncated_and_damaged_gzip_streams(tmp_path: Path) -> None:
     data = gzip.compress(tar_bytes(FLAT))
     path = tmp_path / "t.tar.gz"
     for size in range(len(data) - 1, len(data) // 2, -97):
@@ -343,7 +343,7 @@ def test_a_cut_gzip_stream_is_an_error(tmp_path: Path) -> None:
         listed(opened(path))
 
 
-def test_a_damaged_header_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_damaged_header(tmp_path: Path) -> None:
     path = write_tar(tmp_path, FLAT)
     data = bytearray(path.read_bytes())
     (offset,) = [reference.offset - 512 for reference in listed(opened(path)) if reference.key.endswith("1.jpg")]
@@ -353,14 +353,14 @@ def test_a_damaged_header_is_an_error(tmp_path: Path) -> None:
         listed(opened(path))
 
 
-def test_bytes_behind_the_end_are_an_error(tmp_path: Path) -> None:
+def test_rejects_bytes_after_the_end_mark(tmp_path: Path) -> None:
     path = tmp_path / "two.tar"
     path.write_bytes(tar_bytes(FLAT) * 2)
     with pytest.raises(CorruptionError, match="after the tar's end mark"):
         listed(opened(path))
 
 
-def test_a_sparse_member_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_sparse_member(tmp_path: Path) -> None:
     path = tmp_path / "sparse.tar"
     info = tarfile.TarInfo("cat/0.jpg")
     info.type = tarfile.GNUTYPE_SPARSE
@@ -369,7 +369,7 @@ def test_a_sparse_member_is_an_error(tmp_path: Path) -> None:
         listed(opened(path))
 
 
-def test_tars_are_converted_and_compressed_ones_alike(tmp_path: Path) -> None:
+def test_converts_plain_and_compressed_tars_alike(tmp_path: Path) -> None:
     plain = converted(write_tar(tmp_path, FLAT), tmp_path / "plain")
     packed = converted(write_tar(tmp_path, FLAT, gz=True), tmp_path / "packed")
     wanted = {f"data.tar/{name}".encode(): (int(name.startswith("dog")), data) for name, data in FLAT}
@@ -378,12 +378,12 @@ def test_tars_are_converted_and_compressed_ones_alike(tmp_path: Path) -> None:
     assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "packed" / name).read_bytes()
 
 
-def test_pairs_are_converted(tmp_path: Path) -> None:
+def test_converts_pairs(tmp_path: Path) -> None:
     found = converted(write_tar(tmp_path, PAIRS), tmp_path / "out")
     assert found == {"train": {b"data.tar/0.jpg": (3, jpeg(0)), b"data.tar/1.jpg": (1, jpeg(1))}}
 
 
-def test_other_archives_say_what_to_do(tmp_path: Path) -> None:
+def test_rejects_other_archives(tmp_path: Path) -> None:
     write_files(
         tmp_path, {"a.7z": b"7z\xbc\xaf", "a.tar.xz": b"\xfd7zXZ\0", "a.csv.gz": gzip.compress(b"path,label\n")}
     )
@@ -396,7 +396,7 @@ def test_other_archives_say_what_to_do(tmp_path: Path) -> None:
             opened(tmp_path / name)
 
 
-def test_list_flags_are_rejected(tmp_path: Path) -> None:
+def test_rejects_list_flags(tmp_path: Path) -> None:
     path = write_tar(tmp_path, FLAT)
     with pytest.raises(UsageError, match=r"--path-column is for CSV and JSONL lists, and .*data\.tar is a tar"):
         opened(path, SourceOptions(path_column="x"))
@@ -409,7 +409,7 @@ def test_reads_json_labels_of_any_size(tmp_path: Path) -> None:
 
 
 @GZ
-def test_a_member_too_large_is_rejected_before_it_is_read(tmp_path: Path, gz: bool) -> None:
+def test_rejects_a_member_that_is_too_large(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
     rejections: list[BadRecordError] = []
     with open_tar(str(path), "gzip" if gz else "") as (file, size):
@@ -428,7 +428,7 @@ def test_a_member_too_large_is_rejected_before_it_is_read(tmp_path: Path, gz: bo
     ],
     ids=["skipped", "image", "label", "many small"],
 )
-def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(tmp_path: Path, first: list[tuple[str, bytes]]) -> None:
+def test_unpacks_at_most_1_mebibyte_to_find_the_form_of_a_tar(tmp_path: Path, first: list[tuple[str, bytes]]) -> None:
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
@@ -438,7 +438,7 @@ def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(tmp_path: Path, fi
     assert tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
 
 
-def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(tmp_path: Path) -> None:
+def test_does_not_unpack_trailing_zeros_to_find_the_form_of_a_tar(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
     with pytest.raises(SourceError, match="do not say what it holds"):
@@ -447,7 +447,7 @@ def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(tmp_
 
 @GZ
 @pytest.mark.parametrize("size", [-512, -1])
-def test_a_size_below_nothing_is_an_error_and_no_endless_loop(tmp_path: Path, gz: bool, size: int) -> None:
+def test_rejects_negative_sizes(tmp_path: Path, gz: bool, size: int) -> None:
     info = tarfile.TarInfo("a/0.jpg")
     info.pax_headers = {"size": str(size)}
     data = info.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
@@ -458,7 +458,7 @@ def test_a_size_below_nothing_is_an_error_and_no_endless_loop(tmp_path: Path, gz
 
 @GZ
 @pytest.mark.parametrize("kind", [b"x", b"g", b"L", b"K"])
-def test_a_header_larger_than_any_name_is_not_read(tmp_path: Path, gz: bool, kind: bytes) -> None:
+def test_rejects_headers_larger_than_any_name(tmp_path: Path, gz: bool, kind: bytes) -> None:
     info = tarfile.TarInfo("header")
     info.type, info.size = kind, 2**60
     data = info.tobuf(tarfile.GNU_FORMAT) + bytes(4096)
@@ -467,7 +467,7 @@ def test_a_header_larger_than_any_name_is_not_read(tmp_path: Path, gz: bool, kin
         opened(path)
 
 
-def test_what_is_rejected_has_the_key_that_it_has_wherever_the_tar_lies(tmp_path: Path) -> None:
+def test_keys_of_rejects_do_not_depend_on_the_folder_of_the_tar(tmp_path: Path) -> None:
     files = [*PAIRS, ("2.jpg", jpeg(2)), ("3.jpg", jpeg(3)), ("3.cls", b"tab\nby")]
     for folder in ("one", "two"):
         rejections = listed_and_rejected(opened(write_tar(tmp_path / folder, files)))[1]
@@ -498,7 +498,7 @@ def test_reads_tars_of_other_compressions(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_compressed_tar_that_is_cut_names_the_file(tmp_path: Path, suffix: str) -> None:
+def test_names_a_truncated_compressed_tar(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"data.tar{suffix}"
     data = PACKERS[suffix](tar_bytes([*FLAT, ("dog/3.jpg", random.Random(0).randbytes(100_000))]))
     path.write_bytes(data[: len(data) - 40_000])
@@ -508,7 +508,7 @@ def test_a_compressed_tar_that_is_cut_names_the_file(tmp_path: Path, suffix: str
 
 @GZ
 @pytest.mark.parametrize("unlabelled", [False, True])
-def test_texts_that_are_not_classes_are_captions(tmp_path: Path, gz: bool, unlabelled: bool) -> None:
+def test_stores_texts_that_are_not_classes_as_captions(tmp_path: Path, gz: bool, unlabelled: bool) -> None:
     members = [("0.jpg", jpeg(0)), ("0.txt", "ein Haus, größer\n".encode()), ("1.jpg", jpeg(1))]
     if not unlabelled:
         members = [("0.cls", b"3"), *members, ("1.cls", b"4")]
@@ -520,7 +520,7 @@ def test_texts_that_are_not_classes_are_captions(tmp_path: Path, gz: bool, unlab
     assert ignored(source) == []
 
 
-def test_a_caption_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+def test_rejects_captions_that_are_not_utf8(tmp_path: Path) -> None:
     path = write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.txt", b"\xff")], False)
     _, (error,) = listed_and_rejected(opened(path, SourceOptions(unlabelled=True)))
     assert error.reason == "not UTF-8 text"

@@ -49,7 +49,7 @@ def test_lists_members_by_class(tmp_path: Path, method: int) -> None:
     source = opened(path)
     assert summary(source) == {f"a.zip/{name}": ("train", (name.split("/")[-2],), data) for name, data in FILES.items()}
     assert ignored(source) == [f"{path}/__MACOSX/._0.jpg"]
-    # What is stored as it is does not travel.
+    # Uncompressed members stay in the archive.
     assert all(bool(reference.data) == (method != zipfile.ZIP_STORED) for reference in listed(source))
 
 
@@ -64,7 +64,7 @@ def test_reads_members_with_an_extra_field(tmp_path: Path) -> None:
     assert {key: data for key, (_, _, data) in summary(source).items()} == {f"a.zip/{n}": d for n, d in FILES.items()}
 
 
-# The contract of inputs has those that are stored.
+# tests/beam_jobs/contract converts uncompressed members.
 def test_converts_members_that_are_compressed(tmp_path: Path) -> None:
     found = converted(zipped(tmp_path / "a.zip", FILES, zipfile.ZIP_DEFLATED), tmp_path / "out")
     assert {key: image for key, (_, image) in found["train"].items()} == {
@@ -106,7 +106,7 @@ def test_rejects_members_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @METHODS
-def test_damage_anywhere_is_an_error_of_ours(tmp_path: Path, method: int) -> None:
+def test_damage_at_any_byte_raises_only_tpudata_errors(tmp_path: Path, method: int) -> None:
     path = zipped(tmp_path / "a.zip", FILES, method)
     whole = path.read_bytes()
     directory = whole.index(b"PK\x01\x02")
@@ -123,7 +123,7 @@ def test_damage_anywhere_is_an_error_of_ours(tmp_path: Path, method: int) -> Non
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_damaged_member_is_rejected(tmp_path: Path, method: int) -> None:
+def test_rejects_a_damaged_member(tmp_path: Path, method: int) -> None:
     path = zipped(tmp_path / "a.zip", FILES, method)
     data = bytearray(path.read_bytes())
     place = data.index(b"cat/0.jpg") + 40
@@ -134,7 +134,7 @@ def test_a_damaged_member_is_rejected(tmp_path: Path, method: int) -> None:
     assert (error.source, error.reason.partition(":")[0]) == (f"{path}/cat/0.jpg", "damaged in the archive")
 
 
-def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
+def test_rejects_encrypted_members(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"cat/0.jpg": jpeg(0)})
     data = bytearray(path.read_bytes())
     for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
@@ -144,14 +144,14 @@ def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
     assert error.reason.startswith("encrypted")
 
 
-def test_rejects_an_archive_that_is_cut(tmp_path: Path) -> None:
+def test_rejects_a_truncated_archive(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", FILES)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(CorruptionError, match=r"a\.zip at byte 0: the zip archive is cut or damaged"):
         listed(opened(path))
 
 
-def test_a_zip_among_images_is_one_bad_record(tmp_path: Path) -> None:
+def test_lists_a_zip_among_images_as_one_input(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("x", b"x")
@@ -195,7 +195,7 @@ def test_a_damaged_member_is_skipped_or_ends_the_run(tmp_path: Path, method: int
     assert "damaged in the archive" in line
 
 
-def test_the_command_holds_no_names_of_archives(tmp_path: Path) -> None:
+def test_the_opened_source_holds_no_names_of_archives(tmp_path: Path) -> None:
     for number in range(100):
         zipped(tmp_path / "in" / f"{number:05}.zip", {"cat/0.jpg": jpeg(number)})
     source = opened(tmp_path / "in")
@@ -203,7 +203,7 @@ def test_the_command_holds_no_names_of_archives(tmp_path: Path) -> None:
     assert len(listed(source)) == 100
 
 
-def test_paths_with_dots_are_resolved_and_hide_nothing(tmp_path: Path) -> None:
+def test_resolves_paths_with_dots_and_rejects_outside_paths(tmp_path: Path) -> None:
     names = ["./cat/0.jpg", "dog/../cat/1.jpg", "../dog/2.jpg", "cat/.3.jpg"]
     path = zipped(tmp_path / "a.zip", {name: jpeg(number) for number, name in enumerate(names)})
     found, rejected = listed_and_rejected(opened(path))
@@ -214,7 +214,7 @@ def test_paths_with_dots_are_resolved_and_hide_nothing(tmp_path: Path) -> None:
     assert [(error.key, error.source) for error in rejected] == [("a.zip/../dog/2.jpg", f"{path}/../dog/2.jpg")]
 
 
-def test_a_name_that_is_not_utf8_though_its_flag_says_so_is_an_error(tmp_path: Path) -> None:
+def test_rejects_names_that_are_not_utf8_despite_their_flag(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"cät/0.jpg": jpeg(0)})
     path.write_bytes(path.read_bytes().replace("ä".encode(), b"\xe9\xe9"))
     with pytest.raises(CorruptionError, match=r"not UTF-8.*c\\xe9\\xe9t/0\.jpg"):

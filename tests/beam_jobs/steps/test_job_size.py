@@ -1,4 +1,4 @@
-"""The job that a conversion submits is as large whatever its input is, and many units cost few elements.
+"""The size of a submitted job does not depend on its input, and many units cost few elements.
 
 Engines limit the size of a job to some MB. No command prints it, so these tests build the pipelines of conversions themselves.
 """
@@ -73,7 +73,7 @@ def test_the_job_does_not_grow_with_the_input(conversion_of: Callable[[Path, int
     assert abs(many - few) < 500
 
 
-def test_few_units_are_spread_and_many_come_together() -> None:
+def test_spreads_few_units_and_groups_many() -> None:
     lists = list(batch_growing(range(20_000), 1))
     assert [item for part in lists for item in part] == list(range(20_000))
     assert {len(part) for part in lists[:100]} == {1}

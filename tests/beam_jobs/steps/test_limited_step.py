@@ -1,6 +1,6 @@
-"""Limits of requests that steps hold in their workers.
+"""Request limits that steps apply in their workers.
 
-A worker in the program's own process may end a step at any place, so the step is called by itself.
+A worker in the program's own process may end a step at any point, so tests call the step directly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Step(LimitedStep):
             yield request_limits()
 
 
-def test_limits_hold_while_an_element_is_handled_and_no_longer() -> None:
+def test_limits_hold_only_while_an_element_is_processed() -> None:
     step = Step(LIMITS)
     # No teardown follows: a worker in the program's own process may do without.
     step.setup()
@@ -36,7 +36,7 @@ def test_limits_hold_while_an_element_is_handled_and_no_longer() -> None:
     assert request_limits() == RequestLimits()
 
 
-def test_limits_end_with_an_error_and_with_an_output_that_is_not_read_to_its_end() -> None:
+def test_limits_end_after_an_error_and_after_an_abandoned_output() -> None:
     step = Step(LIMITS)
     with pytest.raises(ValueError, match="negative"):
         list(step.process(-1))
@@ -46,7 +46,7 @@ def test_limits_end_with_an_error_and_with_an_output_that_is_not_read_to_its_end
     assert request_limits() == RequestLimits()
 
 
-def test_limits_hold_in_a_function_of_an_element() -> None:
+def test_limits_hold_inside_a_wrapped_function() -> None:
     def limits_in_the_step(element: int, factor: int) -> tuple[int, RequestLimits]:
         return element * factor, request_limits()
 

@@ -1,6 +1,6 @@
-"""Elements go to all workers if there are others.
+"""Elements are spread over all workers if there are several.
 
-That is a step of the pipeline, and changes no byte of a dataset.
+The step changes no byte of a dataset, so the test looks for it in the pipeline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from beam_jobs.steps.spread import Spread
     ],
     ids=["one worker", "two workers", "another runner"],
 )
-def test_elements_are_spread_if_there_are_other_workers(options: PipelineOptions, is_spread: bool) -> None:
+def test_spreads_elements_only_over_several_workers(options: PipelineOptions, is_spread: bool) -> None:
     pipeline = new_pipeline(options)
     _ = pipeline | beam.Create([1], reshuffle=False) | Spread()
     names = [part.unique_name for part in pipeline.to_runner_api().components.transforms.values()]

@@ -1,6 +1,6 @@
-"""What is next to the shards in the end, and when a dataset is not completed.
+"""The last step of a conversion: the files that it removes, and the datasets that it must not complete.
 
-What other runs do in the moment in which a dataset is completed is a race, so the last step is called by itself.
+Another run that completes a dataset at the same moment is a race, so tests call the step directly.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def finished(
     return manifest
 
 
-def test_unfinished_files_are_gone_and_others_stay(tmp_path: Path) -> None:
+def test_removes_unfinished_files_and_keeps_others(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     for name in (".tpudata-spool-1", "index/.tpudata-x", "index/mine", "mine"):
         (tmp_path / name).write_bytes(b"x")
@@ -104,11 +104,11 @@ def test_unfinished_files_are_gone_and_others_stay(tmp_path: Path) -> None:
     assert not [name for name in left if ".tpudata" in name]
 
 
-def test_a_step_that_is_tried_again_writes_the_same(tmp_path: Path) -> None:
+def test_a_repeated_step_returns_the_same_manifest(tmp_path: Path) -> None:
     assert finished(tmp_path, ALL) == finished(tmp_path, ALL)
 
 
-def test_a_dataset_that_another_run_completed_meanwhile_stays(tmp_path: Path) -> None:
+def test_keeps_a_dataset_that_another_run_completed_meanwhile(tmp_path: Path) -> None:
     finished(tmp_path, ALL)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
@@ -118,7 +118,7 @@ def test_a_dataset_that_another_run_completed_meanwhile_stays(tmp_path: Path) ->
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_shards_that_another_run_wrote_meanwhile_are_named(tmp_path: Path) -> None:
+def test_rejects_shards_that_another_run_wrote_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "train-00000-of-00007.tfrecord").write_bytes(b"x")
     with pytest.raises(OutputError, match=r"1 shard of another run, such as train-00000-of-00007\.tfrecord"):
         finished(tmp_path, ALL)

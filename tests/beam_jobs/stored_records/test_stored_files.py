@@ -1,6 +1,6 @@
 """A dataset that changes while it is resharded.
 
-The change comes between two reads of one run, so the object that a job carries to its workers is opened here.
+The change comes between two reads of one run, so the test opens the object that a job sends to its workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def dataset(folder: Path, shards: int) -> str:
     return str(folder)
 
 
-def test_a_dataset_that_is_changed_after_the_command_looked_at_it_is_an_error(tmp_path: Path) -> None:
+def test_rejects_a_dataset_that_changes_during_the_run(tmp_path: Path) -> None:
     stored = StoredDataset.of(open_dataset(dataset(tmp_path / "in", 2)))
     manifest = tmp_path / "in" / MANIFEST_NAME
     before = manifest.read_bytes()

@@ -1,4 +1,4 @@
-"""From files of any form to documents: the same ones, whatever the compression and the line ends."""
+"""From files of any form to documents: the same ones for any compression and line ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def parquet_bytes(columns: Any, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def test_rows_are_the_same_in_every_form_and_compression(tmp_path: Path) -> None:
+def test_reads_the_same_rows_from_every_form_and_compression(tmp_path: Path) -> None:
     files = {
         f"{packing[1:] or 'plain'}/a{suffix}{packing}": pack(rows_as(suffix, ROWS))
         for packing, pack in PACKERS.items()
@@ -93,7 +93,7 @@ def test_finds_raw_tab_separated_rows(tmp_path: Path) -> None:
         assert found.of(name, "label") == [*range(12)]
 
 
-def test_tsv_is_read_by_the_rules_of_csv_unless_it_is_raw(tmp_path: Path) -> None:
+def test_reads_tsv_by_the_rules_of_csv_unless_raw(tmp_path: Path) -> None:
     rows = [("plain", 1), ('quo"ted', 2), ("two\r\nlines", 3), ("ta\tb", 4), ("one\rcr", 5)]
     buffer = io.StringIO(newline="")
     csv.writer(buffer, delimiter="\t").writerows([("text", "label"), *rows])
@@ -150,7 +150,7 @@ def test_finds_lines_paragraphs_and_files(form: str, expected: dict[int | None, 
 
 
 @pytest.mark.parametrize("form", ["lines", "paragraphs", "files"])
-def test_a_document_over_the_limit_names_file_and_byte(form: str, tmp_path: Path) -> None:
+def test_rejects_a_document_over_the_limit_by_file_and_byte(form: str, tmp_path: Path) -> None:
     data = b"x" * 50
     files = {"a.txt": data, "b.txt.gz": gzip.compress(data), "c.txt": b"short"}
     if form == "lines":
@@ -197,7 +197,7 @@ UNREADABLE: dict[str, tuple[bytes, dict[str, Any], type[TpudataError], str]] = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_rejects_parquet_that_is_not_read(case: str, tmp_path: Path) -> None:
+def test_rejects_unsupported_and_damaged_parquet(case: str, tmp_path: Path) -> None:
     data, options, kind, message = UNREADABLE[case]
     with pytest.raises(kind) as error:
         convert(tmp_path, data, dry_run=True, **options)
@@ -243,7 +243,7 @@ def test_rejects_rows_of_parquet_by_their_number(tmp_path: Path) -> None:
     assert [texts.of(name) for name in ("e.parquet", "f.parquet", "g.parquet")] == [["a"], ["a", "b", "a"], ["é"]]
 
 
-def test_parts_of_a_large_parquet_file_are_row_groups(tmp_path: Path) -> None:
+def test_divides_a_large_parquet_file_by_row_groups(tmp_path: Path) -> None:
     columns = {"text": [f"text {n}" for n in range(100)]}
     (tmp_path / "a.parquet").write_bytes(parquet_bytes(columns, row_group_size=9))
     flags = [f"--input={tmp_path}/a.parquet", f"--output={tmp_path}/out", "--no-shuffle", "--keep-key"]

@@ -1,4 +1,4 @@
-"""What a file of text is, by its content and its name."""
+"""The form of a text file, recognised by its content and its name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_finds_the_form_by_name_and_content(tmp_path: Path) -> None:
         "e.csv": (b'\xef\xbb\xbf"text", label\r\n"e,",1\r\n', ["e,"]),
         "f.csv": (b'"label";"text"\n1;f\n', ["f"]),
         "g.ndjson.gz": (gzip.compress(b'{"text": "g"}', mtime=0), ["g"]),
-        # What it is called does not matter to how it is compressed.
+        # Compression is recognised by the content, not by the name.
         "h.txt": (bz2.compress(b"h"), ["h"]),
         "i.txt.zst": (zstandard.compress(b"i"), ["i"]),
         "j.gz": (b"plain", ["plain"]),
@@ -88,7 +88,7 @@ def test_rejects_files_of_other_forms_by_name(tmp_path: Path) -> None:
         ("a.txt", b"a", {"fields": ["text", "label:int"]}, "read by lines, which have no fields, but fields names 2"),
     ],
 )
-def test_rejects_options_that_no_file_of_the_input_has(
+def test_rejects_options_that_contradict_the_form(
     name: str, data: bytes, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Options of text that are rejected, and what the manifest gets of them."""
+"""Options of text: which are rejected, and what the manifest stores of them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ TWO = ["text", "label:int"]
         ({"fields": [os.fsdecode(b"caf\xe9")]}, "must be UTF-8"),
     ],
 )
-def test_rejects_options_that_do_not_fit(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_rejects_invalid_and_conflicting_options(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match=re.escape(message)):
         tpudata.convert_text(tmp_path / "in.jsonl", tmp_path / "out", **options)
 
 
-def test_fields_have_names_with_any_letters_types_and_defaults(tmp_path: Path) -> None:
+def test_fields_accept_any_names_types_and_defaults(tmp_path: Path) -> None:
     fields = ["text", "a:b", "a:b:str=c:d", "a=b:str=c:d", "id:int=0", "label:int"]
     data = b'{"text": "t", "a:b": "x", "label": 3}\n{"text": "u", "a:b": "y", "a=b": "z", "id": 7, "label": 4}\n'
     texts = convert_texts(tmp_path, {"a.jsonl": data}, fields=[*fields[:2], *fields[3:]])
@@ -65,7 +65,7 @@ def test_fields_have_names_with_any_letters_types_and_defaults(tmp_path: Path) -
     assert ids.of("a.jsonl", "input_ids") == [5]
 
 
-def test_the_manifest_has_no_path_of_a_tokenizer(tmp_path: Path) -> None:
+def test_manifest_stores_no_path_of_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "somewhere").mkdir()
     (tmp_path / "somewhere" / "vocab.json").write_bytes(CharTokenizer("ab").file_bytes)
     (tmp_path / "in.txt").write_text("ab\n")

@@ -51,7 +51,7 @@ def test_stores_cells_by_the_names_of_columns(tmp_path: Path) -> None:
     assert [texts.of("a.tsv", name) for name in ("text", "n", "x", "name")] == [['"a'], [4], [1000.0], ["n"]]
 
 
-def test_missing_values_are_what_is_declared(tmp_path: Path) -> None:
+def test_missing_values_take_the_declared_defaults(tmp_path: Path) -> None:
     rows: list[dict[str, None]] = [{}, {"text": None, "n": None, "x": None, "name": None}]
     files = {
         "a.jsonl": json_rows(*rows)[0],
@@ -67,7 +67,7 @@ def test_missing_values_are_what_is_declared(tmp_path: Path) -> None:
     assert [texts.of("c.tsv", name) for name in ("text", "n", "x", "name")] == [["a"], [7], [1.0], ["b"]]
 
 
-def test_float32_rounds_if_asked_for(tmp_path: Path) -> None:
+def test_an_explicit_float32_rounds(tmp_path: Path) -> None:
     data, offsets = json_rows(*({"text": "", "x": x} for x in (ID, float(ID), str(ID), 1e39)))
     texts = convert_texts(tmp_path, {"a.jsonl": data}, fields=["text", "x:float32"])
     assert texts.of("a.jsonl", "x") == [float(np.float32(ID))] * 3
@@ -142,6 +142,6 @@ def test_rejects_or_replaces_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     assert texts.rejects["a.txt", 5].startswith("not UTF-8: byte 0xc3.")
 
 
-def test_a_byte_order_mark_in_the_middle_of_a_file_is_a_character(tmp_path: Path) -> None:
+def test_keeps_a_byte_order_mark_in_the_middle_of_a_file(tmp_path: Path) -> None:
     texts = convert_texts(tmp_path, {"a.txt": "\ufeffone\n\ufefftwo\n".encode()})
     assert texts.of("a.txt") == ["one", "\ufefftwo"]

@@ -1,6 +1,6 @@
 """Best-fit decreasing, compared with a plain loop over all bins.
 
-Which documents share a row is seen in a dataset, but not whether another choice had fewer rows.
+A dataset shows which documents share a row, but not whether fewer rows were possible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from beam_jobs.text_records.bin_packing import best_fit_decreasing
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
-def test_bins_are_full_and_few(sizes: list[int]) -> None:
+def test_packs_as_few_bins_as_a_plain_loop(sizes: list[int]) -> None:
     bins = best_fit_decreasing(np.array(sizes), 20)
     filled = np.bincount(bins, weights=sizes)
     assert filled.max() <= 20

@@ -1,4 +1,4 @@
-"""Records of text, in each layout: every token once, and what is rejected by name."""
+"""Records of text in each layout: every token once, and rejections by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def test_stores_fields_of_every_kind_next_to_text_or_tokens(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("end_documents", "int64_lists"), [(True, False), (False, True)])
-def test_a_stream_comes_back_whole(end_documents: bool, int64_lists: bool, rows: Path, tmp_path: Path) -> None:
+def test_decodes_a_stream_to_the_original_texts(
+    end_documents: bool, int64_lists: bool, rows: Path, tmp_path: Path
+) -> None:
     options = TOKENS | {"sequence_length": 16, "end_documents": end_documents, "int64_lists": int64_lists}
     manifest = tpudata.convert_text(rows, tmp_path / "out", num_shards=1, **options)
     kind = (
@@ -75,7 +77,9 @@ def test_a_stream_comes_back_whole(end_documents: bool, int64_lists: bool, rows:
 
 
 @pytest.mark.parametrize(("long_documents", "int64_lists"), [("split", False), ("cut", True)])
-def test_packed_documents_come_back_whole(long_documents: str, int64_lists: bool, rows: Path, tmp_path: Path) -> None:
+def test_packs_every_token_of_each_document_once(
+    long_documents: str, int64_lists: bool, rows: Path, tmp_path: Path
+) -> None:
     options = TOKENS | {"sequence_length": 48, "pack": True, "long_documents": long_documents}
     manifest = tpudata.convert_text(rows, tmp_path / "out", num_shards=1, int64_lists=int64_lists, **options)
     assert manifest.layout == "packed"
@@ -143,7 +147,7 @@ class Broken:
         return "x" * len([*ids])
 
 
-def test_rejects_tokenizers_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_tokenizers_with_unknown_ids_or_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "tpudata.tokenizers", broken=TokenizerKind(FileUse.NONE, Broken))
     (tmp_path / "in.txt").write_text("a\n")
     where = (tmp_path / "in.txt", tmp_path / "out")
@@ -160,7 +164,7 @@ def test_rejects_tokenizers_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.
 EDGES = [0, *(edge for bits in range(7, 63, 7) for edge in (2**bits - 1, 2**bits)), 2**63 - 1, -1, -(2**63)]
 
 
-def test_lists_of_integers_have_the_bytes_that_tensorflow_writes(tmp_path: Path) -> None:
+def test_writes_lists_of_integers_that_tensorflow_parses(tmp_path: Path) -> None:
     mixer = random.Random(0)
     # Lists of any length, and one longer than the blocks that are encoded at once.
     lists = [mixer.choices(EDGES, k=mixer.randrange(20)) for _ in range(500)]
@@ -180,7 +184,7 @@ def test_lists_of_integers_have_the_bytes_that_tensorflow_writes(tmp_path: Path)
         assert record == encode_example(values)
 
 
-def test_rows_of_tokens_have_the_bytes_that_tensorflow_writes(tmp_path: Path) -> None:
+def test_writes_rows_of_tokens_as_tensorflow_does(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"{'word ' * (n % 90)}{n}\n" for n in range(600)))
     manifest = tpudata.convert_text(tmp_path / "in.txt", tmp_path / "out", sequence_length=31, pack=True, **TOKENS)
     paths = [str(tmp_path / "out" / shard.name) for shard in manifest.split("train").shards]

@@ -1,6 +1,6 @@
-"""Rows of one length: every token is in them once, in order, and marked as what it is.
+"""Rows of one length: they hold every token once, in order, and mark padding and documents.
 
-Windows are made small, which a conversion has only for tens of thousands of documents.
+Tests make windows small, because a conversion fills one only with tens of thousands of documents.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def segments(rows: list[TokenRows]) -> list[list[int]]:
 
 
 @given(lengths, cuts, st.integers(1, 10), st.integers(1, 9))
-def test_a_stream_is_cut_and_nothing_lost(sizes: list[int], places: list[int], length: int, most: int) -> None:
+def test_cuts_a_stream_without_losing_a_token(sizes: list[int], places: list[int], length: int, most: int) -> None:
     documents = batches_of(documents_of(sizes), places)
     rows = list(stream_rows(windows(documents, most), length, PAD))
     tokens = [token for some in rows for token in some.input_ids.ravel().tolist()]
@@ -69,7 +69,7 @@ def test_a_stream_is_cut_and_nothing_lost(sizes: list[int], places: list[int], l
 
 
 @given(lengths, cuts, st.integers(1, 12), st.integers(1, 50), st.sampled_from(["split", "cut"]))
-def test_packed_documents_are_whole(
+def test_packs_documents_whole(
     sizes: list[int], places: list[int], length: int, most: int, long_documents: str
 ) -> None:
     documents = documents_of(sizes)
@@ -111,7 +111,7 @@ def test_packing_does_not_order_rows_by_length() -> None:
 
 
 @given(lengths, cuts, st.integers(1, 9), st.integers(1, 60))
-def test_windows_are_full_with_documents_or_tokens(
+def test_windows_end_at_their_limit_of_documents_or_tokens(
     sizes: list[int], places: list[int], most_documents: int, most_tokens: int
 ) -> None:
     documents = documents_of(sizes)
@@ -128,7 +128,7 @@ def test_windows_are_full_with_documents_or_tokens(
         assert window.tokens.dtype == np.int32
 
 
-def test_documents_know_where_they_end() -> None:
+def test_ends_each_document_with_the_end_token() -> None:
     tokens, sizes = Documents.of(documents_of([2, 0, 1])).add_ends(7)
     assert (tokens.tolist(), sizes.tolist()) == ([0, 1, 7, 7, 2, 7], [3, 1, 2])
     tokens, sizes = Documents.of([]).add_ends(7)
@@ -137,7 +137,7 @@ def test_documents_know_where_they_end() -> None:
     assert list(windows([Documents.of([])])) == []
 
 
-def test_rows_of_one_window_are_these() -> None:
+def test_packs_a_window_into_the_expected_rows() -> None:
     # Worked out by hand: 5 and 3 fill a row; 4, 2 and the rest of 9, which is 1, the next; 8 of the 9 fill a third.
     (rows,) = pack_rows([Documents.of(documents_of([5, 3, 4, 2, 9]))], 8, PAD)
     assert rows.segment_ids is not None
@@ -153,7 +153,7 @@ def test_rows_of_one_window_are_these() -> None:
 
 
 @pytest.mark.parametrize("mean", [40, 150, 600])
-def test_mixed_lengths_leave_little_free(mean: int) -> None:
+def test_mixed_lengths_fill_98_percent_of_the_rows(mean: int) -> None:
     # Log-normal lengths, as documents have; the longest are split.
     random = np.random.default_rng(3)
     sizes = np.maximum(1, random.lognormal(np.log(mean), 0.8, 8000)).astype(int).tolist()

@@ -1,6 +1,6 @@
-"""Elements of arrays in a JSON object, whatever the pieces in which the file is read.
+"""Elements of arrays in a JSON object, for any pieces in which the file is read.
 
-Pieces are made small, which a conversion has only for annotation files of many MB.
+Tests make pieces small, because a conversion divides only annotation files of many MB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def elements(data: bytes, *keys: str) -> list[tuple[str, Any]]:
     indent=st.sampled_from([None, 0, 3]),
     piece=st.integers(1, 30),
 )
-def test_elements_are_those_of_the_json_module(
+def test_finds_the_elements_that_the_json_module_finds(
     content: dict[str, Any], other: Any, ascii_only: bool, indent: int | None, piece: int
 ) -> None:
     try:
@@ -82,6 +82,6 @@ def test_rejects_other_encodings() -> None:
         elements(b'{"a": ["\xc3\xff"]}'[:9] + b"\xff", "a")
 
 
-def test_an_object_without_the_arrays_has_no_elements() -> None:
+def test_finds_no_elements_in_an_object_without_the_arrays() -> None:
     assert elements(b"{}", "a") == []
     assert elements(b'\xef\xbb\xbf {"b": [1], "a": []} ', "a") == []

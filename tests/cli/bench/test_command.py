@@ -1,4 +1,4 @@
-"""`tpudata bench`: the stages, what limits, and whether a step time is met; through the command."""
+"""`tpudata bench`: its stages, the limiting stage, and whether feeding meets a step time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpudata.format import Feature, open_dataset
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Encoded pictures of two sizes: of one colour, so that decoding takes a hundred times reading, on a busy machine, too."""
+    """Pictures of two sizes, of one colour each: decoding takes a hundred times longer than reading, even on a busy machine."""
     images = [np.full((800, 600 + number % 2, 3), number, np.uint8) for number in range(12)]
     folder = str(tmp_path_factory.mktemp("pictures"))
     return write_images(folder, {"train": images}, {"train": [0] * 12}, shape=(None, None, 3))
@@ -28,7 +28,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """By its kind, a small dataset."""
+    """A small dataset of each kind."""
     random = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("others")
     floats = [{"x": random.random(5).astype(np.float32), "y": number % 3} for number in range(60)]
@@ -75,14 +75,14 @@ def names(found: dict[str, Any]) -> list[str]:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["training", "in order"])
 def measured(request: pytest.FixtureRequest, digits_dataset: Path) -> dict[str, Any]:
-    """The report on a split in the order of training, and a short step; and on one in order as floats, and a long step."""
+    """The report for training order and a short step, or for stored order, floats and a long step."""
     flags = ["--step-time=0.001"] if request.param else ["--no-training", "--dtype=float32", "--step-time=1e6"]
     # A stage takes a batch then, and less than a tick of the kernel's clock.
     argv = [str(digits_dataset), "--batch-size=16", "--seconds=0.0001", "--split=validation", *flags]
     return measure(open_dataset(str(digits_dataset)), bench_flags(argv))
 
 
-def test_every_stage_is_reported(digits_dataset: Path, measured: dict[str, Any]) -> None:
+def test_reports_the_rate_and_cost_of_every_stage(digits_dataset: Path, measured: dict[str, Any]) -> None:
     found = measured
     in_order = not found["training"]
     manifest = json.loads((digits_dataset / "manifest.json").read_bytes())
@@ -98,12 +98,12 @@ def test_every_stage_is_reported(digits_dataset: Path, measured: dict[str, Any])
     shares = {stage["name"]: stage["share"] for stage in found["stages"] if stage["share"] is not None}
     assert sum(shares.values()) == pytest.approx(1)
     assert found["limit"] == max(shares, key=lambda name: shares[name])
-    # In training, what fits the window is read once.
+    # In training, a split that fits the window is read once.
     assert found["is_held"] is not in_order
     assert ("read" in shares) is in_order
 
 
-def test_a_step_time_is_met_or_not(measured: dict[str, Any]) -> None:
+def test_says_whether_a_step_time_is_met(measured: dict[str, Any]) -> None:
     step, whole = measured["step"], measured["stages"][-1]
     milliseconds = step["milliseconds"]
     assert step["records_per_second"] == pytest.approx(16_000 / milliseconds)
@@ -115,7 +115,7 @@ def test_a_step_time_is_met_or_not(measured: dict[str, Any]) -> None:
         assert step["cores"] is None
 
 
-def test_text(digits_dataset: Path, measured: dict[str, Any]) -> None:
+def test_the_text_names_the_stages_and_the_limit(digits_dataset: Path, measured: dict[str, Any]) -> None:
     text = report_text(measured)
     lines = text.splitlines()
     assert lines[2].split()[:2] == ["stage", "records/s"]
@@ -149,7 +149,7 @@ def test_text(digits_dataset: Path, measured: dict[str, Any]) -> None:
         ("lists", ["--pad=a/*=9", "--pad", "b=3"]),
     ],
 )
-def test_every_kind_of_dataset(
+def test_measures_every_kind_of_dataset(
     kind: str, flags: list[str], others: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = report([others[kind], "--batch-size=8", *flags], capsys)
@@ -158,20 +158,22 @@ def test_every_kind_of_dataset(
     assert found["step"] is None
 
 
-def test_decoding_limits_if_floats_are_made_of_images(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
+def test_decoding_limits_cropped_float_images(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
     found = report([pictures.path, "--batch-size=8", "--crop=128", "--dtype=bfloat16"], capsys, 0.1)
     assert (found["limit"], names(found)[2]) == ("decode", "decode")
     assert found["stages"][2]["does"] == "+ decode, crop"
     assert "--resize-shorter" in found["advice"]
 
 
-def test_smaller_pictures_are_not_the_advice_for_small_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_does_not_advise_shrinking_small_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = [np.full((8, 8, 3), number, np.uint8) for number in range(40)]
     path = write_images(str(tmp_path), {"train": images}, {"train": [0] * 40}, shape=(8, 8, 3)).path
     assert "--resize-shorter" not in report([path, "--batch-size=8"], capsys)["advice"]
 
 
-def test_images_of_several_sizes_are_resized_and_limit(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_several_sizes_need_a_size_and_limit_feeding(
+    pictures: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.02"]) == 1
     assert "or --image-size HxW to a command" in capsys.readouterr().err
     assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.2", "--image-size=16x24"]) == 0
@@ -180,7 +182,9 @@ def test_images_of_several_sizes_are_resized_and_limit(pictures: Written, capsys
     assert "--resize-shorter" in out
 
 
-def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_of_varying_length_need_a_sequence_length(
+    others: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     argv = ["bench", others["tokens"], "--batch-size=8", "--seconds=0.02"]
     assert main(argv) == 1
     assert "sequence_length" in capsys.readouterr().err
@@ -211,22 +215,24 @@ def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixt
         (["--batch-size=8", "--model=resnet", "--tpu=v5e-7"], "there is no TPU 'v5e-7'"),
     ],
 )
-def test_wrong_usage(flags: list[str], message: str, digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_wrong_flags(
+    flags: list[str], message: str, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", str(digits_dataset), *flags]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_a_folder_without_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(tmp_path), "--batch-size=8"]) == 1
     assert "has no manifest.json" in capsys.readouterr().err
 
 
-def test_no_such_split(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_an_unknown_split(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(digits_dataset), "--batch-size=8", "--split=tset"]) == 1
     assert "tset" in capsys.readouterr().err
 
 
-def test_a_damaged_record_is_named(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_damaged_record(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = Path(shutil.copytree(digits_dataset, tmp_path / "copy"))
     shard = next(copy.glob("train-00000*"))
     data = bytearray(shard.read_bytes())
@@ -236,14 +242,14 @@ def test_a_damaged_record_is_named(digits_dataset: Path, tmp_path: Path, capsys:
     assert f"{shard} at byte 0: the record is damaged or cut" in capsys.readouterr().err
 
 
-def test_an_image_that_does_not_decode_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_an_undecodable_image_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # A batch is the whole split: a busy machine may measure only one.
     assert main(["bench", write_undecodable(str(tmp_path)), "--batch-size=24", "--seconds=0.02"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("tpudata: error: an encoded image does not decode: Invalid PNG data, size ")
 
 
-def test_a_record_that_cannot_be_parsed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_record_that_cannot_be_parsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     feature = Feature("input_ids", "int64", "int64", (2,))
     records = [{"input_ids": [1, 2]}, {"input_ids": [1, 2, 3]}]
     path = write_dataset(str(tmp_path), {"train": records}, [feature], layout="tokens", shards=1)

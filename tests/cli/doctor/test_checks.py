@@ -1,4 +1,4 @@
-"""What `tpudata doctor` finds in a dataset and a model folder, without TensorFlow."""
+"""Checks of `tpudata doctor` on a dataset and a model folder, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> str:
     return written(tmp_path / "d", [0, 1, 2, 1])
 
 
-def test_the_folder_of_a_model_is_left_as_it_was(tmp_path: Path) -> None:
+def test_leaves_the_model_folder_unchanged(tmp_path: Path) -> None:
     state, text = check_model_dir(str(tmp_path / "new"))[1:]
     assert (state, text) == ("ok", f"{tmp_path}/new: a file was written, read and deleted")
     assert not list(tmp_path.iterdir())
@@ -37,14 +37,14 @@ def test_the_folder_of_a_model_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
+def test_reports_a_folder_without_write_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     finding = check_model_dir(str(tmp_path / "model"))
     tmp_path.chmod(0o700)
     assert finding.state == "problem"
 
 
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+def test_reports_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("")
     name, state, text = check_model_dir(str(tmp_path / "model"))
     assert (name, state) == ("model dir", "problem")
@@ -52,12 +52,12 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     assert text.endswith("Grant the permission, or pass another folder.")
 
 
-def test_whole_files(folder: str) -> None:
+def test_accepts_intact_files(folder: str) -> None:
     assert check_files(open_dataset(folder)).state == "ok"
 
 
 @pytest.mark.parametrize("damage", ["shard missing", "shard cut", "index missing", "index damaged"])
-def test_files_that_are_not_whole(folder: str, damage: str) -> None:
+def test_names_missing_and_damaged_files(folder: str, damage: str) -> None:
     dataset = open_dataset(folder)
     shard = dataset.manifest.splits["train"].shards[0]
     path = Path(folder, index_name(shard.name) if damage.startswith("index") else shard.name)
@@ -71,7 +71,7 @@ def test_files_that_are_not_whole(folder: str, damage: str) -> None:
     assert ("Copy the dataset again" in text) == (damage != "index damaged")
 
 
-def test_records_in_quarantine_are_a_warning(folder: str) -> None:
+def test_warns_of_records_in_quarantine(folder: str) -> None:
     shard = sorted(Path(folder).glob("train-*"))[0]
     data = bytearray(shard.read_bytes())
     data[14] ^= 1
@@ -83,7 +83,7 @@ def test_records_in_quarantine_are_a_warning(folder: str) -> None:
     )
 
 
-def test_shapes_that_vary_name_the_flag(tmp_path: Path, folder: str) -> None:
+def test_names_the_flag_for_varying_shapes(tmp_path: Path, folder: str) -> None:
     assert check_shapes(open_dataset(folder), {}).state == "ok"
     image = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
     pictures = write_dataset(
@@ -103,7 +103,7 @@ def test_shapes_that_vary_name_the_flag(tmp_path: Path, folder: str) -> None:
     )
 
 
-def test_labels_against_the_model(folder: str, tmp_path: Path) -> None:
+def test_checks_labels_against_the_models_outputs(folder: str, tmp_path: Path) -> None:
     dataset = open_dataset(folder)
     assert check_labels(dataset, None, {})[1:] == ("ok", "labels 0 to 2 in 4 records; 3 classes")  # type: ignore[index]
     ok = check_labels(dataset, "mnist_cnn", {})
@@ -129,6 +129,6 @@ def test_labels_against_the_model(folder: str, tmp_path: Path) -> None:
     assert resnet.state == "ok"
 
 
-def test_no_labels(tmp_path: Path) -> None:
+def test_skips_the_label_check_without_labels(tmp_path: Path) -> None:
     path = write_dataset(str(tmp_path / "d"), {"train": [{"x": [0.0, 1.0]}]}, [X], layout="", shards=1)
     assert check_labels(open_dataset(path), "tiny_lm", {}) is None

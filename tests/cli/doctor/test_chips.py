@@ -11,7 +11,7 @@ from tpudata.errors import TpudataError
 from tpudata.estimator import TPUConnectionError
 
 
-def test_measures_devices_together() -> None:
+def test_measures_the_rate_of_two_devices() -> None:
     rate = multiplication_rate(jax, jax.devices("cpu")[:2], "float32", rows=128, duration=0.05)
     assert rate > 1e7
 
@@ -29,18 +29,18 @@ def test_names_the_extra_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
         find_chips()
 
 
-def test_names_the_versions_of_jax_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_supported_jax_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "__version_info__", (0, 4, 35))
     with pytest.raises(NoTPUError, match=r"expected >=0\.\d+\.\d+,<0\.\d+\.\d+"):
         find_chips()
 
 
-def test_names_the_devices_that_replace_a_tpu() -> None:
+def test_says_that_cpu_devices_replace_a_tpu() -> None:
     with pytest.raises(NoTPUError, match=r"^Replicas run on CPU devices\. use_tpu=True: "):
         find_chips()
 
 
-def test_chips_that_cannot_be_used_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chips_that_cannot_be_used_raise_a_connection_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tpu_pod, "count_chips", lambda: 4)
     with pytest.raises(TPUConnectionError):
         find_chips()

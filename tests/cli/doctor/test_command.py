@@ -48,7 +48,9 @@ def forked_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "run": run}))
 
 
-def test_all_that_is_here(forked_probes: None, digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_every_check_of_this_machine(
+    forked_probes: None, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = [f"--data={digits_dataset}", "--model=mnist_cnn", "--batch-size=16", "--param=dropout=0.1", "--crop=8"]
     assert main(["doctor", *flags, "--time-limit=200"]) == 0
     rows = _rows(capsys.readouterr().out)
@@ -71,10 +73,10 @@ def test_all_that_is_here(forked_probes: None, digits_dataset: Path, capsys: pyt
     assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
 
 
-def test_gives_up_what_does_not_answer(
+def test_gives_up_on_probes_that_do_not_answer(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every Python that the command starts hangs, as it does on a host that waits for the others of its TPU.
+    # Every Python that the command starts hangs, as on a host that waits for the other hosts of its TPU.
     (tmp_path / "sitecustomize.py").write_text("import time\n\ntime.sleep(100)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     flags = ["--use-tpu", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
@@ -85,7 +87,7 @@ def test_gives_up_what_does_not_answer(
         "no answer within 1 second; raise --time-limit to wait longer. The hosts of one TPU"
     )
     assert rows["dataset"][0] == "problem"
-    # A dataset that is missing is not rehearsed.
+    # The rehearsal is skipped for a missing dataset.
     assert "rehearsal" not in rows
 
 
@@ -102,7 +104,7 @@ def test_gives_up_what_does_not_answer(
         ({"numpy": "2.4.6"}, "none", "numpy 2.4.6. Training needs the [tensorflow] extra"),
     ],
 )
-def test_names_the_package_that_brings_tensorflow(
+def test_names_the_installed_tensorflow_package(
     installed: dict[str, str],
     state: str,
     text: str,
@@ -140,15 +142,15 @@ def test_names_the_package_that_brings_tensorflow(
         (["--use-tp"], "did you mean --use-tpu?"),
     ],
 )
-def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_wrong_flags(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", *flags]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_the_rehearsal_is_for_the_named_tpu() -> None:
+def test_passes_the_tpu_and_the_parameters_to_the_rehearsal() -> None:
     given = parse_flags(["--data=d", "--model=mnist_cnn", "--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"])
     assert rehearsal_flags(given) == ["--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"]
 
 
-def test_the_process_that_looks_ends_with_the_command(tmp_path: Path) -> None:
+def test_the_probe_ends_with_the_command(tmp_path: Path) -> None:
     assert ends_while_it_loads("tensorflow", tmp_path, "tpudata.cli.doctor.probe", "devices") == 1

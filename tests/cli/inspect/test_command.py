@@ -23,7 +23,7 @@ def _json(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_json_says_what_is_on_disk(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_agrees_with_the_files_on_disk(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = _json(digits_dataset, capsys)
     shards = sorted(digits_dataset.glob("*.tfrecord"))
     assert shown["records"] == 290
@@ -52,13 +52,15 @@ def test_json_shows_the_first_records(digits_dataset: Path, capsys: pytest.Captu
     assert 60 < image["bytes"] < 300
 
 
-def test_no_records(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_no_records_for_0_and_rejects_negative_counts(
+    digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _json(digits_dataset, capsys, "--records", "0")["splits"]["train"]["examples"] == []
     assert main(["inspect", str(digits_dataset), "--records=-1"]) == 2
     assert "'-1' is not a whole number of 0 or more" in capsys.readouterr().err
 
 
-def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_lists_splits_features_and_rejects(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(digits_dataset), "--records=1"]) == 0
     shown = capsys.readouterr().out
     lines = shown.splitlines()
@@ -77,7 +79,7 @@ def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_long_values_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shortens_long_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = encode_example(
         {
             "text": "ü" * 500,
@@ -112,7 +114,7 @@ def test_long_values_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert '"grüße"' in text
 
 
-def test_files_that_list_rejects_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_the_files_that_list_rejects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 5})
     rejects = tmp_path / "rejects" / "00000.jsonl"
     rejects.parent.mkdir()
@@ -122,7 +124,7 @@ def test_files_that_list_rejects_are_named(tmp_path: Path, capsys: pytest.Captur
     assert f"listed in {rejects}" in capsys.readouterr().out
 
 
-def test_a_missing_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_missing_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 150, "validation": 5}, shards=2)
     (tmp_path / "train-00001-of-00002.tfrecord").unlink()
     assert main(["inspect", str(tmp_path)]) == 1
@@ -130,7 +132,7 @@ def test_a_missing_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("whole_folder", [False, True])
-def test_a_missing_index_is_named(tmp_path: Path, whole_folder: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_missing_index(tmp_path: Path, whole_folder: bool, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 150, "validation": 5}, shards=2)
     index = tmp_path / "index" / "train-00000-of-00002.index"
     index.unlink()
@@ -142,12 +144,12 @@ def test_a_missing_index_is_named(tmp_path: Path, whole_folder: bool, capsys: py
     assert shown.err.startswith(f"tpudata: error: {index} is missing, the index of a shard.")
 
 
-def test_more_records_than_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_all_records_if_asked_for_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 5})
     assert len(_json(tmp_path, capsys, "--records=99999999999999999999999")["splits"]["train"]["examples"]) == 5
 
 
-def test_damaged_metadata_is_words_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_damaged_metadata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 5})
     (tmp_path / "labels.txt").write_bytes(b"\xff\n")
     assert main(["inspect", str(tmp_path)]) == 1
@@ -159,7 +161,7 @@ def test_damaged_metadata_is_words_and_no_traceback(tmp_path: Path, capsys: pyte
     assert f"{manifest}: not a manifest: rejected is 7, not an object" in capsys.readouterr().err
 
 
-def test_the_writer_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_the_writer_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 5})
     manifest = dataclasses.replace(open_dataset(str(tmp_path)).manifest, created_by="tpudata 0.1.0")
     write_metadata(str(tmp_path), manifest, [str(digit) for digit in range(10)])
@@ -169,7 +171,7 @@ def test_the_writer_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
 
 
-def test_a_cut_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_truncated_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 5})
     shard = tmp_path / "train-00000-of-00001.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -178,7 +180,7 @@ def test_a_cut_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"has {size} bytes; the manifest says {size + 1} bytes" in capsys.readouterr().err
 
 
-def test_a_damaged_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_a_damaged_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_digits(tmp_path, {"train": 5})
     shard = tmp_path / "train-00000-of-00001.tfrecord"
     data = bytearray(shard.read_bytes())
@@ -191,18 +193,18 @@ def test_a_damaged_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file of this system always fails")
-def test_a_disk_that_fails_is_one_line(
+def test_reports_a_failing_disk_in_one_line(
     digits_dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened = LocalStorage.open
-    # Reading its first page is an EIO.
+    # Reading its first page fails with EIO.
     monkeypatch.setattr(LocalStorage, "open", lambda self, _: opened(self, "/proc/self/mem"))
     assert main(["inspect", str(digits_dataset)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tpudata: error: /proc/self/mem could not be read: Input/output error")
 
 
-def test_names_and_counts_annotations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_and_counts_annotations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     box = (0.0, 0.0, 0.5, 0.5)
     records = [record_of([box] * count, [1] * (count - 1) + [0] * (count > 0)) for count in (3, 0, 2)]
     records[1][CAPTION] = ["one"] * 7
@@ -241,7 +243,7 @@ def test_names_and_counts_annotations(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
 
 
-def test_classes_of_objects_without_names_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_numbers_for_unnamed_object_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     features = [
         Feature("objects/bbox", "float", "float32", (None, 4)),
         Feature("objects/label", "int64", "int64", (None,)),
@@ -253,7 +255,7 @@ def test_classes_of_objects_without_names_are_numbers(tmp_path: Path, capsys: py
     assert shown["splits"]["train"]["annotations"]["classes"] == {"3": 1}
 
 
-def test_pictures_without_annotations_have_none(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_no_annotations_if_there_are_none(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = _json(digits_dataset, capsys)
     assert shown["annotations"] == {}
     assert "annotations" not in shown["splits"]["train"]

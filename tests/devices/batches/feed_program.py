@@ -1,4 +1,4 @@
-"""One of two processes that are fed stacks: prints the sum of each step over all replicas, which both must know, as JSON.
+"""One of two processes that are fed stacks: print each step's sum over all replicas, the same in both, as JSON.
 
 python -m tests.devices.batches.feed_program COORDINATOR PROCESS STEPS RULE
 """

@@ -1,4 +1,4 @@
-"""Stacks of batches: their steps, their end, their errors, and what is on the devices when."""
+"""Stacks of batches: their steps, end and errors, and which of them are on the devices."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class OtherPeers(Peers):
 @pytest.mark.parametrize("most", [1, 2, 100])
 @pytest.mark.parametrize("capacity", [1, 3, 50])
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-def test_each_step_has_the_next_element_of_each_replica(most: int, capacity: int, replicas: int) -> None:
+def test_each_step_holds_the_next_element_of_each_replica(most: int, capacity: int, replicas: int) -> None:
     found = taken(feed(numbers(10 * replicas), replicas, capacity).iterate(), most)
     assert found == np.arange(10 * replicas).reshape(10, replicas).tolist()
 
 
 @pytest.mark.parametrize("capacity", [1, 3])
-def test_many_short_runs_make_tensorflow_log_no_warning(capacity: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_short_runs_log_no_tensorflow_warning(capacity: int, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(6):
         taken(feed(numbers(2), capacity=capacity).iterate())
         with pytest.raises(tf.errors.InvalidArgumentError):
@@ -97,9 +97,7 @@ def test_a_portion_lies_in_one_stack() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 3])
-def test_trainings_of_a_program_do_not_make_tensorflow_warn_of_traces(
-    capacity: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_repeated_trainings_log_no_retracing_warning(capacity: int, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(10):
         taken(feed(numbers(4), capacity=capacity).iterate())
     assert "retracing" not in caplog.text
@@ -122,7 +120,7 @@ def test_arrays_are_sharded_over_the_replicas() -> None:
 @pytest.mark.parametrize(
     "dtype", ["int64", "int32", "uint8", "bool", "bfloat16", "float16", "float64", "complex64", "uint64", "int8"]
 )
-def test_values_and_dtypes_are_kept(dtype: str, capacity: int) -> None:
+def test_arrays_keep_values_and_dtypes(dtype: str, capacity: int) -> None:
     values = tf.cast(tf.constant([0, 1, 2**40 + 1], tf.int64), dtype)
     iteration = feed(tf.data.Dataset.from_tensors(values).repeat(10), capacity=capacity).iterate()
     portion = iteration.take(1)
@@ -132,7 +130,7 @@ def test_values_and_dtypes_are_kept(dtype: str, capacity: int) -> None:
     np.testing.assert_array_equal(np.asarray(portion.arrays[0])[0, 1], values.numpy())
 
 
-def test_arrays_have_the_order_of_flatten_without_none() -> None:
+def test_arrays_follow_the_order_of_flatten_without_none() -> None:
     element = ({"b": tf.constant([1]), "a": {"c": tf.constant([2.0])}, "d": None}, None)
     dataset = tf.data.Dataset.from_tensors(element).repeat(4)
     data = feed(dataset)
@@ -148,12 +146,12 @@ def test_large_batches_make_shorter_stacks() -> None:
     assert feed(dataset, capacity=7, stack_bytes=10).capacity == 1
 
 
-def test_a_pass_reads_no_further_than_asked() -> None:
+def test_a_pass_reads_only_the_requested_steps() -> None:
     assert taken(feed(fails_at(10)).iterate(steps=5)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 5, 8])
-def test_steps_before_an_error_are_kept(capacity: int) -> None:
+def test_steps_before_an_error_are_delivered(capacity: int) -> None:
     steps = steps_of(feed(fails_at(11), capacity=capacity).iterate())
     assert [next(steps)[0].tolist() for _ in range(5)] == [[2 * i, 2 * i + 1] for i in range(5)]
     with pytest.raises(tf.errors.InvalidArgumentError, match="damaged"):
@@ -161,7 +159,7 @@ def test_steps_before_an_error_are_kept(capacity: int) -> None:
 
 
 @pytest.mark.parametrize(("endless", "processes"), [(True, 1), (False, 1), (True, 2)])
-def test_nothing_repeated_is_an_error_if_other_processes_expect_more(endless: bool, processes: int) -> None:
+def test_an_empty_repeated_dataset_fails_if_other_processes_expect_more(endless: bool, processes: int) -> None:
     nothing = numbers(3).filter(lambda value: value > 5).repeat()
     peers = Peers() if processes == 1 else OtherPeers()
     iteration = feed(nothing, endless=endless, peers=peers).iterate()
@@ -172,7 +170,7 @@ def test_nothing_repeated_is_an_error_if_other_processes_expect_more(endless: bo
     iteration.close()
 
 
-def test_a_dataset_that_cannot_begin_raises_its_error(tmp_path: Any) -> None:
+def test_a_dataset_that_cannot_start_raises_its_error(tmp_path: Any) -> None:
     missing = tf.data.TFRecordDataset(str(tmp_path / "missing")).map(lambda _: 1)
     iteration = feed(missing).iterate()
     with pytest.raises(tf.errors.NotFoundError, match="missing"):
@@ -186,13 +184,13 @@ def test_the_process_with_the_fewest_steps_ends_training() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 3])
-def test_a_process_without_data_gets_zeros_where_they_do_not_count(capacity: int) -> None:
+def test_fill_gives_zeros_to_a_process_without_data(capacity: int) -> None:
     reports = {1: [[1, -1, 0]] * 5 + [[0, 0, 0]], 3: [[3, -3, 0], [2, -2, 0]]}[capacity]
     data = feed(numbers(2), capacity=capacity, peers=OtherPeers(*reports), short_data=ShortData.FILL)
     assert taken(data.iterate()) == [[0, 1]] + [[0, 0]] * 4
 
 
-def test_an_end_within_a_step_is_an_error_where_zeros_count() -> None:
+def test_reject_raises_when_data_ends_within_a_step() -> None:
     data = feed(numbers(8), peers=OtherPeers([3, -3, 0], [3, -3, 0]), short_data=ShortData.REJECT)
     steps = steps_of(data.iterate())
     assert [next(steps)[0].tolist() for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -200,7 +198,7 @@ def test_an_end_within_a_step_is_an_error_where_zeros_count() -> None:
         next(steps)
 
 
-def test_an_error_in_another_process_ends_this_one() -> None:
+def test_an_error_in_another_process_raises_cluster_error() -> None:
     steps = steps_of(feed(numbers(20), peers=OtherPeers([1, -1, -1])).iterate())
     assert next(steps)[0].tolist() == [0, 1]
     with pytest.raises(ClusterError, match="another process"):
@@ -208,7 +206,7 @@ def test_an_error_in_another_process_ends_this_one() -> None:
 
 
 @pytest.mark.parametrize("rule", ["STOP", "FILL"])
-def test_two_processes_take_the_same_steps_whose_data_ends_at_another_one(rule: str) -> None:
+def test_two_processes_with_different_amounts_of_data_take_the_same_steps(rule: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         coordinator = f"127.0.0.1:{server.getsockname()[1]}"
     program = ("-m", "tests.devices.batches.feed_program", coordinator)
@@ -232,7 +230,7 @@ def stacks_on_devices(shape: tuple[int, ...]) -> int:
     return sum(array.shape == shape for array in jax.live_arrays())
 
 
-def test_the_next_stack_is_on_the_devices_before_it_is_asked_for_and_no_other() -> None:
+def test_exactly_one_stack_is_prefetched_to_the_devices() -> None:
     iteration = feed(tf.data.Dataset.from_tensors(np.ones([17], np.float32)).repeat(), endless=True).iterate()
     shape = (3, 2, 17)
     for _ in range(3):
@@ -250,7 +248,7 @@ def threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("end", ["closed", "dropped", "failed", "used up"])
-def test_the_thread_ends(end: str) -> None:
+def test_the_thread_ends_with_its_iteration(end: str) -> None:
     before = set(threads())
     iteration = feed(fails_at(9) if end == "failed" else numbers(18)).iterate()
     iteration.take(1)

@@ -1,4 +1,4 @@
-"""The thread that reads ahead: what it holds, and how it ends."""
+"""The prefetching thread: the items it holds, and its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpudata.devices.batches.prefetcher import Prefetcher
 
 
 class Item:
-    """A value whose life can be watched."""
+    """A value that weak references can watch."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -39,7 +39,7 @@ def test_items_come_in_order_and_then_the_end() -> None:
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-def test_it_places_no_more_than_it_may(ahead: int) -> None:
+def test_places_no_more_than_ahead_items(ahead: int) -> None:
     placed: list[int] = []
     read: list[int] = []
 
@@ -58,7 +58,7 @@ def test_it_places_no_more_than_it_may(ahead: int) -> None:
 
 
 @pytest.mark.parametrize("fails", ["read", "place"])
-def test_an_error_comes_after_the_items_before_it_and_once(fails: str) -> None:
+def test_an_error_is_raised_once_and_after_earlier_items(fails: str) -> None:
     error = OSError("gone")
 
     def source() -> Iterator[int]:
@@ -103,11 +103,11 @@ def test_closing_wakes_a_thread_that_waits_for_an_item() -> None:
 
 
 @pytest.mark.parametrize("end", ["closed", "dropped", "failed", "used up"])
-def test_the_thread_deletes_the_iterator_and_ends(end: str) -> None:
+def test_the_thread_deletes_its_iterator_and_ends(end: str) -> None:
     deleted: list[threading.Thread] = []
 
     class Source:
-        """An iterator whose deletion takes its time, as TensorFlow's may."""
+        """An iterator whose deletion is slow, as TensorFlow's may be."""
 
         def __init__(self) -> None:
             weakref.finalize(self, lambda: deleted.append(threading.current_thread()))
@@ -137,7 +137,7 @@ def test_the_thread_deletes_the_iterator_and_ends(end: str) -> None:
     assert [thread.name for thread in deleted] == ["tpudata-test"]
 
 
-def test_it_holds_no_item_that_was_taken() -> None:
+def test_holds_no_item_that_was_taken() -> None:
     placed: list[int] = []
 
     def place(item: Item) -> Item:

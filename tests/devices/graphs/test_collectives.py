@@ -32,7 +32,7 @@ def test_small_numbers_add_up_exactly(dtype: str) -> None:
     np.testing.assert_array_equal(total, np.broadcast_to(array.reshape(4, 2, 2).sum(0), (4, 2, 2)))
 
 
-def test_integers_of_64_bits_and_doubles_lose_no_digit() -> None:
+def test_sums_of_64_bit_integers_and_doubles_lose_no_digits() -> None:
     array = np.array([2**62, 2**40 + 1, -(2**62), 2**53 + 1], np.int64)
     big = np.array([2**63, 1, 2**62, 5], np.uint64)
     double = np.array([1.0, 2.0**-40, -1.0, 2.0**-41])
@@ -51,7 +51,7 @@ def test_integers_of_64_bits_and_doubles_lose_no_digit() -> None:
     assert found["imaginary"].tolist() == (-3 * found["doubles"]).tolist()
 
 
-def test_groups_of_replicas_have_their_own_sums() -> None:
+def test_groups_of_replicas_sum_separately() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         total = v1.tpu.cross_replica_sum(x)
         pairs = v1.tpu.cross_replica_sum(x, [[0, 2], [1, 3]])
@@ -91,7 +91,7 @@ def in_functions(x: Any) -> TPUEstimatorSpec:
     return fetching(**outputs, **gradients)
 
 
-def test_sums_inside_functions_and_their_gradients_are_over_all_replicas() -> None:
+def test_sums_inside_functions_and_their_gradients_cover_all_replicas() -> None:
     found = run_replicas(in_functions, [[X]], REPLICAS).outputs
     total = PARTS.sum(0)
     expected = {
@@ -110,7 +110,7 @@ def test_sums_inside_functions_and_their_gradients_are_over_all_replicas() -> No
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_on_one_replica_a_sum_is_the_value_in_plain_tensorflow() -> None:
+def test_a_sum_on_one_replica_equals_the_value() -> None:
     rows = X[:2]
     found = run_alone(in_functions, [[rows]]).outputs
     np.testing.assert_array_equal(found["condition"][0], 2 * rows)
@@ -119,7 +119,7 @@ def test_on_one_replica_a_sum_is_the_value_in_plain_tensorflow() -> None:
     np.testing.assert_array_equal(found["call gradient"][0], 2 * rows)
 
 
-def test_a_graph_without_sums_is_not_copied() -> None:
+def test_does_not_copy_a_graph_without_sums() -> None:
     graph_def = trace(lambda x: fetching(x=x + 1), [tf.TensorSpec([2])], 2).graph.as_graph_def()
     assert lower_collectives(graph_def, 2) is graph_def
 
@@ -132,14 +132,14 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("case", GROUPS)
-def test_rejects_groups(case: str) -> None:
+def test_rejects_wrong_groups(case: str) -> None:
     groups, dtype, message = GROUPS[case]
     blueprint = trace(lambda x: fetching(x=v1.tpu.cross_replica_sum(x, groups)), [tf.TensorSpec([2], dtype)], 4)
     with pytest.raises(ModelFnError, match=message):
         lower_collectives(blueprint.graph.as_graph_def(), 4)
 
 
-def test_rejects_computed_groups_and_sums_of_truths() -> None:
+def test_rejects_computed_groups_and_sums_of_bools() -> None:
     specs = [tf.TensorSpec([1, 4], tf.int32)]
     blueprint = trace(lambda x: fetching(x=v1.tpu.cross_replica_sum(1.0, x)), specs, 4)
     with pytest.raises(ModelFnError, match=r"must be constant.*Pass lists"):

@@ -1,4 +1,4 @@
-"""model_fns made of Keras layers without names, for both Kerases."""
+"""model_fns of unnamed Keras layers, with Keras 3 and tf_keras."""
 
 import random
 import sys
@@ -67,7 +67,7 @@ def layers_model_fn(keras: Any, optimizer: str) -> Callable[..., TPUEstimatorSpe
     return model_fn
 
 
-# Keras' own optimizers train in the next test, too.
+# The next test also trains with Keras' own optimizers.
 @pytest.mark.parametrize(
     ("library", "optimizer"),
     [
@@ -75,7 +75,7 @@ def layers_model_fn(keras: Any, optimizer: str) -> Callable[..., TPUEstimatorSpe
         *(pytest.param(*case, marks=pytest.mark.matrix) for case in (("keras", "v1"), ("tf_keras", "keras"))),
     ],
 )
-def test_layers_without_names_train(library: str, optimizer: str, tmp_path: Path) -> None:
+def test_unnamed_layers_train_and_resume(library: str, optimizer: str, tmp_path: Path) -> None:
     keras = pytest.importorskip(library)
     model_fn = layers_model_fn(keras, optimizer)
     estimator = make_estimator(tmp_path, model_fn, batch_size=40, iterations=1, save_summary_steps=1)
@@ -96,7 +96,7 @@ def test_layers_without_names_train(library: str, optimizer: str, tmp_path: Path
     assert again.evaluate(finite_input_fn(40))["loss"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_sequential_model_with_a_keras_optimizer(keras: Any, tmp_path: Path) -> None:
+def test_a_sequential_model_learns_with_a_keras_optimizer(keras: Any, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
         with tf.GradientTape() as tape:
@@ -111,7 +111,7 @@ def test_a_sequential_model_with_a_keras_optimizer(keras: Any, tmp_path: Path) -
     assert losses[-1] < 0.3 * losses[0]
 
 
-def test_the_seed_decides_whatever_keras_was_seeded_with(
+def test_the_configs_seed_overrides_the_seed_of_keras(
     keras: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if keras.__name__ == "tf_keras":
@@ -124,9 +124,9 @@ def test_the_seed_decides_whatever_keras_was_seeded_with(
     assert found[0] == found[1]
 
 
-def test_the_seed_decides(keras: Any, tmp_path: Path) -> None:
+def test_initial_values_follow_the_seed(keras: Any, tmp_path: Path) -> None:
     def run(folder: str, seed: int | None) -> Any:
-        random.seed()  # as a new process has it
+        random.seed()  # as in a new process
         # Without a checkpoint, predictions are those of the initial values.
         estimator = make_estimator(tmp_path / folder, layers_model_fn(keras, "v1"), tf_random_seed=seed)
         return np.array([row["outputs"] for row in estimator.predict(finite_input_fn(8))])
@@ -137,7 +137,7 @@ def test_the_seed_decides(keras: Any, tmp_path: Path) -> None:
     assert np.abs(run("d", None) - first).max() > 1e-3
 
 
-def test_unseeded_draws_of_keras_3(tmp_path: Path) -> None:
+def test_unseeded_keras_3_draws_repeat_per_run_but_differ_per_step(tmp_path: Path) -> None:
     keras = pytest.importorskip("keras")
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -154,7 +154,7 @@ def test_unseeded_draws_of_keras_3(tmp_path: Path) -> None:
     assert np.isfinite(eager.numpy()).all()
 
 
-def test_keras_and_random_go_on_where_they_were() -> None:
+def test_restores_the_state_of_keras_and_random() -> None:
     keras = pytest.importorskip("keras")
     with fresh_keras_state(None):
         names = [keras.layers.Dense(1).name for _ in range(2)]
@@ -172,13 +172,13 @@ def test_keras_and_random_go_on_where_they_were() -> None:
 
 
 @pytest.mark.parametrize("module", [None, types.ModuleType("keras of another build")])
-def test_without_keras_or_with_one_that_keeps_its_state_elsewhere(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_without_keras_or_with_an_unknown_build(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keras.src.backend.common.global_state", module)
     with fresh_keras_state(1):
         assert random.random() == random.Random(1).random()
 
 
-def test_a_model_fn_that_is_the_first_to_import_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_fn_may_be_the_first_to_import_keras(monkeypatch: pytest.MonkeyPatch) -> None:
     keras = pytest.importorskip("keras")
     name = "keras.src.backend.common.global_state"
     module = sys.modules[name]

@@ -1,4 +1,4 @@
-"""Functions of a GraphDef that differ from those that TensorFlow's runtime has."""
+"""Functions of a GraphDef that differ from those in TensorFlow's runtime."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_callers_of_a_changed_function_count_as_changed() -> None:
     assert functions_with(graph_def, lambda node: node.op == "Tan") == set()
 
 
-def test_a_changed_function_runs_in_the_place_of_the_first_until_its_caller_ends() -> None:
+def test_a_changed_function_replaces_the_original_while_its_caller_lives() -> None:
     graph_def = graph_of_nested_functions()
     names = change(graph_def)
-    gc.collect()  # The runtime has forgotten the functions of the first graph, those that were not changed as well.
+    gc.collect()  # The runtime has dropped all functions of the first graph, the unchanged ones, too.
     (call,) = (node.name for node in graph_def.node if not names.isdisjoint(called_functions(node)))
 
     def imported(x: Any) -> Any:
@@ -65,8 +65,8 @@ def test_a_changed_function_runs_in_the_place_of_the_first_until_its_caller_ends
     assert names.isdisjoint(context.context().list_function_names())
 
 
-def test_pruned_functions_run_what_they_return_or_wait_for() -> None:
-    """The functions of a condition return nothing that the unused draw is for; a tf.function waits for what it assigns."""
+def test_pruning_keeps_results_and_control_dependencies() -> None:
+    """No result of the condition needs the unused draw; the tf.function has a control dependency on its assignment."""
 
     def chosen() -> Any:
         tf.random.normal([2], name="unused")

@@ -1,4 +1,4 @@
-"""Random operations whose draws depend on the step: they draw what a session draws that runs all steps."""
+"""Random operations whose draws depend on the step equal those of a session that runs all steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import gen_random_ops  # private: the functions by which all of TensorFlow draws
+from tensorflow.python.ops import gen_random_ops  # private: all random operations of TensorFlow call these functions
 
 from tests.estimator import programs
 from tests.estimator.programs import Program, make_estimator, own_variables, side_by_side, train_input_fn, v1
@@ -40,10 +40,10 @@ def drawn_at(steps: list[int]) -> list[dict[str, Any]]:
         return [session.run(names, {step.name: number}) for number in steps]
 
 
-def test_they_are_those_of_a_session() -> None:
+def test_draws_equal_those_of_a_session() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(3)
-        v1.placeholder(tf.int64, [])  # The seeds of operations depend on what was made before them.
+        v1.placeholder(tf.int64, [])  # An operation's seed depends on the number of operations before it.
         drawn = {name: draw() for name, draw in DRAWS.items()}
         expected = [session.run(drawn) for _ in range(4)]
     found = drawn_at([0, 1, 2, 3])
@@ -56,7 +56,7 @@ def test_they_are_those_of_a_session() -> None:
     assert not np.array_equal(expected[0]["uniform"], expected[1]["uniform"])
 
 
-def test_unseeded_draws_and_draws_in_loops_are_not_replaced() -> None:
+def test_does_not_replace_unseeded_draws_or_draws_in_loops() -> None:
     with tf.Graph().as_default() as graph:
         step = v1.placeholder(tf.int64, [], name="step")
         v1.random_uniform([2])  # without a seed, every run draws anew
@@ -67,8 +67,8 @@ def test_unseeded_draws_and_draws_in_loops_are_not_replaced() -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_tensorflow_is_left_as_it_is_meanwhile(replicas: int, tmp_path: Path) -> None:
-    """A program's other threads draw, too."""
+def test_tracing_changes_no_tensorflow_module(replicas: int, tmp_path: Path) -> None:
+    """Other threads of a program draw at the same time."""
     before = dict(vars(gen_random_ops))
     changed: list[str] = []
 
@@ -114,7 +114,7 @@ def test_hooks_and_host_call_get_what_the_step_drew(replicas: int, tmp_path: Pat
 
 
 def noisy(draw: Callable[[Any], Any]) -> Program:
-    """Its loss tells what was drawn."""
+    """A program whose loss shows its draws."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         w = v1.get_variable("w", [3, 1], initializer=v1.ones_initializer())
@@ -137,7 +137,7 @@ LAYERS = {
     ("replicas", "kinds"),
     [(1, list(LAYERS)), (2, ["v1 with a seed", "keras"]), pytest.param(2, list(LAYERS), marks=pytest.mark.matrix)],
 )
-def test_training_that_goes_on_draws_what_comes_next(replicas: int, kinds: list[str], tmp_path: Path) -> None:
+def test_resumed_training_continues_the_sequence_of_draws(replicas: int, kinds: list[str], tmp_path: Path) -> None:
     model_fn = side_by_side({kind: noisy(LAYERS[kind]) for kind in kinds})
 
     def input_fn(params: dict[str, Any], start_step: int) -> Any:

@@ -1,4 +1,4 @@
-"""What code of a model_fn finds in tf.distribute, as one of several replicas."""
+"""tf.distribute as a model_fn sees it on one of several replicas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def on_all(value: Any) -> Any:
     return np.broadcast_to(value, [REPLICAS, *np.shape(value)])
 
 
-def test_all_reduce_sums_and_averages_nested_values_and_has_a_gradient() -> None:
+def test_all_reduce_handles_nested_values_and_gradients() -> None:
     def compute(context: Any, x: Any) -> dict[str, Any]:
         reduced = context.all_reduce("SUM", {"x": x, "counts": [tf.shape(x)[0], tf.constant(2, tf.int64)]})
         mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
@@ -59,7 +59,7 @@ def test_all_reduce_sums_and_averages_nested_values_and_has_a_gradient() -> None
     np.testing.assert_allclose(found["gradient"], on_all(2 * PARTS.mean(0)), rtol=1e-5)
 
 
-def test_all_gather_concatenates_in_the_order_of_the_replicas() -> None:
+def test_all_gather_concatenates_in_replica_order() -> None:
     def compute(context: Any, x: Any) -> dict[str, Any]:
         gathered = context.all_gather([x, x > 0, tf.cast(x * 10, tf.int64)], axis=0)
         last = context.all_gather(x, axis=-1)
@@ -73,12 +73,12 @@ def test_all_gather_concatenates_in_the_order_of_the_replicas() -> None:
     np.testing.assert_array_equal(found["truths"], on_all(X > 0))
     np.testing.assert_array_equal(found["integers"], on_all((X * 10).astype(np.int64)))
     np.testing.assert_array_equal(found["last"], on_all(np.concatenate(PARTS, axis=-1)))
-    # All replicas sum the same, so a row has its gradient from each.
+    # All replicas compute the same sum, so each row gets a gradient from each replica.
     expected = REPLICAS * np.repeat(np.arange(8.0), 3).reshape(PARTS.shape)
     np.testing.assert_array_equal(found["gradient"], expected)
 
 
-def test_merged_code_and_libraries_find_a_strategy() -> None:
+def test_merge_call_passes_a_strategy() -> None:
     def merge(strategy: Any, x: Any) -> dict[str, Any]:
         assert tf.distribute.in_cross_replica_context()
         assert strategy.experimental_local_results(x) == (x,)
@@ -100,7 +100,7 @@ def test_merged_code_and_libraries_find_a_strategy() -> None:
     np.testing.assert_array_equal(found["gathered"], on_all(X))
 
 
-def test_one_replica_is_no_strategy() -> None:
+def test_one_replica_has_no_strategy() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         assert not tf.distribute.has_strategy()
         assert num_replicas() == 1
@@ -110,7 +110,7 @@ def test_one_replica_is_no_strategy() -> None:
     assert "CrossReplicaSum" not in {operation.type for operation in graph.get_operations()}
 
 
-def test_code_that_is_the_same_on_all_replicas_can_hide_them() -> None:
+def test_as_single_replica_hides_the_other_replicas() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         outside = tf.distribute.get_strategy()
         with as_single_replica(), as_single_replica():
@@ -134,7 +134,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("method", STARTS)
-def test_a_replica_starts_no_others(method: str) -> None:
+def test_rejects_starting_replicas_inside_a_replica(method: str) -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         STARTS[method](tf.distribute.get_strategy())
         return fetching(x=x)
@@ -166,7 +166,7 @@ def normalization(library: str, **options: Any) -> Callable[[Any], tuple[Any, An
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
-def test_batch_normalization_is_each_replicas_own(library: str) -> None:
+def test_batch_normalization_uses_each_replicas_rows(library: str) -> None:
     run = run_replicas(trained(normalization(library)), [[X, Y]] * 3, REPLICAS)
     for replica, rows in enumerate(PARTS):
         mean, variance = np.zeros(3), np.ones(3)
@@ -179,14 +179,14 @@ def test_batch_normalization_is_each_replicas_own(library: str) -> None:
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 @pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
-def test_synchronized_batch_normalization_is_that_of_all_rows(library: str) -> None:
+def test_synchronized_batch_normalization_uses_all_rows(library: str) -> None:
     run = run_replicas(trained(normalization(library, synchronized=True)), [[X, Y]], REPLICAS)
     mean, variance = 0.5 * X.mean(0), 0.5 + 0.5 * X.var(0)
     np.testing.assert_allclose(run.variables["batch_normalization/moving_mean"], on_all(mean), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(run.variables["batch_normalization/moving_variance"], on_all(variance), rtol=1e-4)
 
 
-def test_moving_averages_of_a_loss_are_each_replicas_own() -> None:
+def test_moving_averages_of_a_loss_are_per_replica() -> None:
     average = tf.train.ExponentialMovingAverage(0.5)
     run = run_replicas(trained(lambda x: (x, lambda loss: average.apply([loss]))), [[X, Y]], REPLICAS)
     (name,) = (name for name in run.variables if name.endswith("ExponentialMovingAverage"))
@@ -194,7 +194,7 @@ def test_moving_averages_of_a_loss_are_each_replicas_own() -> None:
     assert np.ptp(run.losses[0]) > 0.01
 
 
-def test_moving_averages_of_variables_are_the_same_everywhere() -> None:
+def test_moving_averages_of_variables_agree_on_all_replicas() -> None:
     def model(x: Any, y: Any) -> TPUEstimatorSpec:
         spec = trained(lambda x: (x, lambda _: []))(x, y)
         with tf.control_dependencies([spec.train_op]):
@@ -214,7 +214,7 @@ AGGREGATIONS = {
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_assignments_are_reduced_as_the_aggregation_of_the_variable_says(aggregation: Any) -> None:
+def test_assignments_are_reduced_by_the_variables_aggregation(aggregation: Any) -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         def made(name: str) -> Any:
             ones = v1.ones_initializer()
@@ -238,7 +238,7 @@ def test_assignments_are_reduced_as_the_aggregation_of_the_variable_says(aggrega
     np.testing.assert_allclose(run.variables["assign_sub"], 1 - reduced, rtol=1e-5)
 
 
-def test_moving_averages_are_reduced_if_their_variable_says_so() -> None:
+def test_moving_averages_are_reduced_by_their_variables_aggregation() -> None:
     def updates(x: Any) -> Any:
         mean = v1.get_variable("average", [], trainable=False, initializer=v1.zeros_initializer(), aggregation=MEAN)
         return [assign_moving_average(mean, tf.reduce_mean(x), 0.5, zero_debias=False)]
@@ -247,7 +247,7 @@ def test_moving_averages_are_reduced_if_their_variable_says_so() -> None:
     np.testing.assert_allclose(run.variables["average"], on_all(X.mean() / 2), rtol=1e-4, atol=1e-6)
 
 
-def test_what_replicas_compute_together_is_not_reduced_again() -> None:
+def test_optimizer_updates_are_not_reduced_twice() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         ones = v1.ones_initializer()
         weights = v1.get_variable("w", [3], initializer=ones, aggregation=tf.VariableAggregation.SUM)
@@ -259,7 +259,7 @@ def test_what_replicas_compute_together_is_not_reduced_again() -> None:
     np.testing.assert_allclose(run.variables["w"], on_all(1 - 0.1 * X.mean(0)), rtol=1e-5)
 
 
-def test_metrics_of_keras_count_the_rows_of_their_replica() -> None:
+def test_keras_metrics_count_the_rows_of_their_replica() -> None:
     keras = pytest.importorskip("keras")
 
     def updates(x: Any) -> Any:
@@ -297,7 +297,7 @@ def test_v1_metrics_count_the_rows_of_their_replica() -> None:
     assert run.variables["mean_iou/total_confusion_matrix"].sum() == X.size
 
 
-def test_variables_start_from_a_checkpoint(tmp_path: Path) -> None:
+def test_init_from_checkpoint_sets_variables_on_all_replicas(tmp_path: Path) -> None:
     path = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         weights = v1.get_variable("before", initializer=tf.constant([7.0, 8.0, 9.0]))

@@ -1,4 +1,4 @@
-"""Gradients of conditions and loops, on several devices."""
+"""Gradients of conditions and loops on several devices."""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def train(folder: Path, *ends: int) -> dict[str, Any]:
     return variables(estimator)
 
 
-def test_gradients_of_draws_in_conditions_and_loops_differ_between_replicas_and_steps(tmp_path: Path) -> None:
+def test_draws_in_conditions_and_loops_differ_between_replicas_and_steps(tmp_path: Path) -> None:
     found = train(tmp_path / "whole", STEPS)
     drawn = found["drawn"]
     assert len(np.unique(drawn)) == drawn.size

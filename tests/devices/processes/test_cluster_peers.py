@@ -1,4 +1,4 @@
-"""What processes agree on, in threads of this process that are connected as processes are."""
+"""Exchanges between processes, simulated by connected threads of this process."""
 
 import socket
 import time
@@ -47,7 +47,7 @@ def at_once(peers: list[ClusterPeers], call: Callable[[Peers], T]) -> list[T]:
         return [future.result(20) for future in [threads.submit(call, item) for item in peers]]
 
 
-def test_all_get_the_same_numbers(connect_peers: Connect) -> None:
+def test_all_processes_get_the_same_numbers(connect_peers: Connect) -> None:
     peers, _ = connect_peers(3)
     assert [item.is_chief for item in peers] == [True, False, False]
     large = 2**62
@@ -61,12 +61,12 @@ def test_all_get_the_same_numbers(connect_peers: Connect) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 100_000], ids=["none", "one", "26 MB"])
-def test_all_get_the_chiefs_bytes(data: bytes, connect_peers: Connect) -> None:
+def test_all_processes_get_the_chiefs_bytes(data: bytes, connect_peers: Connect) -> None:
     peers, _ = connect_peers(3)
     assert at_once(peers, lambda item: item.chiefs_bytes(data if item.is_chief else b"other")) == [data] * 3
 
 
-def test_all_get_the_chiefs_values_of_every_dtype(connect_peers: Connect) -> None:
+def test_all_processes_get_the_chiefs_values_of_every_dtype(connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
 
     def values(index: int) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_all_get_the_chiefs_values_of_every_dtype(connect_peers: Connect) -> Non
             np.testing.assert_array_equal(value.numpy(), expected[name])
 
 
-def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number(connect_peers: Connect) -> None:
+def test_processes_in_different_calls_get_an_error(connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(peers[1].least, [1])
@@ -97,7 +97,7 @@ def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number(conn
             raise other.exception(20) or AssertionError
 
 
-def test_the_end_of_a_process_is_an_error_in_the_next_exchange(connect_peers: Connect) -> None:
+def test_the_next_exchange_names_a_killed_process(connect_peers: Connect) -> None:
     peers, connections = connect_peers(3)
     connections[1].shutdown(socket.SHUT_RDWR)  # as of worker 1, after a kill
     with ThreadPoolExecutor(1) as threads:
@@ -106,14 +106,14 @@ def test_the_end_of_a_process_is_an_error_in_the_next_exchange(connect_peers: Co
             peers[0].sum_numbers([1])
         peers[0].close()
         connections[0].shutdown(socket.SHUT_RDWR)
-        # It has no connection with worker 1.
+        # It is not connected to worker 1.
         with pytest.raises(ClusterError, match=r"worker 0 lost .*: worker 1 \(c:1\) was killed"):
             raise waits.exception(20) or AssertionError
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", bytes(64)], ids=["length", "http", "zeros"])
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_bytes_of_something_else_are_an_error_of_one_line(data: bytes) -> None:
+def test_foreign_bytes_raise_an_error_in_one_line(data: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         stranger = socket.create_connection(server.getsockname())
         peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 0), {1: server.accept()[0]})
@@ -124,7 +124,7 @@ def test_bytes_of_something_else_are_an_error_of_one_line(data: bytes) -> None:
     assert "\n" not in str(error)
 
 
-def test_an_orderly_end_is_not_called_a_kill(connect_peers: Connect) -> None:
+def test_an_orderly_end_is_not_reported_as_a_kill(connect_peers: Connect) -> None:
     peers, connections = connect_peers(2)
     peers[1].close()
     connections[0].shutdown(socket.SHUT_RDWR)
@@ -132,7 +132,7 @@ def test_an_orderly_end_is_not_called_a_kill(connect_peers: Connect) -> None:
         peers[0].sum_numbers([1])
 
 
-def test_errors_of_the_devices_after_an_end_are_one_line(connect_peers: Connect) -> None:
+def test_device_errors_after_a_kill_name_the_process_in_one_line(connect_peers: Connect) -> None:
     peers, connections = connect_peers(2)
     connections[0].shutdown(socket.SHUT_RDWR)
     text = "UNKNOWN: Gloo all-reduce failed: [external/gloo] Connection closed by peer [127.0.0.1]:1\nmore"
@@ -151,7 +151,7 @@ def test_errors_of_the_devices_after_an_end_are_one_line(connect_peers: Connect)
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_other_errors_pass(error: Exception, connect_peers: Connect) -> None:
+def test_other_errors_pass_unchanged(error: Exception, connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
     with pytest.raises(type(error)) as caught, peers[0].watched():
         raise error
@@ -174,7 +174,7 @@ print("goes on")
 
 
 @pytest.mark.parametrize(("waits", "seconds", "code"), [(True, 60, 1), (True, 0.2, 0), (False, 0, 0)])
-def test_a_wait_for_devices_that_would_never_end_ends(waits: bool, seconds: float, code: int) -> None:
+def test_a_hanging_wait_for_devices_ends_with_an_error(waits: bool, seconds: float, code: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         program = STUCK.format(port=server.getsockname()[1], waits=waits, seconds=seconds)
         with Forked("-c", program) as process:
@@ -203,7 +203,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_forked_child_does_not_hide_the_end_of_its_parent() -> None:
+def test_a_forked_child_does_not_hide_its_parents_end() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         Forked("-c", FORKED.format(port=server.getsockname()[1])) as process,

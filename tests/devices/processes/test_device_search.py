@@ -1,4 +1,4 @@
-"""Why there is no TPU: each cause by its own message."""
+"""A missing TPU: each cause has its own message."""
 
 import sys
 from pathlib import Path
@@ -15,11 +15,11 @@ from tpudata.errors import MissingExtraError
 
 
 def found_without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
-    """Let importlib find all modules but some."""
+    """Hide some modules from importlib."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in missing else name)
 
 
-def test_jax_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_extra_if_jax_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     found_without(monkeypatch, "jax", "libtpu")
     with pytest.raises(TPUConnectionError, match=r"^use_tpu=True: jax is not installed\. Run: pip install .*tpu"):
         tpu_devices()
@@ -27,7 +27,7 @@ def test_jax_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         local_devices(2)
 
 
-def test_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_says_that_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     found_without(monkeypatch, "libtpu")
     with pytest.raises(
         TPUConnectionError, match=r"^use_tpu=True: libtpu \(the driver of TPUs\) is not installed\. Run:"
@@ -61,7 +61,7 @@ def test_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["no chip", "in use", "busy", "hidden", "other"],
 )
-def test_jax_finds_no_tpu(
+def test_explains_why_jax_finds_no_tpu(
     message: str, platforms: str | None, chips: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def devices(platform: str) -> Any:
@@ -78,8 +78,8 @@ def test_jax_finds_no_tpu(
     assert "\n" not in str(caught.value)
 
 
-def test_jax_itself_finds_no_chip_here(tmp_path: Path) -> None:
-    """This machine's jax, with a driver that is no driver."""
+def test_the_installed_jax_reports_that_there_is_no_chip(tmp_path: Path) -> None:
+    """Run the installed jax with a driver that does not exist."""
     (tmp_path / "libtpu.py").write_text("def get_library_path(): return '/nowhere/libtpu.so'\n")
     code = f"""
 import sys

@@ -1,4 +1,4 @@
-"""Several processes that join, and the end of one."""
+"""Several joined processes, and the end of one."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def read_results(process: Forked) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("configs", "replicas"), [(tf_configs, 2), (numbers, 1)], ids=["TF_CONFIG", "numbers"])
-def test_processes_agree_and_their_devices_meet(configs: Any, replicas: int, stack: ExitStack) -> None:
+def test_joined_processes_agree_and_share_their_devices(configs: Any, replicas: int, stack: ExitStack) -> None:
     processes = start(stack, configs(2), num_replicas=replicas, steps=3, devices=True)
     for index, process in enumerate(processes):
         assert process.wait() == 0, process.output
@@ -64,7 +64,7 @@ def test_processes_agree_and_their_devices_meet(configs: Any, replicas: int, sta
 
 @pytest.mark.parametrize("by_devices", [False, True], ids=["agree", "compute"])
 @pytest.mark.parametrize("killed", [0, 1], ids=["chief", "worker"])
-def test_the_others_end_with_one_line_after_a_kill(killed: int, by_devices: bool, stack: ExitStack) -> None:
+def test_the_other_process_ends_with_one_line_after_a_kill(killed: int, by_devices: bool, stack: ExitStack) -> None:
     processes = start(stack, tf_configs(2), steps=100_000, devices=by_devices, num_replicas=1 + by_devices)
     for process in processes:
         process.wait_for("in the rounds")
@@ -83,7 +83,7 @@ def test_the_others_end_with_one_line_after_a_kill(killed: int, by_devices: bool
     assert "Check failure" not in left.stderr  # of jax's own service
 
 
-def test_a_process_is_named_to_those_that_have_no_connection_with_it(stack: ExitStack) -> None:
+def test_processes_without_a_connection_learn_the_name_of_a_killed_one(stack: ExitStack) -> None:
     chief, first, second = start(stack, tf_configs(3), steps=100_000)
     for process in (chief, first, second):
         process.wait_for("in the rounds")
@@ -93,7 +93,7 @@ def test_a_process_is_named_to_those_that_have_no_connection_with_it(stack: Exit
         assert "lost another process of the cluster: worker 1 (" in process.stderr
 
 
-def test_sigterm_of_one_is_known_to_all(stack: ExitStack) -> None:
+def test_sigterm_of_one_process_ends_all_at_the_same_round(stack: ExitStack) -> None:
     processes = start(stack, tf_configs(2), steps=100_000, devices=True)
     for process in processes:
         process.wait_for("in the rounds")
@@ -130,7 +130,7 @@ def test_rejects_a_program_whose_jax_has_started() -> None:
     assert "Make the estimator, or call tpu_system, before the first use of jax" in error
 
 
-def test_a_process_joins_once() -> None:
+def test_rejects_a_second_join_with_other_devices() -> None:
     after = """
 assert cluster_topology(task, 1).devices is topology.devices
 cluster_topology(task, 2)
@@ -140,7 +140,7 @@ cluster_topology(task, 2)
     assert "UsageError: num_processes=...: this process is process 0, with 2 devices, and has joined" in error
 
 
-def test_a_lonely_process_ends_at_the_limit() -> None:
+def test_a_process_without_others_ends_at_the_limit() -> None:
     found = run("-c", JOIN.format(before="", after="", port=free_ports(1)[0], count=3))
     assert found.returncode == 1
     assert (

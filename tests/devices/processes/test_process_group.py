@@ -22,12 +22,12 @@ def test_the_chief_is_the_first_process() -> None:
     assert group_of(config("worker", 1)).name == "worker 1"
 
 
-def test_the_first_worker_stands_for_a_chief() -> None:
+def test_the_first_worker_acts_as_a_missing_chief() -> None:
     group = group_of(config("worker", 1, {"worker": ["a:1", "b:2"]}))
     assert (group.coordinator, group.names, group.index) == ("a:1", ("worker 0 (a:1)", "worker 1 (b:2)"), 1)
 
 
-def test_processes_have_numbers_without_addresses() -> None:
+def test_from_numbers_makes_a_group_without_addresses() -> None:
     found = ClusterTask.from_numbers("RunConfig", "a:1", 3, 2)
     assert (found.is_chief, found.task_type, found.task_id) == (False, "worker", 1)
     assert (found.num_workers, found.global_id, found.num_parameter_servers) == (3, 2, 0)
@@ -48,7 +48,7 @@ def test_processes_have_numbers_without_addresses() -> None:
         (ClusterTask.from_numbers("RunConfig", "a:1", 2, 0), True),
     ],
 )
-def test_one_process_is_no_cluster(found: ClusterTask, expected: bool) -> None:
+def test_one_process_is_not_a_cluster(found: ClusterTask, expected: bool) -> None:
     assert found.is_in_cluster == expected
 
 
@@ -65,6 +65,6 @@ def test_one_process_is_no_cluster(found: ClusterTask, expected: bool) -> None:
         ),
     ],
 )
-def test_rejects_what_a_cluster_has_not(found: ClusterTask, message: str) -> None:
+def test_rejects_tasks_that_a_cluster_does_not_have(found: ClusterTask, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         group_of(found)

@@ -1,4 +1,4 @@
-"""Waiting for the processes of a cluster: named, interruptible and bounded."""
+"""Waiting for a cluster's processes: it names them, can be interrupted, and is bounded."""
 
 import contextlib
 import json
@@ -69,12 +69,12 @@ def test_processes_that_start_at_different_times_meet(last_is_first: bool, caplo
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_processes_meet_at_addresses_of_ipv6() -> None:
+def test_processes_meet_at_ipv6_addresses() -> None:
     first, *others = meet_all(groups(2, "[::1]"))
     assert_connected(first, others)
 
 
-def test_strangers_do_not_belong_to_the_group() -> None:
+def test_ignores_strangers() -> None:
     first, second = groups(2)
     host, _, port = first.coordinator.rpartition(":")
     with ThreadPoolExecutor(1) as threads:
@@ -97,7 +97,7 @@ def send_bytes_one_by_one(connection: socket.socket, waits: Future[Any]) -> None
         time.sleep(0.1)
 
 
-def test_a_stranger_that_sends_bytes_one_by_one_does_not_lengthen_the_wait() -> None:
+def test_a_slow_stranger_does_not_extend_the_wait() -> None:
     (first, _) = groups(2)
     host, _, port = first.coordinator.rpartition(":")
     with ThreadPoolExecutor(1) as threads:
@@ -110,7 +110,7 @@ def test_a_stranger_that_sends_bytes_one_by_one_does_not_lengthen_the_wait() -> 
         assert time.monotonic() - begin < 6
 
 
-def test_a_server_that_sends_bytes_one_by_one_does_not_lengthen_the_wait() -> None:
+def test_a_slow_server_does_not_extend_the_wait() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
         names = ("process 0", "process 1")
         group = ProcessGroup("RunConfig", f"127.0.0.1:{server.getsockname()[1]}", names, 1)
@@ -123,7 +123,7 @@ def test_a_server_that_sends_bytes_one_by_one_does_not_lengthen_the_wait() -> No
         assert time.monotonic() - begin < 6
 
 
-def test_a_stranger_that_says_nothing_is_let_go() -> None:
+def test_disconnects_a_silent_stranger() -> None:
     first, second = groups(2)
     host, _, port = first.coordinator.rpartition(":")
     with ThreadPoolExecutor(1) as threads:
@@ -135,7 +135,7 @@ def test_a_stranger_that_says_nothing_is_let_go() -> None:
         assert_connected(waits.result(), [other])
 
 
-def test_a_process_that_starts_again_before_all_have_met_takes_its_place() -> None:
+def test_a_restarted_process_takes_its_place() -> None:
     first, second, third = groups(3)
     host, _, port = first.coordinator.rpartition(":")
     with ThreadPoolExecutor(3) as threads:
@@ -171,9 +171,7 @@ def test_rejects_two_processes_with_one_number_or_another_count() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["first", "other"])
-def test_a_wait_without_an_answer_ends_at_its_limit_and_names_the_process(
-    index: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wait_ends_at_its_limit_and_names_the_missing_process(index: int, caplog: pytest.LogCaptureFixture) -> None:
     group = groups(3)[index]
     who = "process 1 and 1 more" if index == 0 else "process 0"
     begin = time.monotonic()
@@ -187,7 +185,7 @@ def test_a_wait_without_an_answer_ends_at_its_limit_and_names_the_process(
     ]
 
 
-def test_a_port_in_use_is_an_error_at_once() -> None:
+def test_reports_a_port_in_use_at_once() -> None:
     with socket.create_server(("", 0)) as taken:
         group = ProcessGroup("TF_CONFIG", f"127.0.0.1:{taken.getsockname()[1]}", ("chief 0", "worker 0"), 0)
         with pytest.raises(
@@ -196,7 +194,7 @@ def test_a_port_in_use_is_an_error_at_once() -> None:
             meet(group, 60)
 
 
-def test_the_wait_is_in_python_where_a_signal_interrupts_it() -> None:
+def test_a_signal_interrupts_the_wait() -> None:
     (first, _) = groups(2)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
@@ -208,7 +206,7 @@ def test_the_wait_is_in_python_where_a_signal_interrupts_it() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("job", ["chief", pytest.param("worker", marks=pytest.mark.matrix)])
-def test_signals_end_a_process_that_waits(job: str, number: int, digits_dataset: Path, tmp_path: Path) -> None:
+def test_signals_end_a_waiting_process(job: str, number: int, digits_dataset: Path, tmp_path: Path) -> None:
     ports = free_ports(2)
     cluster = {"chief": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
     text = json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})

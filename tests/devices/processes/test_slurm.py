@@ -29,7 +29,7 @@ def test_tasks_become_a_chief_and_workers(monkeypatch: pytest.MonkeyPatch) -> No
     assert config.replace(save_summary_steps=3).task_id == 1
 
 
-def test_steps_of_a_job_and_of_its_neighbours_have_their_own_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbouring_steps_and_jobs_use_different_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     in_step(monkeypatch, 0, "a", "64", 64)
     used: set[int] = set()
     for job in ("4294967", "4294968", "4294969"):
@@ -44,7 +44,7 @@ def test_steps_of_a_job_and_of_its_neighbours_have_their_own_ports(monkeypatch: 
             used |= ports
 
 
-def test_the_last_task_may_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_task_can_be_the_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
     in_step(monkeypatch, 2, "a,b,c", "1(x3)", 3)
     found = cluster_from_slurm(evaluator=True, port=5000)
     assert found["task"] == {"type": "evaluator", "index": 0}
@@ -60,7 +60,7 @@ def test_the_last_task_may_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
         ("login", ["login"]),
     ],
 )
-def test_lists_of_nodes(nodes: str, hosts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expands_lists_of_nodes(nodes: str, hosts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     in_step(monkeypatch, 0, nodes, f"1(x{len(hosts)})", len(hosts))
     cluster: dict[str, Any] = cluster_from_slurm(port=1)["cluster"]
     assert [*cluster["chief"], *cluster.get("worker", [])] == [f"{host}:1" for host in hosts]

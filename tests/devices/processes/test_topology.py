@@ -28,7 +28,7 @@ def test_makes_as_many_cpu_devices_as_replicas() -> None:
     assert of("").stdout.split() == ["3", "True", "3", "True", "3"]
 
 
-def test_takes_the_devices_that_the_program_has_made() -> None:
+def test_uses_the_devices_that_the_program_made() -> None:
     assert of("jax.config.update('jax_num_cpu_devices', 5)").stdout.split()[-1] == "5"
     assert of("jax.config.update('jax_num_cpu_devices', 5); jax.devices()").stdout.split()[-1] == "5"
 
@@ -52,7 +52,7 @@ class Three(Peers):
     index, count = 1, 3
 
 
-def test_each_process_has_its_part_of_the_devices() -> None:
+def test_each_process_gets_its_part_of_the_devices() -> None:
     topology = Topology(6, ("a", "b", "c", "d", "e", "f"), peers=Three())
     assert (topology.num_hosts, topology.local_replicas) == (3, 2)
     assert (topology.first_replica, topology.local_devices) == (2, ("c", "d"))

@@ -1,4 +1,4 @@
-"""The workers of a TPU pod, by the variables and the metadata of its machines."""
+"""The workers of a TPU pod, from its machines' variables and metadata."""
 
 import threading
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_finds_the_workers_by_metadata(endpoints: str, metadata: dict[str, str])
 
 
 @pytest.mark.parametrize("attributes", [{}, {"worker-network-endpoints": "10.0.0.1", "agent-worker-number": "0"}])
-def test_a_tpu_with_one_host_is_no_pod(attributes: dict[str, str], metadata: dict[str, str]) -> None:
+def test_metadata_of_one_host_give_no_pod(attributes: dict[str, str], metadata: dict[str, str]) -> None:
     metadata |= attributes
     assert pod_group() is None
 
@@ -77,8 +77,8 @@ def test_a_tpu_with_one_host_is_no_pod(attributes: dict[str, str], metadata: dic
     [{}, {"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}, {**TWO, "TPU_PROCESS_BOUNDS": "1,1,1"}],
     ids=["none", "one", "alone"],
 )
-def test_variables_of_one_host_are_no_pod(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")  # which nobody must ask
+def test_variables_of_one_host_give_no_pod(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")  # which must not be contacted
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert pod_group() is None
@@ -92,7 +92,7 @@ def test_rejects_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         pod_group()
 
 
-def test_counts_chips_and_no_network_cards(tmp_path: Path) -> None:
+def test_counts_chips_but_no_other_devices(tmp_path: Path) -> None:
     for number, (vendor, device) in enumerate([("0x1ae0", "0x0063"), ("0x1ae0", "0x0042"), ("0x8086", "0x0063")]):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""A function of TensorFlow becomes a program that jax calls, or an error that names the operation."""
+"""A TensorFlow function becomes a program for jax, or an error that names the operation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_program_returns_results_and_new_values() -> None:
     assert results[0] == 41
     assert results[1].tolist() == [1, 2]
     assert {name: value.tolist() for name, value in updates.items()} == {"written": [13, 28]}
-    assert variables["written"].numpy().tolist() == [1, 2]  # Only the program ran.
+    assert variables["written"].numpy().tolist() == [1, 2]  # Lowering ran nothing.
 
 
 def test_a_lone_result_can_be_the_new_value_of_a_variable() -> None:
@@ -78,7 +78,7 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REJECTED)
-def test_rejects_what_no_device_runs_in_one_line(case: str) -> None:
+def test_rejects_operations_that_no_device_runs_in_one_line(case: str) -> None:
     function, message = REJECTED[case]
     with pytest.raises(ModelFnError, match=message) as caught:
         lower(lambda x: [function(x)], [ROW], {})

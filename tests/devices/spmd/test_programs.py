@@ -1,4 +1,4 @@
-"""Loops of steps on several devices: their ends, their results, and which replica's values variables keep."""
+"""Loops of steps on several devices: their ends, their results, and the replica whose values variables keep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBER, SCALAR = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
 
 
 def program_of(variables: dict[str, Any]) -> ReplicaProgram:
-    """A step that notes its row in each variable but one: its loss is the row times that."""
+    """Return a step that writes its row into all variables but one, and whose loss is the row times that one."""
 
     def function(replica: Any, row: Any) -> list[Any]:
         for name, variable in variables.items():
@@ -68,7 +68,7 @@ class Loop:
             return values, jax.tree.map(np.asarray, output)
 
 
-def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
+def test_a_loop_runs_the_requested_steps_of_a_stack() -> None:
     loop = Loop()
     assert sorted(loop.layout.written) == ["differs", "flag", "global_step"]
     assert (loop.layout.read, loop.layout.own) == (("factor",), ("own",))
@@ -87,7 +87,7 @@ def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
     assert values["own"].tolist() == ROWS[3].tolist()  # Each replica's.
 
 
-def test_a_single_step_equals_that_of_a_loop() -> None:
+def test_a_single_step_equals_a_loop_of_one() -> None:
     values, output = Loop(capacity=None)(ROWS, 2, 1)
     looped, expected = Loop()(ROWS, 2, 1)
     assert {name: value.tolist() for name, value in values.items()} == {
@@ -102,7 +102,7 @@ def test_a_single_step_equals_that_of_a_loop() -> None:
     assert output.fetched[0].tolist() == expected.fetched[0].tolist()
 
 
-def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
+def test_a_nan_loss_on_any_replica_ends_a_loop() -> None:
     rows = ROWS.copy()
     rows[2, 3] = np.nan
     values, output = Loop()(rows, 0, 5)
@@ -115,7 +115,7 @@ def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
     assert Loop()(rows, 0, 3)[1].finite.tolist() == [False, True]
 
 
-def test_a_loop_after_one_that_has_ended_changes_nothing() -> None:
+def test_a_loop_after_an_ended_one_changes_nothing() -> None:
     values, output = Loop()(ROWS, 0, 5, goes_on=False)
     assert not output.read_report()[0].size
     assert not output.goes_on

@@ -1,4 +1,4 @@
-"""The private parts of jax that carry a module of TensorFlow: these tests name what a new version has changed."""
+"""The private parts of jax that carry a TensorFlow module: a failing test names what a new version changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("module", DOORS)
-def test_jax_has_what_the_engine_needs(module: str) -> None:
+def test_jax_has_the_private_names_we_use(module: str) -> None:
     for door in DOORS[module]:
         found: Any = importlib.import_module(module)
         for name in door.split("."):
@@ -59,7 +59,7 @@ def module_of(function: Any, *specs: Any) -> bytes:
         "complex64",
     ],
 )
-def test_dtypes_are_carried(dtype: str) -> None:
+def test_modules_keep_shapes_and_dtypes(dtype: str) -> None:
     module = export_module(module_of(lambda x: [tf.identity(x), tf.stack([x, x])], tf.TensorSpec([3], dtype)))
     expected = tf.as_dtype(dtype).as_numpy_dtype
     assert [(item.shape, item.dtype) for item in module.arguments] == [((3,), expected)]
@@ -70,7 +70,7 @@ def test_dtypes_are_carried(dtype: str) -> None:
     np.testing.assert_array_equal(np.asarray(returned[1]), [value, value])
 
 
-def test_tells_which_result_is_the_new_value_of_which_argument() -> None:
+def test_maps_results_to_the_arguments_they_update() -> None:
     first, second = tf.Variable(1.0), tf.Variable([2.0])
 
     def function(x: Any) -> Any:
@@ -84,9 +84,7 @@ def test_tells_which_result_is_the_new_value_of_which_argument() -> None:
 
 
 @pytest.mark.parametrize("version", [(0, 10, 1), JAX_VERSIONS[1]])
-def test_another_version_of_jax_is_an_error_of_one_line(
-    version: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_other_versions_of_jax(version: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     require_version()
     monkeypatch.setattr(jax, "__version_info__", version)
     monkeypatch.setattr(jax, "__version__", ".".join(map(str, version)))

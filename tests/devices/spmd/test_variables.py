@@ -1,4 +1,4 @@
-"""Values of variables travel between the host and the devices when the other side asks for them."""
+"""Variables move between host and devices when the other side needs their values."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def value(array: Any) -> Any:
     return np.asarray(array).tolist()
 
 
-def test_every_device_has_the_value_of_the_host(variables: dict[str, Any]) -> None:
+def test_every_device_gets_the_hosts_value(variables: dict[str, Any]) -> None:
     a, b = DeviceVariables(MESH, variables).arrays(["a", "b"])
     assert value(b) == 2**40
     assert [value(shard.data) for shard in a.addressable_shards] == [[1.0, 2.0]] * REPLICAS
 
 
-def test_the_host_gets_a_step_s_result_when_it_asks(variables: dict[str, Any]) -> None:
+def test_to_host_copies_only_newer_values(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
     devices.arrays(["a"])
     devices.replace(["a"], [replicated(MESH, np.array([5, 6], np.float32))])
@@ -49,7 +49,7 @@ def test_the_host_gets_a_step_s_result_when_it_asks(variables: dict[str, Any]) -
     assert value(variables["a"]) == [7, 8]
 
 
-def test_the_devices_get_what_the_host_has_written_when_a_step_asks(variables: dict[str, Any]) -> None:
+def test_arrays_follow_changes_that_the_host_announced(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
     devices.arrays(["a"])
     variables["a"].assign([7.0, 8.0])
@@ -58,7 +58,7 @@ def test_the_devices_get_what_the_host_has_written_when_a_step_asks(variables: d
     assert value(devices.arrays(["a"])[0]) == [7, 8]
 
 
-def test_a_step_that_donates_arrays_changes_no_variable_of_the_host(variables: dict[str, Any]) -> None:
+def test_donating_arrays_changes_no_host_variable(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
     add = jax.jit(lambda x: x + 1, donate_argnums=0)
     add(*devices.arrays(["a"]))
@@ -66,7 +66,7 @@ def test_a_step_that_donates_arrays_changes_no_variable_of_the_host(variables: d
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [(SUM, 10 + 6), (MEAN, 10 + 1.5), (FIRST, 10)])
-def test_values_of_replicas_are_joined_by_their_aggregation(aggregation: Any, expected: float) -> None:
+def test_replica_values_are_joined_by_their_aggregation(aggregation: Any, expected: float) -> None:
     own = {"sum": tf.Variable(10.0, aggregation=aggregation)}
     replicas = ReplicaVariables(MESH, own)
     (array,) = replicas.arrays(["sum"])
@@ -81,7 +81,7 @@ def test_values_of_replicas_are_joined_by_their_aggregation(aggregation: Any, ex
     assert value(own["sum"]) == expected
 
 
-def test_a_state_runs_programs_on_its_three_groups(variables: dict[str, Any]) -> None:
+def test_a_state_runs_programs_on_its_three_groups_of_variables(variables: dict[str, Any]) -> None:
     own = {"own": tf.Variable(1.0, aggregation=SUM)}
     shared = DeviceVariables(MESH, variables)
     state = DeviceState(shared, variables, own)
@@ -98,7 +98,7 @@ def test_a_state_runs_programs_on_its_three_groups(variables: dict[str, Any]) ->
     assert state.own_names == {"own"}
 
 
-def test_a_state_waits_for_all_devices_of_cpus(variables: dict[str, Any]) -> None:
+def test_a_state_waits_for_all_cpu_devices(variables: dict[str, Any]) -> None:
     shared = DeviceVariables(MESH, variables)
 
     def multiply(a: Any) -> Any:

@@ -45,7 +45,7 @@ def gradient_of(w: Any, rows: Any, targets: Any) -> tuple[Any, Any]:
     return tape.gradient(loss, w), loss
 
 
-def test_names_its_devices(system: TPUSystem) -> None:
+def test_lists_its_devices(system: TPUSystem) -> None:
     assert system.num_replicas == len(system.devices) == len(system.local_devices) == 4
     assert (system.host, system.num_hosts) == (0, 1)
 
@@ -72,7 +72,7 @@ def test_gradients_are_summed_over_devices(system: TPUSystem, reduced_by: str) -
     assert steps.numpy() == 5
 
 
-def test_an_optimizer_of_version_1_updates_like_one_device(system: TPUSystem) -> None:
+def test_a_v1_optimizer_updates_like_one_device(system: TPUSystem) -> None:
     w = weights()
     optimizer = CrossShardOptimizer(tf.compat.v1.train.GradientDescentOptimizer(RATE))
 
@@ -87,7 +87,7 @@ def test_an_optimizer_of_version_1_updates_like_one_device(system: TPUSystem) ->
 
 
 @pytest.mark.parametrize("module", [keras, tf_keras], ids=["keras", "tf_keras"])
-def test_an_optimizer_of_keras_updates_like_one_device(system: TPUSystem, module: Any) -> None:
+def test_a_keras_optimizer_updates_like_one_device(system: TPUSystem, module: Any) -> None:
     w = weights()
     optimizer = module.optimizers.SGD(RATE)
     optimizer.build([w])
@@ -102,7 +102,7 @@ def test_an_optimizer_of_keras_updates_like_one_device(system: TPUSystem, module
     np.testing.assert_allclose(w.numpy(), by_numpy(3), 1e-4, 1e-6)
 
 
-def test_variables_follow_the_devices_after_sync_and_the_program_before(system: TPUSystem) -> None:
+def test_sync_copies_variables_from_the_devices(system: TPUSystem) -> None:
     v = tf.Variable(1.0)
 
     def double() -> Any:
@@ -116,14 +116,14 @@ def test_variables_follow_the_devices_after_sync_and_the_program_before(system: 
     np.testing.assert_array_equal(system.run(double), [10] * 4)
 
 
-def test_variables_have_their_values_after_the_block() -> None:
+def test_leaving_the_block_syncs_variables() -> None:
     v = tf.Variable(1.0)
     with tpudata.tpu_system(num_replicas=2) as system:
         system.run(lambda: v.assign_add(2.0))
     assert v.numpy() == 3
 
 
-def test_variables_have_their_values_after_an_error() -> None:
+def test_an_error_in_the_block_syncs_variables() -> None:
     v = tf.Variable(1.0)
 
     def fail() -> None:
@@ -136,7 +136,7 @@ def test_variables_have_their_values_after_an_error() -> None:
     assert v.numpy() == 3
 
 
-def test_devices_share_values_with_one_of_them(system: TPUSystem) -> None:
+def test_calls_on_one_device_share_variables_with_all(system: TPUSystem) -> None:
     v = tf.Variable([1.0, 2.0])
     system.run(lambda: v.assign_add([1.0, 1.0]))
     np.testing.assert_array_equal(
@@ -146,7 +146,7 @@ def test_devices_share_values_with_one_of_them(system: TPUSystem) -> None:
     np.testing.assert_array_equal(system.run(lambda: v.read_value()), [[20, 30]] * 4)
 
 
-def test_the_first_device_decides_on_a_variable(system: TPUSystem) -> None:
+def test_variables_take_the_first_devices_value(system: TPUSystem) -> None:
     v, flag = tf.Variable(0.0), tf.Variable(False)
 
     def assign(rows: Any) -> None:
@@ -159,7 +159,7 @@ def test_the_first_device_decides_on_a_variable(system: TPUSystem) -> None:
     assert bool(flag.numpy())
 
 
-def test_results_have_the_structure_of_the_function(system: TPUSystem) -> None:
+def test_results_keep_the_functions_structure(system: TPUSystem) -> None:
     found = system.run(
         lambda pair, scale: {"sum": tf.reduce_sum(pair["a"]) * scale, "none": None, "same": (scale,)},
         {"a": ROWS},
@@ -171,7 +171,7 @@ def test_results_have_the_structure_of_the_function(system: TPUSystem) -> None:
     np.testing.assert_array_equal(found["same"][0], [2] * 4)
 
 
-def test_collectives_work_in_branches_and_loops_of_python(system: TPUSystem) -> None:
+def test_collectives_work_in_python_branches_and_loops(system: TPUSystem) -> None:
     def total(rows: Any) -> Any:
         result = tf.zeros([])
         for _ in tf.range(3):
@@ -184,7 +184,7 @@ def test_collectives_work_in_branches_and_loops_of_python(system: TPUSystem) -> 
         np.testing.assert_allclose(system.run(function, rows), [84] * 4)
 
 
-def test_integers_of_64_bits_keep_their_values(system: TPUSystem) -> None:
+def test_int64_values_are_kept(system: TPUSystem) -> None:
     big = 2**40 + np.arange(4)
     found = system.run(lambda values: tf.distribute.get_replica_context().all_reduce("SUM", values[0]), big)
     assert found.dtype == np.int64
@@ -219,7 +219,7 @@ def generator_noise(generator: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("kind", SEEDED)
-def test_layers_and_generators_draw_differently_on_devices_and_in_calls(system: TPUSystem, kind: str) -> None:
+def test_layers_and_generators_draw_differently_per_device_and_call(system: TPUSystem, kind: str) -> None:
     layer = SEEDED[kind]()
 
     def draw(rows: Any) -> Any:
@@ -229,7 +229,7 @@ def test_layers_and_generators_draw_differently_on_devices_and_in_calls(system: 
     assert len({rows.tobytes() for rows in drawn}) == 8
 
 
-def test_the_state_of_a_seed_generator_follows_the_calls(system: TPUSystem) -> None:
+def test_calls_advance_a_seed_generator(system: TPUSystem) -> None:
     seed = keras.random.SeedGenerator(3)
     for _ in range(2):
         system.run(lambda: keras.random.uniform([8], seed=seed))
@@ -237,7 +237,7 @@ def test_the_state_of_a_seed_generator_follows_the_calls(system: TPUSystem) -> N
     assert np.asarray(seed.state).tolist() == [3, 2]
 
 
-def test_a_caller_may_write_to_whole_arguments_after_a_call() -> None:
+def test_a_caller_can_overwrite_whole_arguments_after_a_call() -> None:
     """The function returns nothing, so the call does not wait for it."""
     total = tf.Variable(0.0)
     # At a multiple of 64 bytes, where the device can take the array as it is.
@@ -258,7 +258,7 @@ def test_a_caller_may_write_to_whole_arguments_after_a_call() -> None:
             assert float(total) == len(rows)
 
 
-def test_a_variable_of_the_first_call_takes_the_first_devices_value(system: TPUSystem) -> None:
+def test_a_variable_made_in_a_call_takes_the_first_devices_value(system: TPUSystem) -> None:
     made: list[Any] = []
 
     def step(rows: Any) -> None:
@@ -271,7 +271,7 @@ def test_a_variable_of_the_first_call_takes_the_first_devices_value(system: TPUS
     assert float(made[0]) == 3
 
 
-def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
+def test_keras_layers_run_on_devices(system: TPUSystem) -> None:
     layer = tf.keras.layers.Dense(2)
     layer.build((None, 3))
     found = system.run(layer, ROWS)
@@ -280,7 +280,7 @@ def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
     )
 
 
-def test_a_function_is_traced_once_for_each_shape(system: TPUSystem) -> None:
+def test_traces_a_function_once_per_shape(system: TPUSystem) -> None:
     shapes = []
 
     def function(rows: Any) -> Any:
@@ -358,13 +358,13 @@ class Step:
 
 
 @pytest.mark.parametrize("function", [Step(), functools.partial(Step(), shape=3)], ids=["object", "partial"])
-def test_errors_name_a_function_without_a_name_by_its_type(system: TPUSystem, function: Any) -> None:
+def test_errors_name_an_unnamed_function_by_its_type(system: TPUSystem, function: Any) -> None:
     with pytest.raises(ModelFnError, match=r"^tpu_system: Step: "):
         system.run(function, ROWS)
 
 
 @pytest.mark.parametrize("what", REJECTED)
-def test_errors_name_the_function(system: TPUSystem, what: str) -> None:
+def test_errors_name_the_function_in_one_line(system: TPUSystem, what: str) -> None:
     function, message = REJECTED[what]
 
     def step(rows: Any) -> Any:
@@ -377,7 +377,7 @@ def test_errors_name_the_function(system: TPUSystem, what: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_rejects_tables(system: TPUSystem) -> None:
+def test_rejects_lookup_tables(system: TPUSystem) -> None:
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), 0)
     with pytest.raises(tpudata.UsageError, match="uses a table"):
         system.run(table.lookup, np.zeros(4, np.int32))
@@ -435,7 +435,7 @@ print("done")
 """
 
 
-def test_two_processes_are_one_system() -> None:
+def test_two_processes_form_one_system() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with Forked("-c", TWO_PROCESSES, address, "0") as first, Forked("-c", TWO_PROCESSES, address, "1") as second:

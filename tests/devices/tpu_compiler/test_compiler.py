@@ -1,4 +1,4 @@
-"""The child process that compiles for a TPU: its results, rejections, crash and time limit."""
+"""The child process that compiles for a TPU: results, rejections, crash and time limit."""
 
 import importlib.util
 import os
@@ -36,7 +36,7 @@ def export_function(function: Callable[[Any], Any], shape: tuple[int, ...], dtyp
 
 
 @needs_libtpu
-def test_reports_the_compiler_s_numbers() -> None:
+def test_reports_the_compilers_numbers() -> None:
     found = compile_for(V5E, export_function(lambda x: x @ x, (1024, 1024), np.float32), "quick")
     assert found.flops == pytest.approx(2 * 1024**3, rel=0.01)
     assert found.arguments == found.outputs == 4 * 1024**2
@@ -45,7 +45,7 @@ def test_reports_the_compiler_s_numbers() -> None:
 
 
 @needs_libtpu
-def test_names_what_the_compiler_rejects() -> None:
+def test_a_rejected_program_raises_rejected() -> None:
     import jax
 
     loop = export_function(jax.numpy.linalg.cholesky, (8, 8), np.float64)
@@ -55,7 +55,7 @@ def test_names_what_the_compiler_rejects() -> None:
 
 
 @needs_libtpu
-def test_names_a_wrong_flag_of_libtpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_a_wrong_libtpu_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_no_such_flag=1")
     with pytest.raises(CompilerError, match=r"ended with exit code 1: ERROR: .*xla_no_such_flag") as caught:
         compile_for(V5E, export_function(lambda x: x, (8,), np.float32), "quick")
@@ -77,7 +77,7 @@ def kill_compiler() -> None:
 
 
 @needs_libtpu
-def test_a_crash_of_the_compiler_is_an_error() -> None:
+def test_a_compiler_crash_raises_an_error() -> None:
     import jax
 
     thread = threading.Thread(target=kill_compiler)
@@ -92,7 +92,7 @@ def test_a_crash_of_the_compiler_is_an_error() -> None:
 
 
 @needs_libtpu
-def test_says_what_has_no_room() -> None:
+def test_a_program_beyond_the_hbm_raises_memory() -> None:
     loop = export_function(lambda x: x + 1, (60_000, 100_000), np.float32)
     with pytest.raises(CompilerError, match=r"exceeds available HBM \(15\.75G\)") as caught:
         compile_for(V5E, loop, "quick")
@@ -100,13 +100,13 @@ def test_says_what_has_no_room() -> None:
 
 
 @needs_libtpu
-def test_gives_up_after_a_time() -> None:
+def test_gives_up_at_the_time_limit() -> None:
     with pytest.raises(CompilerError, match="no program within 0 seconds") as caught:
         compile_for(V5E, export_function(lambda x: x, (8,), np.float32), "quick", time_limit=0.01)
     assert caught.value.fault is Fault.TIME
 
 
-def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_the_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     hidden = {"libtpu"}
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in hidden else find(name))

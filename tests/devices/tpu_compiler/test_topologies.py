@@ -1,4 +1,4 @@
-"""Slices by name, checked against libtpu and the tables of the Cloud TPU documentation."""
+"""Slices by name, compared with libtpu and the tables of the Cloud TPU documentation."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_finds_a_slice_by_its_name(name: str, topology: str, chips: int, replica
         ("", "there is no TPU ''"),
     ],
 )
-def test_rejects_other_names_with_the_nearest(name: str, text: str) -> None:
+def test_rejects_unknown_names_and_suggests_the_nearest(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         find_slice(name, "--tpu")
 
@@ -65,7 +65,7 @@ print(json.dumps(found))
 
 
 @needs_libtpu
-def test_libtpu_has_all_slices() -> None:
+def test_libtpu_knows_all_slices() -> None:
     slices = [
         find_slice(f"{chip.name}-{count * chip.cores}", "test") for chip in CHIPS.values() for count in chip.shapes
     ]

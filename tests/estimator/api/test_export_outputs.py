@@ -9,7 +9,7 @@ Y = tf.zeros([2])
 OUTPUT = export.PredictOutput(Y)
 
 
-def test_public_names() -> None:
+def test_public_names_are_sorted_and_documented() -> None:
     assert export.__all__ == sorted(export.__all__)
     for name in export.__all__:
         assert getattr(export, name).__doc__
@@ -28,13 +28,13 @@ def test_public_names() -> None:
         (lambda: export.RegressionOutput(tf.zeros([2], tf.int32)), "floating dtype, got int32"),
     ],
 )
-def test_outputs_reject(make: Any, message: str) -> None:
+def test_outputs_reject_wrong_values(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("spec", [TPUEstimatorSpec, EstimatorSpec])
-def test_specs_reject(spec: Any) -> None:
+def test_specs_reject_wrong_export_outputs(spec: Any) -> None:
     predictions = {"y": Y}
     with pytest.raises(TypeError, match="dict from name to ExportOutput, got list"):
         spec("infer", predictions, export_outputs=[OUTPUT])

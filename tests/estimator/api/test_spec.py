@@ -12,12 +12,12 @@ Spec = type[TPUEstimatorSpec] | type[EstimatorSpec]
 BOTH = pytest.mark.parametrize("spec", [TPUEstimatorSpec, EstimatorSpec])
 
 
-def test_mode_names() -> None:
+def test_modes_have_the_original_names() -> None:
     assert (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT) == ("train", "eval", "infer")
 
 
 @BOTH
-def test_rejects_a_spec_without_what_its_mode_needs(spec: Spec) -> None:
+def test_rejects_a_spec_that_lacks_what_its_mode_needs(spec: Spec) -> None:
     with pytest.raises(ValueError, match="no loss"):
         spec(ModeKeys.TRAIN, train_op=tf.no_op())
     with pytest.raises(ValueError, match="no train_op"):
@@ -31,7 +31,7 @@ def test_rejects_a_spec_without_what_its_mode_needs(spec: Spec) -> None:
 
 
 @BOTH
-def test_loss_is_a_floating_scalar(spec: Spec) -> None:
+def test_loss_must_be_a_floating_scalar(spec: Spec) -> None:
     with pytest.raises(ValueError, match=r"scalar, got shape \(2,\)"):
         spec(ModeKeys.EVAL, loss=tf.constant([1.0, 2.0]))
     with pytest.raises(TypeError, match="int32"):
@@ -39,7 +39,7 @@ def test_loss_is_a_floating_scalar(spec: Spec) -> None:
     assert spec(ModeKeys.EVAL, loss=tf.constant([1.0])).loss is not None
 
 
-def test_predictions_may_be_one_tensor() -> None:
+def test_predictions_can_be_one_tensor() -> None:
     for kind in (TPUEstimatorSpec, EstimatorSpec):
         assert kind(ModeKeys.PREDICT, predictions=LOSS).predictions is LOSS
 
@@ -61,13 +61,13 @@ def two(labels: Any, outputs: Any) -> dict[str, Any]:
         ((two, {"labels": LOSS}), ValueError),
     ],
 )
-def test_bad_eval_metrics(eval_metrics: Any, error: type[Exception]) -> None:
+def test_rejects_wrong_eval_metrics(eval_metrics: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="eval_metrics"):
         TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, eval_metrics=eval_metrics)
 
 
 @pytest.mark.parametrize("tensors", [[LOSS, LOSS], (LOSS, LOSS), {"labels": LOSS, "outputs": LOSS}])
-def test_good_eval_metrics(tensors: Any) -> None:
+def test_accepts_eval_metrics_of_lists_tuples_and_dicts(tensors: Any) -> None:
     assert TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, eval_metrics=(two, tensors)).eval_metrics == (two, tensors)
 
 
@@ -94,13 +94,13 @@ SPARSE = tf.sparse.from_dense([[1.0]])
         (lambda: TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, evaluation_hooks=HOOK), r"evaluation_hooks=.*into a list"),
     ],
 )
-def test_rejects_values_of_other_types(spec: Callable[[], Any], message: str) -> None:
+def test_rejects_values_of_wrong_types(spec: Callable[[], Any], message: str) -> None:
     with pytest.raises(TypeError, match=message) as caught:
         spec()
     assert isinstance(caught.value, ModelFnError)
 
 
-def test_bad_eval_metric_ops() -> None:
+def test_rejects_wrong_eval_metric_ops() -> None:
     with pytest.raises(TypeError, match="eval_metric_ops"):
         EstimatorSpec(ModeKeys.EVAL, loss=LOSS, eval_metric_ops=[LOSS])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'mean'"):

@@ -19,7 +19,7 @@ from tpudata.estimator import (
 )
 
 
-def test_defaults_are_the_original_ones() -> None:
+def test_defaults_equal_the_originals() -> None:
     config = RunConfig()
     assert config.tpu_config.iterations_per_loop == 2
     assert config.tpu_config.num_shards is None
@@ -31,7 +31,7 @@ def test_defaults_are_the_original_ones() -> None:
     assert [mode.value for mode in InputPipelineConfig] == [1, 2, 3, 4, 5]
 
 
-def test_arguments_go_by_position_as_in_ported_programs() -> None:
+def test_positional_arguments_have_the_original_order() -> None:
     config = TPUConfig(100, 1)
     assert (config.iterations_per_loop, config.num_shards) == (100, 1)
     assert RunConfig(config, "", "").tpu_config is config
@@ -44,18 +44,18 @@ def test_arguments_go_by_position_as_in_ported_programs() -> None:
 
 
 @pytest.mark.parametrize(("given", "mode"), [(False, 1), (True, 2), (3, 3), (InputPipelineConfig.SLICED, 5)])
-def test_input_pipeline_modes(given: bool | int, mode: int) -> None:
+def test_accepts_bools_and_numbers_as_input_pipeline_modes(given: bool | int, mode: int) -> None:
     assert TPUConfig(per_host_input_for_training=given).per_host_input_for_training == InputPipelineConfig(mode)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600)])
-def test_loop_time(text: str, seconds: int) -> None:
+def test_iterations_per_loop_accepts_a_time(text: str, seconds: int) -> None:
     assert TPUConfig(text).loop_seconds == seconds
     assert TPUConfig(30).loop_seconds is None
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "0s", "5 m", "1d", "-3s", "1.5h", "30S", "٣s"])
-def test_bad_loop_time(text: str) -> None:
+def test_rejects_malformed_loop_times(text: str) -> None:
     with pytest.raises(ValueError, match="iterations_per_loop"):
         TPUConfig(text)
 
@@ -82,7 +82,7 @@ def test_bad_loop_time(text: str) -> None:
         ({"per_host_input_for_training": 6}, ValueError),
     ],
 )
-def test_tpu_config_rejects(arguments: dict[str, object], error: type[Exception]) -> None:
+def test_tpu_config_rejects_wrong_arguments(arguments: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(arguments))):
         TPUConfig(**arguments)  # type: ignore[arg-type]
 
@@ -113,12 +113,12 @@ def test_tpu_config_rejects(arguments: dict[str, object], error: type[Exception]
         ({"session_creation_timeout_secs": 0}, ValueError),
     ],
 )
-def test_run_config_rejects(arguments: dict[str, object], error: type[Exception]) -> None:
+def test_run_config_rejects_wrong_arguments(arguments: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(arguments))):
         RunConfig(**arguments)  # type: ignore[arg-type]
 
 
-def test_one_checkpoint_interval() -> None:
+def test_accepts_only_one_checkpoint_interval() -> None:
     assert RunConfig(save_checkpoints_steps=10).save_checkpoints_secs is None
     assert RunConfig(save_checkpoints_secs=None).save_checkpoints_secs is None
     with pytest.raises(ValueError, match="pass one of them"):
@@ -156,7 +156,7 @@ HARMLESS: dict[str, Any] = {
         {"experimental_feed_hook": print},
     ],
 )
-def test_only_a_tpu_rejects_options_of_its_layout(arguments: dict[str, Any], tmp_path: Path) -> None:
+def test_only_a_tpu_rejects_tpu_layout_options(arguments: dict[str, Any], tmp_path: Path) -> None:
     def model_fn(features: Any) -> None: ...
 
     config = RunConfig(TPUConfig(**arguments), model_dir=str(tmp_path))
@@ -166,14 +166,14 @@ def test_only_a_tpu_rejects_options_of_its_layout(arguments: dict[str, Any], tmp
             TPUEstimator(model_fn, config=config, train_batch_size=8, **options)  # type: ignore[arg-type]
 
 
-def test_harmless_values_pass(tmp_path: Path) -> None:
+def test_accepts_harmless_values_of_unsupported_options(tmp_path: Path) -> None:
     def model_fn(features: Any) -> None: ...
 
     config = RunConfig(TPUConfig(**HARMLESS), protocol="grpc", checkpoint_save_graph_def=False, model_dir=str(tmp_path))
     TPUEstimator(model_fn, config=config, train_batch_size=8, export_to_tpu=False)
 
 
-def test_the_methods_of_a_namedtuple() -> None:
+def test_configs_and_specs_have_namedtuple_methods() -> None:
     config = TPUConfig(5)
     assert config._fields[:3] == TPUConfig._fields[:3] == ("iterations_per_loop", "num_shards", "num_cores_per_replica")
     assert config._asdict()["iterations_per_loop"] == 5
@@ -192,7 +192,7 @@ def test_the_methods_of_a_namedtuple() -> None:
         spec._replace(mode="train")
 
 
-def test_without_a_cluster_this_is_the_chief(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_cluster_is_the_chief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     config = RunConfig()
     assert config.cluster_spec.as_dict() == {}
@@ -202,7 +202,7 @@ def test_without_a_cluster_this_is_the_chief(monkeypatch: pytest.MonkeyPatch) ->
     named = RunConfig(master="a")
     assert (named.master, named.evaluation_master) == ("a", "a")
     assert named.replace(master="b").evaluation_master == "b"
-    # A program's flag for a local evaluation; TPUEstimator rejects other addresses.
+    # The value of a flag for local evaluation; TPUEstimator rejects other addresses.
     assert RunConfig(evaluation_master="local").evaluation_master == "local"
 
 
@@ -225,7 +225,7 @@ CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
         ({"chief": ["a:1"]}, {"type": "chief", "index": 0}, (True, 0, 1, 0)),
     ],
 )
-def test_the_task_of_a_cluster(
+def test_tf_config_sets_the_task_of_a_cluster(
     cluster: Any, task: Any, expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task, "service": {"key": 1}}))
@@ -263,11 +263,11 @@ def test_the_task_of_a_cluster(
         pytest.param(f'{{"task": "{"long" * 1000}"}}', id="long"),
     ],
 )
-def test_rejects_another_tf_config_in_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_a_malformed_tf_config_in_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match=r"^TF_CONFIG in the environment[^\n]{1,300}$") as caught:
         RunConfig()
-    # So that commands print the line alone.
+    # So commands print only the line.
     assert isinstance(caught.value, UsageError)
 
 
@@ -276,7 +276,7 @@ def test_configs_are_frozen() -> None:
         RunConfig().model_dir = "x"  # type: ignore[misc]
 
 
-def test_session_config_is_kept() -> None:
+def test_keeps_the_session_config() -> None:
     proto = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     assert RunConfig(session_config=proto).session_config is proto
 
@@ -304,7 +304,7 @@ def test_rejects_processes_that_are_not_fully_described(arguments: dict[str, Any
         RunConfig(**arguments)
 
 
-def test_the_numbers_of_processes_take_precedence_over_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_arguments_take_precedence_over_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}))
     config = RunConfig(coordinator_address="a:1", num_processes=3, process_id=1)
     assert (config.num_worker_replicas, config.global_id_in_cluster) == (3, 1)

@@ -1,4 +1,4 @@
-"""The devices that a RunConfig describes: names of TPUs, and what several processes do not support."""
+"""The devices that a RunConfig describes: TPU names, and input modes that several processes do not support."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +46,7 @@ def test_says_how_to_run_on_another_machines_tpu(
     assert f"gcloud compute tpus tpu-vm ssh {name} --worker=all --command=" in str(caught.value)
 
 
-def test_the_address_in_tpu_name_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_in_tpu_name_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_NAME", "grpc://10.0.0.2:8470")
     with pytest.raises(TPUConnectionError):
         tpu_topology(RunConfig(master="grpc://10.0.0.2:8470"))
@@ -56,12 +56,12 @@ BROADCAST = TPUConfig(per_host_input_for_training=InputPipelineConfig.BROADCAST)
 CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
 
 
-def test_processes_of_a_cluster_read_separate_rows() -> None:
+def test_processes_of_a_cluster_reject_broadcast() -> None:
     with pytest.raises(UsageError, match=r"^TPUConfig.*BROADCAST"):
         cluster_topology(RunConfig(BROADCAST, tf_config=CLUSTER))
 
 
-def test_workers_of_a_pod_read_separate_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_pod_reject_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error comes before a worker waits for the others."""
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host-a,host-b")
     monkeypatch.setenv("TPU_WORKER_ID", "1")

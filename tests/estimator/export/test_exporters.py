@@ -40,7 +40,7 @@ def step_of(path: Path) -> int:
     return int(tf.train.load_variable(str(path / "variables" / "variables"), "global_step"))
 
 
-def test_the_latest(tmp_path: Path) -> None:
+def test_latest_exporter_keeps_the_newest_exports(tmp_path: Path) -> None:
     (tmp_path / "export" / "latest" / "123").mkdir(parents=True)
     results = run(tmp_path, LatestExporter("latest", receiver_fn, exports_to_keep=2), 12)
     folders = exported(tmp_path, "latest")
@@ -52,12 +52,12 @@ def test_the_latest(tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs, expected, rtol=1e-6)
 
 
-def test_all_are_kept(tmp_path: Path) -> None:
+def test_latest_exporter_keeps_all_without_a_limit(tmp_path: Path) -> None:
     run(tmp_path, LatestExporter("latest", receiver_fn, exports_to_keep=None), 24)
     assert [step_of(path) for path in exported(tmp_path, "latest")] == [4, 8, 12, 16, 20, 24]
 
 
-def test_the_final_one(tmp_path: Path) -> None:
+def test_final_exporter_exports_only_the_end(tmp_path: Path) -> None:
     results = run(tmp_path, FinalExporter("final", receiver_fn), 12)
     (folder,) = exported(tmp_path, "final")
     assert step_of(folder) == 12
@@ -66,7 +66,7 @@ def test_the_final_one(tmp_path: Path) -> None:
 
 
 class Scripted(BestExporter):
-    """A BestExporter that is given the losses."""
+    """A BestExporter with scripted losses."""
 
     def __init__(self, losses: list[float], **arguments: Any) -> None:
         super().__init__(serving_input_receiver_fn=receiver_fn, **arguments)
@@ -77,12 +77,12 @@ class Scripted(BestExporter):
         return super().export(**call)
 
 
-def test_the_best(tmp_path: Path) -> None:
+def test_best_exporter_exports_only_lower_losses(tmp_path: Path) -> None:
     run(tmp_path, Scripted([5.0, 6.0, 4.0, 4.0, float("nan")], exports_to_keep=None), 20)
     assert [step_of(path) for path in exported(tmp_path, "best_exporter")] == [4, 12]
 
 
-def test_the_best_by_another_measure(tmp_path: Path) -> None:
+def test_best_exporter_follows_its_compare_fn(tmp_path: Path) -> None:
     def higher(best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]) -> bool:
         return bool(current_eval_result["loss"] > best_eval_result["loss"])
 
@@ -91,7 +91,7 @@ def test_the_best_by_another_measure(tmp_path: Path) -> None:
 
 
 def write_result(folder: Path, step: int, loss: float) -> None:
-    """An event file of an earlier evaluation."""
+    """Write the event file of an earlier evaluation."""
     with tf.summary.create_file_writer(str(folder)).as_default():
         value = tf.compat.v1.Summary.Value(tag="loss", simple_value=loss)
         summary = tf.compat.v1.Summary(value=[value])
@@ -102,32 +102,36 @@ def write_result(folder: Path, step: int, loss: float) -> None:
     ("recorded", "pattern", "steps"),
     [
         (-1.0, "eval_old/*.tfevents.*", [4]),
-        pytest.param(-1.0, None, [4, 8], marks=pytest.mark.matrix),  # as in test_a_better_one_after_a_restart
+        pytest.param(
+            -1.0, None, [4, 8], marks=pytest.mark.matrix
+        ),  # as in test_best_exporter_exports_a_better_model_after_a_restart
         (-1.0, "eval_other/*.tfevents.*", [4, 8]),
         (1e9, "eval_old/*.tfevents.*", [4, 8]),
     ],
 )
-def test_the_best_of_earlier_runs(recorded: float, pattern: str | None, steps: list[int], tmp_path: Path) -> None:
+def test_best_exporter_compares_with_recorded_results(
+    recorded: float, pattern: str | None, steps: list[int], tmp_path: Path
+) -> None:
     for limit in (4, 8):
         run(tmp_path, BestExporter("best", receiver_fn, event_file_pattern=pattern), limit)
         write_result(tmp_path / "eval_old", 3, recorded)
     assert [step_of(path) for path in exported(tmp_path, "best")] == steps
 
 
-def test_a_better_one_after_a_restart(tmp_path: Path) -> None:
-    """The result of this evaluation is in the event files, too, when they are read."""
+def test_best_exporter_exports_a_better_model_after_a_restart(tmp_path: Path) -> None:
+    """When the event files are read, they already hold the result of this evaluation."""
     for limit in (4, 8):
         run(tmp_path, BestExporter("best", receiver_fn), limit)
     assert [step_of(path) for path in exported(tmp_path, "best")] == [4, 8]
 
 
-def test_a_record_without_an_export_is_none(tmp_path: Path) -> None:
+def test_best_exporter_ignores_results_without_an_export(tmp_path: Path) -> None:
     write_result(tmp_path / "eval", 3, -1.0)
     run(tmp_path, BestExporter("best", receiver_fn), 4)
     assert [step_of(path) for path in exported(tmp_path, "best")] == [4]
 
 
-def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
+def test_exporters_keep_the_original_order_of_arguments() -> None:
     common = ["name", "serving_input_receiver_fn", "assets_extra", "as_text"]
     best = ["name", "serving_input_receiver_fn", "event_file_pattern", "compare_fn", *common[2:], "exports_to_keep"]
     assert list(inspect.signature(LatestExporter).parameters) == [*common, "exports_to_keep"]
@@ -145,6 +149,6 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
         (lambda: BestExporter("a", receiver_fn, compare_fn=None), "compare_fn"),  # type: ignore[arg-type]
     ],
 )
-def test_rejects_bad_arguments_of_exporters(make: Any, message: str) -> None:
+def test_exporters_reject_wrong_arguments(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -71,7 +71,7 @@ def examples() -> Any:
     return tf.constant([one(row) for row in X])
 
 
-def test_the_predictions_are_the_default_signature(model_dir: Path, tmp_path: Path) -> None:
+def test_the_default_signature_returns_the_predictions(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir)
     before = int(time.time())
     path = estimator.export_saved_model(str(tmp_path / "export"), raw)
@@ -88,13 +88,13 @@ def test_the_predictions_are_the_default_signature(model_dir: Path, tmp_path: Pa
     np.testing.assert_array_equal(outputs["inputs"], X)
 
 
-def test_serialised_examples(model_dir: Path, tmp_path: Path) -> None:
+def test_a_parsing_receiver_takes_serialised_examples(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir)
     outputs = load(estimator.export_savedmodel(str(tmp_path / "export"), parsing))[DEFAULT](examples=examples())
     np.testing.assert_allclose(outputs["outputs"], predicted(estimator), rtol=1e-6)
 
 
-def test_the_variables_are_named_as_in_the_checkpoint(tmp_path: Path) -> None:
+def test_keeps_the_variable_names_of_the_checkpoint(tmp_path: Path) -> None:
     estimator = trained(tmp_path / "model", make_model_fn(lambda: v1.train.MomentumOptimizer(0.1, 0.9)))
     path = estimator.export_saved_model(str(tmp_path / "export"), raw).decode()
     reader = tf.train.load_checkpoint(f"{path}/variables/variables")
@@ -103,8 +103,8 @@ def test_the_variables_are_named_as_in_the_checkpoint(tmp_path: Path) -> None:
         np.testing.assert_array_equal(reader.get_tensor(name), estimator.get_variable_value(name))
 
 
-def test_a_v1_session_reads_it(model_dir: Path, tmp_path: Path) -> None:
-    """As TensorFlow Serving does, by its tag and its signature."""
+def test_a_v1_session_serves_the_export(model_dir: Path, tmp_path: Path) -> None:
+    """It is loaded by tag and signature, as in TensorFlow Serving."""
     estimator = make_estimator(model_dir)
     path = estimator.export_saved_model(str(tmp_path / "export"), raw).decode()
     with tf.Graph().as_default(), v1.Session() as session:
@@ -115,14 +115,14 @@ def test_a_v1_session_reads_it(model_dir: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs, predicted(estimator), rtol=1e-6)
 
 
-def test_an_older_checkpoint(model_dir: Path, tmp_path: Path) -> None:
+def test_exports_an_older_checkpoint(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir)
     path = estimator.export_saved_model(str(tmp_path), raw, checkpoint_path=str(model_dir / "model.ckpt-0"))
     outputs = load(path)[DEFAULT](x=tf.constant(X))["outputs"]
     np.testing.assert_allclose(outputs, X @ np.array([0.1, 0.2, -0.3]), rtol=1e-5, atol=1e-6)
 
 
-def test_one_output_is_the_default_too(model_dir: Path, tmp_path: Path) -> None:
+def test_a_single_output_is_also_the_default(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir, make_exporting_model_fn(lambda y: {"twice": export.PredictOutput(y * 2)}))
     signatures = load(estimator.export_saved_model(str(tmp_path / "export"), raw))
     assert sorted(signatures) == [DEFAULT, "twice"]
@@ -139,7 +139,7 @@ def several(y: Any) -> dict[str, Any]:
     }
 
 
-def test_classification_and_regression_take_examples(
+def test_classification_and_regression_signatures_take_examples(
     model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = make_estimator(model_dir, make_exporting_model_fn(several))
@@ -155,14 +155,14 @@ def test_classification_and_regression_take_examples(
     assert "classes: a classification signature takes one string tensor" in caplog.text
 
 
-def test_nothing_that_can_be_served(model_dir: Path, tmp_path: Path) -> None:
+def test_rejects_outputs_that_no_signature_serves(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir, make_exporting_model_fn(lambda y: {"value": export.RegressionOutput(y)}))
     with pytest.raises(ModelFnError, match=r"x \(float32\).*PredictOutput"):
         estimator.export_saved_model(str(tmp_path / "export"), raw)
     assert not (tmp_path / "export").exists()
 
 
-def test_receivers_of_one_tensor(model_dir: Path, tmp_path: Path) -> None:
+def test_receivers_accept_a_single_tensor(model_dir: Path, tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
@@ -191,7 +191,7 @@ def test_receivers_of_one_tensor(model_dir: Path, tmp_path: Path) -> None:
     assert isinstance(seen[-1][0], tf.Tensor)
 
 
-def test_alternatives_feed_further_down(model_dir: Path, tmp_path: Path) -> None:
+def test_alternative_receivers_feed_parsed_features(model_dir: Path, tmp_path: Path) -> None:
     def receiver_fn() -> export.ServingInputReceiver:
         receiver = parsing()
         return export.ServingInputReceiver(receiver.features, receiver.receiver_tensors, {"parsed": receiver.features})
@@ -203,7 +203,7 @@ def test_alternatives_feed_further_down(model_dir: Path, tmp_path: Path) -> None
     np.testing.assert_allclose(outputs, predicted(estimator), rtol=1e-6)
 
 
-def test_an_input_that_is_not_among_the_receivers(model_dir: Path, tmp_path: Path) -> None:
+def test_rejects_a_placeholder_that_is_not_a_receiver(model_dir: Path, tmp_path: Path) -> None:
     def receiver_fn() -> export.ServingInputReceiver:
         x, other = v1.placeholder(tf.float32, [None, 3], name="hidden"), v1.placeholder(tf.float32, [None])
         return export.ServingInputReceiver({"x": x}, {"other": other})
@@ -212,7 +212,7 @@ def test_an_input_that_is_not_among_the_receivers(model_dir: Path, tmp_path: Pat
         make_estimator(model_dir).export_saved_model(str(tmp_path / "export"), receiver_fn)
 
 
-def test_words_looked_up_in_a_file(model_dir: Path, tmp_path: Path) -> None:
+def test_exports_the_file_of_a_lookup_table(model_dir: Path, tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("zero\none\ntwo\n")
 
@@ -234,7 +234,7 @@ def test_words_looked_up_in_a_file(model_dir: Path, tmp_path: Path) -> None:
     assert [word.decode() for word in found] == [["zero", "one", "two"][i] for i in X.argmax(1)]
 
 
-def test_a_model_fn_that_makes_its_train_op_in_every_mode(tmp_path: Path) -> None:
+def test_exports_a_model_fn_with_a_train_op_in_every_mode(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         w = v1.get_variable("w", [3], initializer=v1.ones_initializer())
         outputs = tf.linalg.matvec(features["x"], w)
@@ -248,13 +248,13 @@ def test_a_model_fn_that_makes_its_train_op_in_every_mode(tmp_path: Path) -> Non
     np.testing.assert_allclose(outputs, X @ estimator.get_variable_value("w"), rtol=1e-5, atol=1e-6)
 
 
-def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
+def test_export_saved_model_keeps_the_original_order_of_arguments() -> None:
     original = ["export_dir_base", "serving_input_receiver_fn", "assets_extra", "as_text", "checkpoint_path"]
     assert list(inspect.signature(TPUEstimator.export_saved_model).parameters) == ["self", *original]
 
 
 @pytest.mark.parametrize("module", ["tf_keras", "keras"])
-def test_keras_layers(module: str, tmp_path: Path) -> None:
+def test_exports_keras_layers(module: str, tmp_path: Path) -> None:
     layers = pytest.importorskip(module).layers
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
@@ -273,7 +273,7 @@ def test_keras_layers(module: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs["outputs"], predicted(estimator), rtol=1e-5, atol=1e-6)
 
 
-def test_as_text_with_extra_assets(model_dir: Path, tmp_path: Path) -> None:
+def test_writes_text_and_extra_assets(model_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("about this model")
     estimator = make_estimator(model_dir)
     extra = {"deep/notes.txt": str(tmp_path / "notes")}
@@ -284,14 +284,14 @@ def test_as_text_with_extra_assets(model_dir: Path, tmp_path: Path) -> None:
     load(str(path).encode())
 
 
-def test_whole_or_absent(model_dir: Path, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_no_files(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir)
     with pytest.raises(StorageError, match=r"could not be written: .*missing"):
         estimator.export_saved_model(str(tmp_path / "export"), raw, {"a": str(tmp_path / "missing")})
     assert list((tmp_path / "export").iterdir()) == []
 
 
-def test_exports_of_one_second_have_names_of_their_own(
+def test_exports_of_one_second_get_different_names(
     model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimator = make_estimator(model_dir)
@@ -300,7 +300,7 @@ def test_exports_of_one_second_have_names_of_their_own(
     assert names == ["1700000000", "1700000001"]
 
 
-def test_trained_on_two_replicas(tmp_path: Path) -> None:
+def test_an_export_does_not_depend_on_the_number_of_replicas(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path / "model", tpu_config={"num_replicas": 2})
     estimator.train(train_input_fn, max_steps=5)
     outputs = load(estimator.export_saved_model(str(tmp_path / "export"), raw))[DEFAULT](x=tf.constant(X))["outputs"]
@@ -313,7 +313,7 @@ def test_trained_on_two_replicas(tmp_path: Path) -> None:
     )
 
 
-# An export depends on no input mode: one of several replicas, and one in which each gets the whole batch.
+# Exports do not depend on the input mode: one mode divides the batch, and one gives each replica all of it.
 @pytest.mark.parametrize(
     "mode",
     [
@@ -328,7 +328,9 @@ def test_trained_on_two_replicas(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_whole_way(mode: InputPipelineConfig | None, tmp_path: Path) -> None:
+def test_evaluation_prediction_and_export_agree_in_each_input_mode(
+    mode: InputPipelineConfig | None, tmp_path: Path
+) -> None:
     """Training, evaluation, prediction and export, on one device and in each input mode on two replicas."""
     tpu_config = {} if mode is None else {"num_replicas": 2, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path / "model", tpu_config=tpu_config).train(train_input_fn, max_steps=10)
@@ -341,7 +343,7 @@ def test_the_whole_way(mode: InputPipelineConfig | None, tmp_path: Path) -> None
     np.testing.assert_allclose(served, outputs, rtol=1e-4, atol=1e-5)
 
 
-def test_training_goes_on_after_an_export(tmp_path: Path) -> None:
+def test_an_export_does_not_change_later_training(tmp_path: Path) -> None:
     estimator = trained(tmp_path / "a")
     estimator.export_saved_model(str(tmp_path / "export"), raw)
     estimator.train(train_input_fn, max_steps=9)
@@ -349,7 +351,7 @@ def test_training_goes_on_after_an_export(tmp_path: Path) -> None:
     np.testing.assert_array_equal(estimator.get_variable_value("linear/w"), other.get_variable_value("linear/w"))
 
 
-def test_rejects_missing_checkpoints_and_bad_receivers(model_dir: Path, tmp_path: Path) -> None:
+def test_rejects_missing_checkpoints_and_wrong_receivers(model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no checkpoint.*Train first"):
         make_estimator(tmp_path / "empty").export_saved_model(str(tmp_path / "export"), raw)
     estimator = make_estimator(model_dir)
@@ -371,7 +373,7 @@ def test_rejects_missing_checkpoints_and_bad_receivers(model_dir: Path, tmp_path
         estimator.export_saved_model(str(tmp_path / "file"), raw)
 
 
-def test_what_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
+def test_reports_failed_writes_in_one_line(tmp_path: Path) -> None:
     def wide_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
         v1.get_variable("wide", [100, 100])
         return make_model_fn()(features, labels, mode, params)

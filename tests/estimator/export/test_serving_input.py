@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 X = tf.zeros([2, 3])
 
 
-def test_names_and_shapes_of_raw_inputs() -> None:
+def test_raw_receivers_take_names_and_shapes_from_the_features() -> None:
     features = {"x": np.zeros([4, 3], np.float32), "n": tf.zeros([4], tf.int64)}
     for size in (None, 8):
         with tf.Graph().as_default():
@@ -20,7 +20,7 @@ def test_names_and_shapes_of_raw_inputs() -> None:
         assert shapes == {"x": (tf.float32, [size, 3]), "n": (tf.int64, [size])}
 
 
-def test_parsed_examples() -> None:
+def test_parsing_receivers_parse_examples() -> None:
     spec = {"x": tf.io.FixedLenFeature([2], tf.int64), "words": tf.io.VarLenFeature(tf.string)}
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[3, 4]))
     example = tf.train.Example(features=tf.train.Features(feature={"x": feature})).SerializeToString()
@@ -32,7 +32,7 @@ def test_parsed_examples() -> None:
     np.testing.assert_array_equal(found, [[3, 4]])
 
 
-def test_single_tensors_get_names() -> None:
+def test_single_tensors_get_default_names() -> None:
     receiver = export.ServingInputReceiver(X, X, {"other": X})
     assert list(receiver.features) == ["feature"]
     assert list(receiver.receiver_tensors) == ["input"]
@@ -53,6 +53,6 @@ def test_single_tensors_get_names() -> None:
         (lambda: export.TensorServingInputReceiver({"a": X}, X), "got dict.*ServingInputReceiver"),
     ],
 )
-def test_rejects_bad_receivers(make: Any, message: str) -> None:
+def test_rejects_wrong_receivers(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""Calls of input_fn in each input mode, on one host and on two simulated ones."""
+"""Calls of input_fn in each input mode, on one host and on two simulated hosts."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from tpudata.estimator.feeding.replica_elements import ReplicaElements
 from tpudata.estimator.feeding.user_model import UserModel
 
 Mode = InputPipelineConfig
-# Of 4 replicas on 2 hosts, and a global batch of 16 rows: calls, batch size of input_fn and of model_fn.
+# For 4 replicas on 2 hosts and a global batch of 16 rows: calls, and the batch sizes of input_fn and model_fn.
 TRAINING = [
     (Mode.PER_SHARD_V1, 4, 4, 4),
     (Mode.PER_HOST_V1, 2, 8, 4),
@@ -43,7 +43,7 @@ def pretend_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OneOfTwo(Peers):
-    """A process of two, which talks to no other."""
+    """One of two processes, without connections."""
 
     count = 2
 
@@ -66,7 +66,7 @@ def call_on_two_hosts(
 
 
 class Calls:
-    """An input_fn that writes down how it is called."""
+    """An input_fn that records its calls."""
 
     def __init__(self, input_fn: Callable[..., Any]) -> None:
         self.input_fn = input_fn
@@ -86,14 +86,16 @@ class Calls:
 
 
 @pytest.mark.parametrize(("mode", "calls", "batch_size", "model_batch_size"), TRAINING)
-def test_training_on_two_hosts(mode: Mode, calls: int, batch_size: int, model_batch_size: int) -> None:
+def test_training_calls_input_fn_by_mode_on_two_hosts(
+    mode: Mode, calls: int, batch_size: int, model_batch_size: int
+) -> None:
     recorded = Calls(train_input_fn)
     deployments = call_on_two_hosts(recorded, ModeKeys.TRAIN, {"per_host_input_for_training": mode})
     turns = range(calls)
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     consumed = 4 // calls
     assert recorded.deployments == [(i * consumed // 2, i, calls, consumed) for i in turns]
-    # What a step takes: of PER_HOST_V2 a batch for each replica, else one of each call.
+    # A step takes a batch per replica in PER_HOST_V2, and otherwise one per call.
     batches = 4 if mode is Mode.PER_HOST_V2 else calls
     assert recorded.pipelines == [(i, calls, batches) for i in turns]
     for deployment in deployments:
@@ -106,7 +108,7 @@ def test_training_on_two_hosts(mode: Mode, calls: int, batch_size: int, model_ba
     ("mode", "calls", "batch_size"),
     [(Mode.PER_SHARD_V1, 4, 4), (Mode.PER_HOST_V1, 1, 16), (Mode.PER_HOST_V2, 1, 4), (Mode.BROADCAST, 1, 16)],
 )
-def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path: Path) -> None:
+def test_training_calls_input_fn_by_mode_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
@@ -123,7 +125,7 @@ def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path:
     assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
 
 
-# Of 4 replicas on 2 hosts: calls of input_fn, its batch size and its replicas.
+# For 4 replicas on 2 hosts: calls of input_fn, its batch size and its replicas.
 EVALUATION = [
     ({"per_host_input_for_training": Mode.PER_SHARD_V1}, 2, 8, 2),
     ({"per_host_input_for_training": Mode.PER_HOST_V1}, 2, 8, 2),
@@ -134,7 +136,7 @@ EVALUATION = [
 ]
 
 
-# A prediction's calls are those of an evaluation.
+# Prediction calls input_fn as evaluation does.
 @pytest.mark.parametrize(
     ("what", "config", "calls", "batch_size", "replicas"),
     [
@@ -143,7 +145,7 @@ EVALUATION = [
         *(("infer", *case) for case in EVALUATION[1:3] + EVALUATION[5:]),
     ],
 )
-def test_evaluation_and_prediction_on_two_hosts(
+def test_evaluation_and_prediction_call_input_fn_by_mode(
     what: str, config: Any, calls: int, batch_size: int, replicas: int
 ) -> None:
     recorded = Calls(lambda params: train_input_fn(params).take(4))
@@ -154,7 +156,7 @@ def test_evaluation_and_prediction_on_two_hosts(
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_one_device_is_called_once_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+def test_one_device_gets_one_call_in_every_mode(mode: Mode, tmp_path: Path) -> None:
     recorded = Calls(train_input_fn)
     estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"per_host_input_for_training": mode})
     for what in ("train", "eval", "infer"):
@@ -164,7 +166,7 @@ def test_one_device_is_called_once_in_every_mode(mode: Mode, tmp_path: Path) -> 
     assert not recorded.deployments
 
 
-def test_each_host_names_its_own_cpu() -> None:
+def test_each_host_gets_its_own_cpu() -> None:
     devices: list[str] = []
 
     def input_fn(params: dict[str, Any]) -> Any:
@@ -179,7 +181,7 @@ def test_each_host_names_its_own_cpu() -> None:
         assert tf.constant(1).device == devices[0]
 
 
-def test_model_fn_is_not_told_a_host(tmp_path: Path) -> None:
+def test_the_context_of_model_fn_has_no_host(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
         with pytest.raises(RuntimeError, match="is for input_fn"):
             _ = params["context"].current_host
@@ -195,7 +197,7 @@ def test_model_fn_is_not_told_a_host(tmp_path: Path) -> None:
     ("what", "name"),
     [("train", "train_batch_size"), ("evaluate", "eval_batch_size"), ("predict", "predict_batch_size")],
 )
-def test_batch_sizes_that_cannot_be_split(what: str, name: str, tmp_path: Path) -> None:
+def test_rejects_batch_sizes_that_cannot_be_split(what: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"{name}=10\) cannot be split over 4 replicas"):
         list(getattr(make_estimator(tmp_path, batch_size=10, tpu_config={"num_replicas": 4}), what)(finite_input_fn(8)))
     config = RunConfig(TPUConfig(num_replicas=4), model_dir=str(tmp_path))
@@ -204,7 +206,7 @@ def test_batch_sizes_that_cannot_be_split(what: str, name: str, tmp_path: Path) 
         list(getattr(estimator, what)(finite_input_fn(8)))
 
 
-def test_a_broadcast_batch_need_not_be_split(tmp_path: Path) -> None:
+def test_broadcast_accepts_a_batch_that_cannot_be_split(tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 4, "per_host_input_for_training": Mode.BROADCAST}
     estimator = make_estimator(tmp_path, batch_size=10, tpu_config=tpu_config)
     estimator.train(train_input_fn, steps=2)
@@ -220,7 +222,7 @@ def test_a_broadcast_batch_need_not_be_split(tmp_path: Path) -> None:
     assert len(list(estimator.predict(finite_input_fn(37)))) == 37
 
 
-def test_sliced_training(tmp_path: Path) -> None:
+def test_rejects_sliced_training(tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 4, "per_host_input_for_training": Mode.SLICED}
     with pytest.raises(ValueError, match=r"SLICED.*is for evaluation and prediction"):
         make_estimator(tmp_path, tpu_config=tpu_config).train(train_input_fn, steps=1)
@@ -232,8 +234,8 @@ def tpu_estimator(folder: Path, model_fn: Any = None, **arguments: Any) -> TPUEs
 
 
 @pytest.mark.usefixtures("pretend_tpu")
-def test_a_tpu_needs_limits_its_number_of_shards_and_batch_sizes(tmp_path: Path) -> None:
-    """The cores are CPU devices here; all else is as on a TPU."""
+def test_a_tpu_requires_steps_and_batch_sizes_and_its_number_of_shards(tmp_path: Path) -> None:
+    """The cores are CPU devices here; the rest is as on a TPU."""
     seen: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
@@ -257,7 +259,7 @@ def test_a_tpu_needs_limits_its_number_of_shards_and_batch_sizes(tmp_path: Path)
             list(getattr(without, {"eval": "evaluate"}.get(name, name))(finite_input_fn(8)))
 
 
-def test_a_single_core_of_a_tpu_makes_gradients_dense(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_single_tpu_core_makes_gradients_dense(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Momentum moves a row again, after a step that does not use it, if its gradient is dense."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -278,7 +280,7 @@ def test_a_single_core_of_a_tpu_makes_gradients_dense(monkeypatch: pytest.Monkey
     assert plain.get_variable_value("table").tolist() == [[0.0], [0.0]]
 
 
-def test_evaluation_next_to_the_replicas(tmp_path: Path) -> None:
+def test_eval_on_tpu_false_evaluates_on_one_device(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:

@@ -30,7 +30,7 @@ Mode = InputPipelineConfig
 
 
 class Board:
-    """What several hosts, which are threads here, tell each other."""
+    """The messages between several hosts, which are threads here."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -103,7 +103,9 @@ def fed_to(host: Host, mode: str, pipeline: Mode, batch: int, rows: int, axis: A
     batches=st.integers(1, 3),
     rows=st.integers(0, 60),
 )
-def test_no_row_is_lost_or_doubled(mode: str, pipeline: Mode, hosts: int, batches: int, rows: int) -> None:
+def test_feeds_no_row_twice_and_drops_only_remainders(
+    mode: str, pipeline: Mode, hosts: int, batches: int, rows: int
+) -> None:
     batch = 4 * batches
     steps = fed(mode, pipeline, hosts, batch, rows)
     found = [row for step in steps for replica in step for row in replica]
@@ -117,11 +119,11 @@ def test_no_row_is_lost_or_doubled(mode: str, pipeline: Mode, hosts: int, batche
     if mode == ModeKeys.TRAIN:
         assert all(len(replica) == batches for step in steps for replica in step)
         assert pipeline is Mode.PER_SHARD_V1 or len(found) > rows - 2 * batch
-    else:  # Only what the dataset itself dropped is missing: less than a batch of each call.
+    else:  # Only rows that the dataset itself dropped are missing: less than a batch per call.
         assert len(found) > rows - 2 * batch
 
 
-def test_the_replica_of_each_row() -> None:
+def test_assigns_rows_to_replicas_by_mode() -> None:
     whole = [[[1, 2], [3, 4], [5, 6], [7, 8]], [[9, 10], [11, 12], [13, 14], [15, 16]]]
     assert fed(ModeKeys.TRAIN, Mode.PER_HOST_V1, 1, 8, 20) == whole
     assert fed(ModeKeys.TRAIN, Mode.PER_HOST_V2, 1, 8, 20) == whole
@@ -133,7 +135,7 @@ def test_the_replica_of_each_row() -> None:
     assert fed(ModeKeys.TRAIN, Mode.PER_SHARD_V1, 2, 8, 20) == by_core
     assert fed(ModeKeys.TRAIN, Mode.BROADCAST, 2, 8, 20)[1] == [list(range(9, 17))] * 4
     assert fed(ModeKeys.EVAL, Mode.SLICED, 2, 8, 20) == whole
-    # What is left over: two batches of two rows, and of the next two replicas none.
+    # The remainder: two batches of two rows, and nothing for the last two replicas.
     assert fed(ModeKeys.EVAL, Mode.PER_HOST_V2, 1, 8, 20) == [*whole, [[17, 18], [19, 20], [], []]]
     assert fed(ModeKeys.PREDICT, Mode.PER_HOST_V2, 1, 8, 19) == [*whole, [[17, 18], [19], [], []]]
 
@@ -146,7 +148,7 @@ def on_one_device(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pipeline", [Mode.PER_SHARD_V1, Mode.PER_HOST_V1, Mode.PER_HOST_V2])
-def test_training_in_every_mode_is_training_on_the_global_batch(
+def test_training_in_every_mode_equals_training_on_the_global_batch(
     pipeline: Mode, on_one_device: dict[str, Any], tmp_path: Path
 ) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
@@ -164,7 +166,7 @@ def test_training_in_every_mode_is_training_on_the_global_batch(
         np.testing.assert_allclose(several.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_the_end_of_the_data_ends_training_after_a_whole_step(tmp_path: Path) -> None:
+def test_training_ends_after_the_last_whole_step_of_data(tmp_path: Path) -> None:
     for mode in (Mode.PER_HOST_V1, Mode.PER_HOST_V2):
         tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
         estimator = make_estimator(tmp_path / mode.name, iterations=3, tpu_config=tpu_config)
@@ -220,7 +222,7 @@ def other_size(params: dict[str, Any]) -> Any:
     ],
 )
 @pytest.mark.parametrize("what", ["train", "evaluate"])
-def test_shapes_that_replicas_cannot_take(
+def test_rejects_shapes_that_replicas_cannot_take(
     what: str, input_fn: Callable[..., Any], message: str, tmp_path: Path
 ) -> None:
     estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 2})
@@ -232,13 +234,13 @@ def tensors(params: dict[str, Any]) -> Any:
     return tf.constant(X), tf.constant(Y)
 
 
-def test_per_host_v2_takes_datasets_alone(tmp_path: Path) -> None:
+def test_per_host_v2_accepts_only_datasets(tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 2, "per_host_input_for_training": Mode.PER_HOST_V2}
     with pytest.raises(TypeError, match=r"tf\.data\.Dataset"):
         make_estimator(tmp_path, tpu_config=tpu_config).train(tensors, steps=1)
 
 
-def test_an_evaluation_whose_last_step_lacks_batches(tmp_path: Path) -> None:
+def test_rejects_an_evaluation_whose_last_step_lacks_batches(tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 4, "per_host_input_for_training": Mode.PER_HOST_V2}
     estimator = make_estimator(tmp_path, tpu_config=tpu_config)
     with pytest.raises(tf.errors.InvalidArgumentError, match="ends within a step"):
@@ -251,7 +253,7 @@ def columns(params: dict[str, Any], rows: int = 40) -> Any:
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.matrix), 4])
-def test_batch_axis(shards: int, tmp_path: Path) -> None:
+def test_batch_axis_1_equals_rows_in_axis_0(shards: int, tmp_path: Path) -> None:
     from tpudata.estimator import RunConfig, TPUEstimator
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -283,7 +285,7 @@ def test_batch_axis(shards: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch_axis", "message"), [((1,), r"got 1, expected 2"), ((2, 0), "no axis 2")])
-def test_a_batch_axis_that_does_not_fit(batch_axis: Any, message: str, tmp_path: Path) -> None:
+def test_rejects_a_batch_axis_that_does_not_fit(batch_axis: Any, message: str, tmp_path: Path) -> None:
     from tpudata.estimator import TPUEstimator
 
     estimator = TPUEstimator(make_model_fn(), model_dir=str(tmp_path), use_tpu=False, batch_axis=batch_axis)
@@ -310,7 +312,7 @@ STRUCTURES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     ("structure", "mode"),
     list(enumerate([Mode.PER_SHARD_V1, Mode.PER_HOST_V2, Mode.BROADCAST, Mode.PER_HOST_V1])),
 )
-def test_training_evaluating_and_predicting_with_nested_input(mode: Mode, structure: int, tmp_path: Path) -> None:
+def test_nested_input_trains_evaluates_and_predicts(mode: Mode, structure: int, tmp_path: Path) -> None:
     pack, unpack = STRUCTURES[structure]
 
     def input_fn(params: dict[str, Any]) -> Any:
@@ -324,7 +326,7 @@ def test_training_evaluating_and_predicting_with_nested_input(mode: Mode, struct
     tpu_config = {"num_replicas": 2, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, model_fn, tpu_config=tpu_config)
     estimator.train(input_fn)
-    # A call for each core reads all rows, unless it tells the calls apart.
+    # Each core's call reads all rows here, as input_fn does not use its index.
     assert estimator.evaluate(input_fn)["global_step"] == (10 if mode is Mode.PER_SHARD_V1 else 5)
     assert len(list(estimator.predict(input_fn))) == 40
 

@@ -1,4 +1,4 @@
-"""input_fns of TensorFlow 1 that return the tensors of a batch."""
+"""TensorFlow 1 input_fns that return the tensors of a batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def run(folder: Path, input_fn: Callable[..., Any], replicas: int) -> tuple[list
 
 @pytest.fixture(scope="module")
 def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
-    """What a dataset gives, by the number of replicas."""
+    """The results of a dataset, by the number of replicas."""
     return {replicas: run(tmp_path_factory.mktemp("dataset"), train_input_fn, replicas) for replicas in (1, 2)}
 
 
@@ -57,17 +57,17 @@ def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
         pytest.param(queues, 2, marks=pytest.mark.matrix),
     ],
 )
-def test_they_train_and_evaluate_as_a_dataset_does(
+def test_tensors_train_and_evaluate_as_a_dataset_does(
     input_fn: Callable[..., Any], replicas: int, by_dataset: dict[int, Any], tmp_path: Path
 ) -> None:
     assert run(tmp_path, input_fn, replicas) == by_dataset[replicas]
 
 
-# PER_HOST_V1 is that of the test above.
+# The test above has PER_HOST_V1.
 @pytest.mark.parametrize(
     "mode", [Mode.PER_SHARD_V1, pytest.param(Mode.PER_HOST_V1, marks=pytest.mark.matrix), Mode.BROADCAST]
 )
-def test_they_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+def test_tensors_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 2, "per_host_input_for_training": mode}
     for name, input_fn in (("tensors", one_shot), ("dataset", train_input_fn)):
         make_estimator(tmp_path / name, tpu_config=tpu_config).train(input_fn, steps=3)
@@ -76,7 +76,7 @@ def test_they_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) ->
 
 
 class Initializes(v1.train.SessionRunHook):  # type: ignore[misc]
-    """The hook of public programs: it feeds the arrays to the iterator's initializer, which input_fn hands to it."""
+    """The hook of public programs: it feeds the arrays to the iterator's initializer, which it gets from input_fn."""
 
     initialize: Callable[[Any], Any]
 
@@ -93,7 +93,7 @@ class Initializes(v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_hook_initialises_their_iterator_after_create_session(
+def test_a_hook_can_initialise_the_iterator_after_create_session(
     replicas: int, by_dataset: dict[int, Any], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
@@ -107,12 +107,12 @@ def test_a_hook_initialises_their_iterator_after_create_session(
     np.testing.assert_array_equal([next(rows)["inputs"] for _ in range(3)], X[:3])
 
 
-def test_an_iterator_that_nothing_initialises_is_named(tmp_path: Path) -> None:
+def test_rejects_an_iterator_that_nothing_initialises(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Run its initializer in a hook's after_create_session"):
         make_estimator(tmp_path).train(Initializes().input_fn, steps=1)
 
 
-def test_their_end_is_the_end_of_the_data(tmp_path: Path) -> None:
+def test_the_end_of_an_iterator_ends_the_data(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return v1.data.make_one_shot_iterator(finite_input_fn(20)(params)).get_next()
 
@@ -127,7 +127,7 @@ def constants(params: dict[str, Any]) -> Any:
     return {"x": X[: params["batch_size"]]}, tf.constant(Y[:8])
 
 
-def test_constants_are_given_at_every_step(tmp_path: Path) -> None:
+def test_constants_feed_every_step(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     estimator.train(constants, steps=9)
     w, b = programs.W0.astype(np.float64)[:, 0], 0.0
@@ -139,7 +139,7 @@ def test_constants_are_given_at_every_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal([next(rows)["inputs"] for _ in range(19)], X[np.arange(19) % 8])
 
 
-def test_the_run_s_seed_decides_what_they_draw(tmp_path: Path) -> None:
+def test_draws_of_input_fn_follow_the_configs_seed(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return {"x": v1.random_normal([8, 3])}, tf.zeros([8])
 
@@ -164,7 +164,7 @@ def test_rejects_input_that_is_neither_a_dataset_nor_tensors(wrong: Any, tmp_pat
         make_estimator(tmp_path).train(input_fn, steps=1)
 
 
-def test_an_input_fn_s_own_error_is_kept(tmp_path: Path) -> None:
+def test_raises_input_fns_own_error_unchanged(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         raise RuntimeError("the disk is gone")
 

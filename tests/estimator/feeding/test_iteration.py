@@ -1,4 +1,4 @@
-"""The end of a pass over the data, which TensorFlow may make a wait of up to a minute."""
+"""The end of a pass over the data, where TensorFlow may block for up to a minute."""
 
 import gc
 import subprocess
@@ -32,7 +32,7 @@ def test_another_thread_deletes_the_iterator() -> None:
 
 
 @pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
-def test_every_call_lets_go_of_its_iterator(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_frees_its_iterator(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     def iterate(dataset: Any) -> Any:
@@ -46,7 +46,7 @@ def test_every_call_lets_go_of_its_iterator(what: str, tmp_path: Path, monkeypat
     elif what == "evaluate":
         estimator.evaluate(finite_input_fn(20))
     else:
-        next(estimator.predict(finite_input_fn(20)))  # given up after a row
+        next(estimator.predict(finite_input_fn(20)))  # abandoned after a row
     for thread in threading.enumerate():
         if thread.name == "tpudata-iteration-end":
             thread.join(60)
@@ -54,7 +54,7 @@ def test_every_call_lets_go_of_its_iterator(what: str, tmp_path: Path, monkeypat
     assert [reference() for reference in made] == [None]
 
 
-def test_one_that_nobody_closed_is_deleted_too() -> None:
+def test_an_unclosed_iteration_is_deleted() -> None:
     iteration = Iteration(tf.data.Dataset.range(5))
     deleted = threading.Event()
     weakref.finalize(iteration._parts[0], deleted.set)
@@ -95,7 +95,7 @@ closed.close()
 """
 
 
-def test_the_interpreter_waits_for_what_the_input_runs() -> None:
+def test_the_interpreter_waits_for_the_inputs_generators() -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr

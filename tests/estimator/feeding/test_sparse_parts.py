@@ -1,4 +1,4 @@
-"""Sparse features and labels, as in wide and deep models, against the same program in a v1 session."""
+"""Sparse features and labels, as in wide and deep models, compared with a v1 session."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_sparse_features_train_evaluate_and_predict_as_in_a_session(data: Callab
     np.testing.assert_allclose(weights, session_weights(), rtol=1e-5)
     expected = np.array([weights[ids or [0]].sum() for ids in IDS])
     assert estimator.evaluate(data)["mse"] == pytest.approx(np.mean((expected - LABELS) ** 2), rel=1e-5)
-    # The last batch has 4 of 8 rows: those added are empty, and dropped.
+    # The last batch has 4 of 8 rows: the added rows are empty, and are dropped.
     rows = list(estimator.predict(data))
     np.testing.assert_allclose([row["sum"] for row in rows], expected, rtol=1e-5)
     assert [row["count"] for row in rows] == [len(ids) for ids in IDS]
@@ -117,7 +117,7 @@ def test_sparse_labels_reach_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_several_replicas_and_a_tpu_reject_sparse_features_by_name(replicas: int, tmp_path: Path) -> None:
+def test_replicas_and_tpus_reject_sparse_features_by_name(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas})
     if replicas == 1:
         findings = estimator.rehearse({ModeKeys.TRAIN: input_fn})

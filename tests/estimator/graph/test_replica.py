@@ -1,4 +1,4 @@
-"""Several replicas do what one does: on logical CPU devices, with the same global batch."""
+"""Several replicas on CPU devices equal one with the same global batch."""
 
 import os
 import random
@@ -85,7 +85,7 @@ class AdamWeightDecay(v1.train.Optimizer):  # type: ignore[misc]
 
 
 class Doubling(v1.train.MomentumOptimizer):  # type: ignore[misc]
-    """Changes the gradients, and leaves the rest to the usual way."""
+    """Changes the gradients, and otherwise behaves as usual."""
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         doubled = [(None if gradient is None else 2 * gradient, variable) for gradient, variable in grads_and_vars]
@@ -134,7 +134,7 @@ def counting_itself(optimizer: Callable[[], Any]) -> Program:
 
 
 def clipped(reduction: str) -> Program:
-    """Gradients that pass through the program's hands, weights that it clips itself, and a sum over replicas."""
+    """A program that clips gradients and weights itself, with a sum over replicas."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
@@ -176,7 +176,7 @@ OTHERS = [name for name in PROGRAMS if name not in (*FEW, *FEW_OF_KERAS)]
         pytest.param(OTHERS, id="others", marks=pytest.mark.matrix),
     ],
 )
-def test_optimizers_train_as_on_one_replica(names: list[str], tmp_path: Path) -> None:
+def test_optimizers_on_two_replicas_train_as_on_one(names: list[str], tmp_path: Path) -> None:
     model_fn = side_by_side({name: PROGRAMS[name] for name in names})
     one = trained(tmp_path, model_fn, 1)
     assert_equal_runs(one, trained(tmp_path, model_fn, 2))
@@ -189,7 +189,7 @@ def test_optimizers_train_as_on_one_replica(names: list[str], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("optimizer", ["v1", "tf_keras", "keras"])
-def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> None:
+def test_rejects_an_unwrapped_optimizer_on_several_replicas(optimizer: str, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         step = v1.train.get_global_step()
         with tf.GradientTape() as tape:
@@ -207,7 +207,7 @@ def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> Non
     trained(tmp_path, model_fn, 1, steps=1)
 
 
-def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
+def test_rejects_an_unwrapped_optimizer_that_assigns_variables(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = regression(features, labels)
         apply = AdamWeightDecay().apply_gradients(AdamWeightDecay().compute_gradients(loss))
@@ -219,10 +219,10 @@ def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
 
 
 def collecting(seen: list[Any]) -> Any:
-    """A program that lives on graph collections: losses, update operations, moving averages, variables."""
+    """A program that uses graph collections: losses, update operations, moving averages, variables."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        assert not v1.global_variables()[1:]  # the global step is there
+        assert not v1.global_variables()[1:]  # the global step exists
         outputs = programs.linear(features["x"])
         v1.losses.mean_squared_error(labels, outputs)
         v1.losses.add_loss(1e-3 * tf.reduce_sum(v1.trainable_variables()[0] ** 2), v1.GraphKeys.REGULARIZATION_LOSSES)
@@ -244,7 +244,7 @@ def collecting(seen: list[Any]) -> Any:
     return model_fn
 
 
-def test_collections_have_what_one_replica_makes(tmp_path: Path) -> None:
+def test_collections_hold_the_items_of_one_replica(tmp_path: Path) -> None:
     seen: list[Any] = []
     one = trained(tmp_path, collecting(seen), 1)
     first = seen[:3]
@@ -279,10 +279,10 @@ def test_batch_normalization_stores_the_averages_of_the_first_replica(tmp_path: 
 
 
 def random_rows(draw: Callable[[Any], Any]) -> Program:
-    """Keep the mean of what the replicas draw, and of its square."""
+    """Keep the mean of the replicas' draws, and of their squares."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
-        # Several, as two replicas may come to the same mean by chance.
+        # Several draws, as two replicas may have the same mean by chance.
         drawn = tf.reduce_mean(draw(tf.ones([20, 50])), axis=1)
         means = tf.distribute.get_replica_context().all_reduce("MEAN", {"drawn": drawn, "squared": drawn**2})
         added = [
@@ -311,7 +311,7 @@ def test_replicas_draw_differently(seed: int | None, tmp_path: Path) -> None:
         assert np.max(values[f"{kind}/squared"] - values[f"{kind}/drawn"] ** 2) > 1e-6, kind
 
 
-def test_checkpoints_do_not_depend_on_the_number_of_replicas(tmp_path: Path) -> None:
+def test_training_can_continue_on_another_number_of_replicas(tmp_path: Path) -> None:
     model_fn = make_model_fn(V1_OPTIMIZERS["adam"])
     plain = make_estimator(tmp_path / "one", model_fn)
     mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_replicas": n}) for n in (4, 1, 2)]
@@ -346,7 +346,7 @@ def test_loops_of_every_length_end_at_the_last_step(tmp_path: Path) -> None:
             np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_nothing_of_the_process_is_changed(tmp_path: Path) -> None:
+def test_training_changes_no_state_of_the_process(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         v1.summary.scalar("twice", 2 * loss)

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002  (hooks and listeners are called with all arguments)
-"""A model and a hook that notes what it sees."""
+"""A model, and a hook that records its calls and fetches."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def build(folder: Path, replicas: int = 1, hooks: Any = None, **config: Any) -> 
 
 
 class Recorder(v1.train.SessionRunHook):  # type: ignore[misc]
-    """Notes the calls, and what it fetches."""
+    """Records its calls and fetched values."""
 
     def __init__(self, fetches: Any = None, name: str = "", calls: list[Any] | None = None) -> None:
         self.fetches = fetches

@@ -1,4 +1,4 @@
-"""Hooks that feed model_fn's placeholders, and hooks that keep its tensors."""
+"""Hooks that feed placeholders of model_fn, and hooks that keep its tensors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_feeds_placeholders_with_a_default(replicas: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_fetched_values_are_computed_from_fed_ones(replicas: int, tmp_path: Path) -> None:
+def test_fetches_are_computed_from_fed_values(replicas: int, tmp_path: Path) -> None:
     seen = []
 
     class Twice(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -86,14 +86,16 @@ def test_fetched_values_are_computed_from_fed_ones(replicas: int, tmp_path: Path
         ("rate:0", "x", 1, "cannot be fed"),
     ],
 )
-def test_rejects_other_feeds(name: str, value: Any, replicas: int, message: str, tmp_path: Path) -> None:
+def test_rejects_feeds_that_a_compiled_step_cannot_take(
+    name: str, value: Any, replicas: int, message: str, tmp_path: Path
+) -> None:
     hook = FeedFnHook(lambda: {name: value})
     with pytest.raises(ValueError, match=message):
         build(tmp_path, replicas=replicas).train(train_input_fn, hooks=[hook], steps=1)
 
 
-def test_a_loss_that_a_hook_keeps_from_model_fn(tmp_path: Path) -> None:
-    """As programs do whose hook is a global, or an attribute of the object that model_fn is a method of."""
+def test_a_hook_can_fetch_a_loss_kept_by_model_fn(tmp_path: Path) -> None:
+    """Some programs' hook is a global, or an attribute of the object whose method is model_fn."""
 
     class Keeper(v1.train.SessionRunHook):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -118,7 +120,7 @@ def test_a_loss_that_a_hook_keeps_from_model_fn(tmp_path: Path) -> None:
     assert np.mean(keeper.seen) == pytest.approx(result["loss"])
 
 
-def test_final_ops_of_variables_and_of_the_batch(tmp_path: Path) -> None:
+def test_final_ops_read_variables_but_not_the_batch(tmp_path: Path) -> None:
     final = FinalOpsHook({"w": "linear/w:0", "rate": "rate:0"})
     estimator = build(tmp_path).train(train_input_fn, hooks=[final], steps=3)
     np.testing.assert_array_equal(final.final_ops_values["w"], estimator.get_variable_value("linear/w"))

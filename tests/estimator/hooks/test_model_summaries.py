@@ -76,7 +76,7 @@ def v1_summaries(loss: Any, outputs: Any) -> None:
 
 @REPLICAS
 @pytest.mark.filterwarnings("error")
-def test_v1_summaries(replicas: int, tmp_path: Path) -> None:
+def test_writes_v1_summaries_at_their_steps(replicas: int, tmp_path: Path) -> None:
     estimator = build(tmp_path, replicas, v1_summaries, save_summary_steps=2, iterations=2)
     for _ in range(2):
         estimator.train(train_input_fn, steps=3)
@@ -84,21 +84,21 @@ def test_v1_summaries(replicas: int, tmp_path: Path) -> None:
     steps = [1, 3, 4, 6]
     assert sorted(found["mine/loss"]) == sorted(found["loss"]) == steps
     for step in steps:
-        # Training begins anew with the data at step 3.
+        # The second call of train restarts the data after step 3.
         assert found["mine/loss"][step] == pytest.approx(found["loss"][step], rel=1e-5)
         assert found["mine/outputs"][step].num == 8
         assert found["weights"][step].num == 3
     assert found["mine/loss"][3] == pytest.approx(losses()[2], rel=1e-4)
-    # Of the variables, what they were before the step.
+    # Variables have their values before the step.
     assert found["weights"][1].sum == pytest.approx(programs.W0.sum(), abs=1e-6)
     picture = found["picture/image/0" if "picture/image/0" in found else "picture/image"][1]
     assert (picture.height, picture.width) == (8 // replicas, 1)
-    if replicas == 1:  # of strings, the first replica's
+    if replicas == 1:  # strings are the first replica's
         assert float(found["words"][3]) == pytest.approx(losses()[2], rel=1e-4)
 
 
 @REPLICAS
-def test_summaries_of_variables_are_of_the_step_before(replicas: int, tmp_path: Path) -> None:
+def test_summaries_show_variables_before_the_step(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         del loss, outputs
         v1.summary.scalar("total", tf.reduce_sum(v1.trainable_variables()[0]))
@@ -126,7 +126,7 @@ def test_summaries_run_their_assignments_once_each(replicas: int, tmp_path: Path
     assert estimator.get_variable_value("count") == 2.0
 
 
-def test_merged_summaries_of_a_scaffold(tmp_path: Path) -> None:
+def test_writes_only_the_summary_op_of_a_scaffold(tmp_path: Path) -> None:
     def scaffold_fn(loss: Any, outputs: Any) -> Any:
         v1.summary.scalar("left_out", loss)
         return lambda: v1.train.Scaffold(summary_op=v1.summary.merge([v1.summary.scalar("chosen", 2 * loss)]))
@@ -139,13 +139,13 @@ def test_merged_summaries_of_a_scaffold(tmp_path: Path) -> None:
     assert found["chosen"][2] == pytest.approx(2 * losses()[1], rel=1e-4)
 
 
-def test_no_summaries(tmp_path: Path) -> None:
+def test_writes_no_summaries_without_save_summary_steps(tmp_path: Path) -> None:
     build(tmp_path, summarize=v1_summaries, save_summary_steps=None).train(train_input_fn, steps=3)
     assert values_of(tmp_path) == {}
 
 
 @REPLICAS
-def test_tf_summary(replicas: int, tmp_path: Path) -> None:
+def test_writes_tf_summary_at_the_same_steps(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         tf.summary.scalar("new/loss", loss)
         tf.summary.histogram("new/outputs", outputs)
@@ -158,13 +158,13 @@ def test_tf_summary(replicas: int, tmp_path: Path) -> None:
     found = values_of(tmp_path)
     assert sorted(found["new/loss"]) == sorted(found["loss"]) == [1, 3, 4, 6]
     assert found["new/outputs"][1].shape[1] == 3
-    if replicas == 1:  # of several, the first writes
+    if replicas == 1:  # the first of several replicas writes
         assert found["new/loss"][3] == pytest.approx(losses()[2], rel=1e-4)
         assert found["new/own_step"][20] == found["new/loss"][3]
     assert "new/loss" not in values_of(tmp_path / "eval")
 
 
-def test_tf_summary_of_data_that_end(tmp_path: Path) -> None:
+def test_writes_tf_summary_until_the_data_ends(tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         del outputs
         tf.summary.scalar("new/loss", loss)
@@ -175,7 +175,7 @@ def test_tf_summary_of_data_that_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
-def test_tf_summary_with_other_hooks_in_each_call(replicas: int, tmp_path: Path) -> None:
+def test_writes_tf_summary_with_different_hooks_per_call(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         tf.summary.scalar("new", loss)
         tf.identity(loss, name="one")
@@ -187,7 +187,7 @@ def test_tf_summary_with_other_hooks_in_each_call(replicas: int, tmp_path: Path)
     assert sorted(values_of(tmp_path)["new"]) == [1, 2, 3, 4]
 
 
-def test_old_and_new_summaries_in_one_model(tmp_path: Path) -> None:
+def test_writes_v1_and_tf_summary_of_one_model(tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         v1.summary.scalar("old", loss)
         tf.summary.scalar("new", loss)
@@ -205,7 +205,7 @@ def test_an_evaluation_names_its_checkpoint(tmp_path: Path) -> None:
 
 
 def host_call_into(folder: Path, every: int) -> Any:
-    """host_fn as programs of the time write it, with a dict or a list of tensors."""
+    """Return a host_call in the style of older programs, with a dict or a list of tensors."""
 
     def host_fn(step: Any, loss: Any, outputs: Any) -> Any:
         writer = tf.summary.create_file_writer(str(folder))
@@ -226,7 +226,7 @@ def host_call_into(folder: Path, every: int) -> Any:
     ("every", "replicas"),
     [*((1, 2), (2, 1)), *(pytest.param(n, n, marks=pytest.mark.matrix) for n in (1, 2))],
 )
-def test_host_call_sees_every_step(every: int, replicas: int, tmp_path: Path) -> None:
+def test_host_call_runs_at_its_steps(every: int, replicas: int, tmp_path: Path) -> None:
     more = {"host_call": host_call_into(tmp_path / "host", every)}
     estimator = build(tmp_path / "model", replicas, more=more, iterations=4)
     estimator.train(train_input_fn, steps=STEPS)
@@ -238,7 +238,7 @@ def test_host_call_sees_every_step(every: int, replicas: int, tmp_path: Path) ->
 
 
 @REPLICAS
-def test_host_call_in_evaluation_with_a_dict(replicas: int, tmp_path: Path) -> None:
+def test_evaluation_runs_a_host_call_of_a_dict(replicas: int, tmp_path: Path) -> None:
     make = host_call_into(tmp_path / "host", 1)
     more = {"host_call": lambda loss, outputs: make(loss, outputs, as_dict=True)}
     estimator = build(tmp_path / "model", replicas, more=more)
@@ -247,7 +247,7 @@ def test_host_call_in_evaluation_with_a_dict(replicas: int, tmp_path: Path) -> N
     assert found["host/loss"][0] == pytest.approx(losses()[0], rel=1e-4)
 
 
-def test_two_estimators_host_calls_do_not_meet(tmp_path: Path) -> None:
+def test_host_calls_of_two_estimators_write_separate_files(tmp_path: Path) -> None:
     for name in "ab":
         more = {"host_call": host_call_into(tmp_path / name / "host", 1)}
         build(tmp_path / name, more=more).train(train_input_fn, steps=2)
@@ -265,12 +265,12 @@ def test_two_estimators_host_calls_do_not_meet(tmp_path: Path) -> None:
         ((lambda a: a, {"b": 1}), ValueError, r"does not take \['b'\]"),
     ],
 )
-def test_bad_host_calls(host_call: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_rejects_wrong_host_calls(host_call: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=message):
         build(tmp_path, more={"host_call": lambda *_: host_call}).train(train_input_fn, steps=1)
 
 
-def test_a_scalar_for_host_call_on_several_replicas(tmp_path: Path) -> None:
+def test_several_replicas_reject_a_scalar_for_host_call(tmp_path: Path) -> None:
     more = {"host_call": lambda loss, _: (lambda loss: loss, [loss])}
     build(tmp_path / "one", more=more).train(train_input_fn, steps=1)
     with pytest.raises(ValueError, match=r"host_call.*got the scalar.*Reshape it to \[1\]"):

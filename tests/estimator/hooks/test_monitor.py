@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002  (hooks and listeners are called with all arguments)
-"""Hooks on one replica and on several: what they see, when, and what TensorFlow's own do."""
+"""Hooks on one replica and on several: the values they see, and when they are called."""
 
 import dataclasses
 from pathlib import Path
@@ -81,15 +81,13 @@ def test_the_session_reads_and_changes_the_variables(tmp_path: Path) -> None:
         assert [step for step, _ in hook.seen] == [1, 2, 3, 4, 5, 6]
         assert max(largest for _, largest in hook.seen) == 0.5
         found.append(estimator.get_variable_value("linear/w"))
-    # Checkpoints come before the hook, so that each holds one step from a clipped place.
+    # Checkpoints precede the hook, so each holds one step from clipped values.
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["after_run", "end"])
 @REPLICAS
-def test_what_a_hook_assigns_after_the_last_checkpoint_ends_with_the_training(
-    replicas: int, method: str, tmp_path: Path
-) -> None:
+def test_evaluation_ignores_assignments_after_the_last_checkpoint(replicas: int, method: str, tmp_path: Path) -> None:
     class Assign(v1.train.SessionRunHook):  # type: ignore[misc]
         def begin(self) -> None:
             (bias,) = (item for item in v1.trainable_variables() if item.op.name == "linear/b")
@@ -140,7 +138,7 @@ def test_operations_of_begin_run_on_the_host(replicas: int, tmp_path: Path) -> N
     assert estimator.get_variable_names() == ["global_step", "linear/b", "linear/w"]
 
 
-def test_the_batch_is_there_in_the_step_alone(tmp_path: Path) -> None:
+def test_rejects_fetching_the_batch_after_the_step(tmp_path: Path) -> None:
     class Late(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
             run_context.session.run("the_loss:0")
@@ -149,7 +147,7 @@ def test_the_batch_is_there_in_the_step_alone(tmp_path: Path) -> None:
         build(tmp_path).train(train_input_fn, hooks=[Late()], steps=1)
 
 
-def test_feeds(tmp_path: Path) -> None:
+def test_hooks_feed_their_own_placeholders_only(tmp_path: Path) -> None:
     class Scaled(v1.train.SessionRunHook):  # type: ignore[misc]
         def begin(self) -> None:
             self.factor = v1.placeholder(tf.float32, [])
@@ -180,7 +178,9 @@ def test_feeds(tmp_path: Path) -> None:
         (None, ValueError, r"'fed:0' has the shape"),
     ],
 )
-def test_feeds_that_do_not_fit(value: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_rejects_feeds_of_wrong_shapes_and_types(
+    value: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
     class Fed(v1.train.SessionRunHook):  # type: ignore[misc]
         def __init__(self, through_session: bool) -> None:
             self.through_session = through_session
@@ -199,7 +199,7 @@ def test_feeds_that_do_not_fit(value: Any, error: type[Exception], message: str,
             build(tmp_path).train(train_input_fn, hooks=[Fed(through_session)], steps=1)
 
 
-def test_a_fetch_that_is_a_value(tmp_path: Path) -> None:
+def test_rejects_a_fetch_that_is_a_value(tmp_path: Path) -> None:
     value = tf.constant(3.0)
 
     class Fetching(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -212,7 +212,7 @@ def test_a_fetch_that_is_a_value(tmp_path: Path) -> None:
 
 
 @REPLICAS
-def test_request_stop(replicas: int, tmp_path: Path) -> None:
+def test_request_stop_ends_training_at_its_step(replicas: int, tmp_path: Path) -> None:
     class Stop(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
             if run_context.session.run("global_step:0") == 3:
@@ -225,14 +225,14 @@ def test_request_stop(replicas: int, tmp_path: Path) -> None:
     assert recorder.calls[-2:] == ["after", "end"]
 
 
-def test_the_end_of_data_ends_hooks(tmp_path: Path) -> None:
+def test_calls_end_of_hooks_when_the_data_ends(tmp_path: Path) -> None:
     recorder = Recorder("the_loss:0")
     build(tmp_path).train(finite_input_fn(20), hooks=[recorder], steps=100)
     assert recorder.calls[2:] == [*["before", "after"] * 3, "before", "end"]
     assert len(recorder.results) == 3
 
 
-def test_an_error_leaves_no_last_checkpoint(tmp_path: Path) -> None:
+def test_an_error_of_a_hook_saves_no_last_checkpoint(tmp_path: Path) -> None:
     class Broken(Recorder):
         def after_run(self, run_context: Any, run_values: Any) -> None:
             super().after_run(run_context, run_values)
@@ -248,7 +248,7 @@ def test_an_error_leaves_no_last_checkpoint(tmp_path: Path) -> None:
 
 
 @REPLICAS
-def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
+def test_evaluation_and_prediction_hooks_fetch_each_batch(replicas: int, tmp_path: Path) -> None:
     made: list[Recorder] = []
 
     def hooks(**tensors: Any) -> list[Any]:
@@ -263,7 +263,7 @@ def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
         )
 
     estimator = build(tmp_path, replicas, hooks)
-    # Again: what the first calls have made is used anew, which does not depend on the replicas.
+    # The second round reuses the first one's graphs, which does not depend on the replicas.
     for _ in range(2 if replicas == 1 else 1):
         own = Recorder(["the_loss:0", "global_step:0"])
         result = estimator.evaluate(whole, hooks=[own])
@@ -273,7 +273,7 @@ def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
         assert result["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
         assert own.calls == ["begin", "created", *["before", "after"] * 4, "before", "end"]
         own = Recorder("the_loss:0")
-        estimator.evaluate(whole, steps=2, hooks=[own])  # its end is known, so no third batch is asked for
+        estimator.evaluate(whole, steps=2, hooks=[own])  # its end is known, so no third batch is requested
         assert own.calls == ["begin", "created", *["before", "after"] * 2, "end"]
         own = Recorder("outputs:0")
         rows = list(estimator.predict(whole, hooks=[own]))
@@ -291,7 +291,7 @@ def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
     assert estimator.evaluate(whole, hooks=[Stop()])["loss"] == pytest.approx(expected[0], rel=1e-4)
 
 
-def test_evaluation_and_prediction_hooks_fetch_strings_with_zeros_at_their_end(tmp_path: Path) -> None:
+def test_hooks_fetch_strings_that_end_with_zero_bytes(tmp_path: Path) -> None:
     def with_text(features: Any, labels: Any, mode: str) -> Any:
         spec = model_fn(features, labels, mode, {})
         tf.strings.join([tf.as_string(tf.math.count_nonzero(features["x"])), b"\0\0"], name="text")
@@ -314,14 +314,14 @@ def test_evaluation_and_prediction_hooks_fetch_strings_with_zeros_at_their_end(t
     ],
 )
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
-def test_rejects_hooks_that_are_none(
+def test_rejects_objects_that_are_not_hooks(
     call: str, hooks: Any, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
         list(getattr(build(tmp_path), call)(train_input_fn, hooks=hooks))
 
 
-def test_rejects_run_options_and_bad_training_hooks(tmp_path: Path) -> None:
+def test_rejects_run_options_and_wrong_training_hooks(tmp_path: Path) -> None:
     class Traced(v1.train.SessionRunHook):  # type: ignore[misc]
         def before_run(self, run_context: Any) -> Any:
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
@@ -367,8 +367,8 @@ def test_hooks_on_a_tpu_fire_at_the_ends_of_loops(tmp_path: Path, monkeypatch: p
 
 
 @REPLICAS
-def test_tensors_without_names_are_told_apart(replicas: int, tmp_path: Path) -> None:
-    """By their number among their likes: a graph counts up the same name, and the step's graph counts other things, too."""
+def test_unnamed_tensors_are_fetched_correctly(replicas: int, tmp_path: Path) -> None:
+    """They are matched by their number within their kind, as names count differently in the step's graph."""
     made: list[Recorder] = []
 
     def unnamed(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -390,12 +390,12 @@ def test_tensors_without_names_are_told_apart(replicas: int, tmp_path: Path) -> 
         np.testing.assert_allclose(rows, expected[:, 0] * 2, rtol=1e-5)
         mean = expected.sum() / replicas  # the replicas' own sums, averaged
         np.testing.assert_allclose(sums, [mean, mean * 10, mean * 100], rtol=1e-4, atol=1e-4)
-        assert more == pytest.approx(drawn + 1)  # of one and the same draw
+        assert more == pytest.approx(drawn + 1)  # of the same draw
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
-def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
-    """Those use the last checkpoint; the training goes on as if nothing had been."""
+def test_a_hook_can_evaluate_and_predict_during_training(replicas: int, tmp_path: Path) -> None:
+    """Both use the last checkpoint, and training continues unaffected."""
 
     class Evaluating(v1.train.SessionRunHook):  # type: ignore[misc]
         def __init__(self, estimator: Any) -> None:
@@ -426,7 +426,7 @@ def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
         estimator.train(train_input_fn, hooks=[nested], steps=1)
 
 
-def test_hooks_do_not_build_the_step_anew(tmp_path: Path) -> None:
+def test_hooks_of_the_same_fetches_do_not_rebuild_the_step(tmp_path: Path) -> None:
     calls: list[str] = []
 
     def counting(features: Any, labels: Any, mode: str) -> Any:
@@ -448,7 +448,7 @@ def test_hooks_do_not_build_the_step_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [StopIteration("the feed"), tf.errors.OutOfRangeError(None, None, "the feed")])
 @pytest.mark.parametrize(("method", "steps"), [("before_run", 2), ("after_run", 3)])
-def test_a_hook_whose_feed_ends_ends_the_run(error: Exception, method: str, steps: int, tmp_path: Path) -> None:
+def test_a_hook_that_raises_end_of_data_ends_the_run(error: Exception, method: str, steps: int, tmp_path: Path) -> None:
     def ending() -> Any:
         """Make a hook that raises in its third call."""
         hook, calls = v1.train.SessionRunHook(), iter([None, None])

@@ -55,7 +55,7 @@ def test_listeners_see_every_checkpoint(replicas: int, tmp_path: Path) -> None:
     assert again.calls == ["begin", ("before", 10, True), ("after", 10, True), *saves(11), ("end", 11, True)]
 
 
-def test_a_listener_stops_training(tmp_path: Path) -> None:
+def test_a_listener_can_stop_training(tmp_path: Path) -> None:
     listener = Listener(tmp_path, stop_at=4)
     estimator = make_estimator(tmp_path, iterations=2, save_checkpoints_steps=2)
     estimator.train(train_input_fn, steps=100, saving_listeners=[listener])
@@ -63,7 +63,7 @@ def test_a_listener_stops_training(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 4
 
 
-def test_rejects_listeners_that_are_none(tmp_path: Path) -> None:
+def test_rejects_objects_that_are_not_listeners(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="CheckpointSaverListener instances"):
         make_estimator(tmp_path).train(train_input_fn, steps=1, saving_listeners=[object()])
     with pytest.raises(TypeError, match="CheckpointSaverListener instances"):
@@ -84,7 +84,7 @@ class Counter(v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("saver_hook", [False, True])
-def test_hooks_and_listeners_of_train_and_evaluate(saver_hook: bool, tmp_path: Path) -> None:
+def test_train_and_evaluate_calls_hooks_and_listeners(saver_hook: bool, tmp_path: Path) -> None:
     training, evaluating, listener = Counter(), Counter(), Listener(tmp_path)
     hooks: list[Any] = [training]
     if saver_hook:
@@ -104,7 +104,7 @@ def test_hooks_and_listeners_of_train_and_evaluate(saver_hook: bool, tmp_path: P
     assert tf.executing_eagerly()
 
 
-def test_saves_log_one_line_each(
+def test_each_save_logs_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=2, keep_checkpoint_max=2).train(train_input_fn, steps=2)

@@ -1,4 +1,4 @@
-"""Scaffolds: averages in the place of variables, initial values, savers."""
+"""Scaffolds: averages in place of variables, initial values, savers."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def averaged(steps: int) -> tuple[Any, Any]:
 
 
 @REPLICAS
-def test_ema_with_train_and_evaluate(replicas: int, tmp_path: Path) -> None:
+def test_evaluation_and_prediction_use_averages_and_training_does_not(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(
         tmp_path, ema_model_fn, tpu_config={"num_replicas": replicas}, save_checkpoints_steps=4, iterations=4
     )
@@ -81,7 +81,7 @@ def test_ema_with_train_and_evaluate(replicas: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(estimator.get_variable_value("linear/w")[:, 0], weights[:3], rtol=1e-4, atol=1e-6)
 
 
-def test_an_export_has_the_averages(tmp_path: Path) -> None:
+def test_an_export_uses_the_averages(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path / "model", ema_model_fn)
     estimator.train(train_input_fn, steps=3)
     receiver = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
@@ -122,7 +122,7 @@ def test_scaffold_fn_runs_once_in_each_call(tmp_path: Path) -> None:
 
 
 @REPLICAS
-def test_first_values_of_a_scaffold(replicas: int, tmp_path: Path) -> None:
+def test_init_op_and_init_fn_set_initial_values_once(replicas: int, tmp_path: Path) -> None:
     told: list[Any] = []
 
     def init_fn(scaffold: Any, session: Any) -> None:
@@ -156,7 +156,7 @@ def test_local_init_op_runs_each_time(tmp_path: Path) -> None:
     )
 
 
-def test_a_saver_of_its_own_writes_in_training(tmp_path: Path) -> None:
+def test_a_scaffolds_saver_writes_the_checkpoints(tmp_path: Path) -> None:
     def saver() -> Any:
         return v1.train.Saver(max_to_keep=2)
 
@@ -170,7 +170,7 @@ def test_a_saver_of_its_own_writes_in_training(tmp_path: Path) -> None:
     assert estimator.evaluate(finite_input_fn(8))["global_step"] == 6
 
 
-def test_a_saver_that_asks_for_what_is_not_there(tmp_path: Path) -> None:
+def test_rejects_a_saver_whose_variables_are_missing(tmp_path: Path) -> None:
     def saver() -> Any:
         return v1.train.Saver({"other": v1.trainable_variables()[0]})
 
@@ -179,7 +179,7 @@ def test_a_saver_that_asks_for_what_is_not_there(tmp_path: Path) -> None:
         make_estimator(tmp_path, with_scaffold(saver=saver)).evaluate(finite_input_fn(8))
 
 
-def test_the_plain_spec_brings_its_scaffold(tmp_path: Path) -> None:
+def test_estimator_spec_accepts_a_scaffold(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         outputs = programs.linear(features["x"])
         loss = tf.reduce_mean((outputs - labels) ** 2)
@@ -191,7 +191,7 @@ def test_the_plain_spec_brings_its_scaffold(tmp_path: Path) -> None:
     estimator.evaluate(finite_input_fn(8))
 
 
-def test_a_scaffold_fn_that_returns_something_else(tmp_path: Path) -> None:
+def test_rejects_a_scaffold_fn_that_returns_no_scaffold(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         return TPUEstimatorSpec(mode, loss=loss, scaffold_fn=lambda: 3)
@@ -201,7 +201,7 @@ def test_a_scaffold_fn_that_returns_something_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("result", [None, v1.train.Scaffold])
-def test_a_scaffold_fn_may_return_nothing_of_use(result: Any, tmp_path: Path) -> None:
+def test_scaffold_fn_can_return_none_or_an_empty_scaffold(result: Any, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())

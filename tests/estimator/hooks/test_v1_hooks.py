@@ -11,11 +11,11 @@ from tests.estimator import programs
 from tests.estimator.hooks.recording import build, trajectory
 from tests.estimator.programs import train_input_fn, v1
 
-# What hooks see on two replicas is the same for all of them: test_monitor.py and test_saving.py have it.
+# All hooks see the same on two replicas: test_monitor.py and test_saving.py test that.
 REPLICAS = pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.matrix)])
 
 
-def test_stop_at_step(tmp_path: Path) -> None:
+def test_stop_at_step_hook_stops_at_its_step(tmp_path: Path) -> None:
     estimator = build(tmp_path, hooks=lambda **_: [v1.train.StopAtStepHook(num_steps=3)])
     estimator.train(train_input_fn, steps=50)
     assert estimator.get_variable_value("global_step") == 3
@@ -26,7 +26,7 @@ def test_stop_at_step(tmp_path: Path) -> None:
 
 
 @REPLICAS
-def test_logging_tensor_hook(replicas: int, tmp_path: Path) -> None:
+def test_logging_tensor_hook_logs_the_values_of_its_steps(replicas: int, tmp_path: Path) -> None:
     lines: list[str] = []
 
     def note(values: dict[str, Any]) -> str:
@@ -40,7 +40,7 @@ def test_logging_tensor_hook(replicas: int, tmp_path: Path) -> None:
     assert lines == [f"{losses[i]:.4f} {0.1 * 0.5 ** (i / 2):.4f}" for i in (0, 2, 4)]
 
 
-def test_step_counter_and_summary_saver_hooks(tmp_path: Path) -> None:
+def test_step_counter_and_summary_saver_hooks_write_events(tmp_path: Path) -> None:
     class Summary(v1.train.SessionRunHook):  # type: ignore[misc]
         """Makes the operation that the stock hook next to it fetches."""
 
@@ -64,7 +64,7 @@ def test_step_counter_and_summary_saver_hooks(tmp_path: Path) -> None:
     np.testing.assert_allclose([values["own"] for _, values in found], [losses[i] for i in (0, 3, 6)], rtol=1e-4)
 
 
-def test_nan_tensor_and_final_ops_hooks(tmp_path: Path) -> None:
+def test_final_ops_hook_reads_the_last_values(tmp_path: Path) -> None:
     made: list[Any] = []
 
     def hooks(loss: Any) -> list[Any]:
@@ -78,7 +78,7 @@ def test_nan_tensor_and_final_ops_hooks(tmp_path: Path) -> None:
 
 
 @REPLICAS
-def test_a_checkpoint_saver_hook_takes_the_place_of_the_config(replicas: int, tmp_path: Path) -> None:
+def test_a_checkpoint_saver_hook_overrides_the_config(replicas: int, tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Listener(v1.train.CheckpointSaverListener):  # type: ignore[misc]

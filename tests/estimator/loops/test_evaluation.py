@@ -36,7 +36,7 @@ def outputs_of(estimator: Any, rows: int) -> Any:
 @pytest.mark.parametrize(
     ("input_of", "rows", "batch"), [(finite_input_fn, 37, 8), (padded_input_fn, 37, 8), (padded_input_fn, 5, 16)]
 )
-def test_equals_a_plain_loop(input_of: Callable[..., Any], rows: int, batch: int, tmp_path: Path) -> None:
+def test_evaluation_equals_a_plain_loop(input_of: Callable[..., Any], rows: int, batch: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, batch_size=batch)
     estimator.train(train_input_fn, steps=3)
     result = estimator.evaluate(input_of(rows))
@@ -50,14 +50,14 @@ def test_equals_a_plain_loop(input_of: Callable[..., Any], rows: int, batch: int
     assert result["global_step"] == 3
 
 
-def test_a_batch_of_nothing_but_padding_counts_for_nothing(tmp_path: Path) -> None:
+def test_batches_of_padding_do_not_count(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)  # its loss of no rows is 0 / 0
     assert estimator.evaluate(padded_input_fn(13, extra_batches=2)) == estimator.evaluate(padded_input_fn(13))
     assert estimator.evaluate(padded_input_fn(0, extra_batches=1))["loss"] == 0
 
 
 @pytest.mark.parametrize("weights", [[b"heavy"] * 20, np.zeros(20, np.int32), np.zeros([20, 2], np.float32)])
-def test_a_feature_of_another_kind_that_is_called_weights(weights: Any, tmp_path: Path) -> None:
+def test_a_weights_feature_of_another_kind_is_not_padding(weights: Any, tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices(({"x": X[:20], "weights": weights}, Y[:20])).batch(8)
 
@@ -73,7 +73,7 @@ def test_a_feature_of_another_kind_that_is_called_weights(weights: Any, tmp_path
 
 
 @pytest.mark.parametrize("use", ["nothing", "loss", "metrics", "eval_metric_ops"])
-def test_padding_that_a_model_counts_is_told_once(use: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warns_once_of_a_model_that_counts_padding(use: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         errors = (programs.linear(features["x"]) - labels) ** 2
         weights = features["weights"]
@@ -94,7 +94,7 @@ def test_padding_that_a_model_counts_is_told_once(use: str, tmp_path: Path, capl
     assert all(record.levelname == "WARNING" and "3 of the 8 rows" in record.getMessage() for record in warnings)
 
 
-def test_the_number_of_batches_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_the_number_of_batches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     estimator = make_estimator(tmp_path)
     with caplog.at_level("INFO", logger="tpudata"):
         estimator.evaluate(finite_input_fn(8))
@@ -103,7 +103,7 @@ def test_the_number_of_batches_is_logged(tmp_path: Path, caplog: pytest.LogCaptu
     assert "Evaluated 2 batches: " in caplog.text
 
 
-def test_metrics_start_anew_and_nothing_is_rebuilt(tmp_path: Path) -> None:
+def test_each_evaluation_resets_metrics_and_rebuilds_nothing(tmp_path: Path) -> None:
     calls: list[str] = []
     estimator = make_estimator(tmp_path, make_model_fn(calls=calls))
     estimator.train(train_input_fn, steps=2)
@@ -122,7 +122,7 @@ def test_metrics_start_anew_and_nothing_is_rebuilt(tmp_path: Path) -> None:
     assert len(calls) == built
 
 
-def test_steps_cut_the_pass_and_may_exceed_it(tmp_path: Path) -> None:
+def test_steps_limit_the_pass_and_can_exceed_it(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     estimator.train(train_input_fn, steps=2)
     assert estimator.evaluate(train_input_fn, steps=3) == estimator.evaluate(finite_input_fn(24))
@@ -140,7 +140,7 @@ def test_evaluation_steps_do_not_depend_on_iterations_per_loop(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", ["hook", "threads"])
-def test_evaluations_at_the_same_time(how: str, tmp_path: Path) -> None:
+def test_concurrent_evaluations_do_not_affect_each_other(how: str, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path).train(train_input_fn, steps=3)
     expected = {rows: estimator.evaluate(finite_input_fn(rows)) for rows in (40, 24)}
     if how == "threads":
@@ -181,7 +181,7 @@ def test_warns_of_an_input_without_a_batch(tmp_path: Path, caplog: pytest.LogCap
     ]
 
 
-def test_untrained_and_empty(tmp_path: Path) -> None:
+def test_evaluates_untrained_models_and_empty_data(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     result = estimator.evaluate(finite_input_fn(40))
     assert result["global_step"] == 0
@@ -190,7 +190,7 @@ def test_untrained_and_empty(tmp_path: Path) -> None:
     assert (empty["loss"], empty["mae"]) == (0, 0)
 
 
-def test_another_checkpoint(tmp_path: Path) -> None:
+def test_evaluates_a_given_checkpoint(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
     estimator.train(train_input_fn, steps=4)
     at_four = estimator.evaluate(finite_input_fn(40))
@@ -198,7 +198,7 @@ def test_another_checkpoint(tmp_path: Path) -> None:
     at_eight = estimator.evaluate(finite_input_fn(40))
     assert estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "model.ckpt-4")) == at_four
     assert estimator.evaluate(finite_input_fn(40)) == at_eight
-    # Training goes on from the newest one, slots and all, whatever was evaluated in between.
+    # Training continues from the newest checkpoint with its slots, whichever was evaluated in between.
     estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "model.ckpt-4"))
     estimator.train(train_input_fn, steps=1)
     assert estimator.get_variable_value("global_step") == 9
@@ -220,7 +220,7 @@ def test_evaluating_an_old_checkpoint_does_not_disturb_slots(tmp_path: Path) -> 
         np.testing.assert_array_equal(estimator.get_variable_value(key), value, err_msg=key)
 
 
-def test_a_checkpoint_written_anew_under_its_old_name(tmp_path: Path) -> None:
+def test_reads_a_checkpoint_rewritten_under_its_name(tmp_path: Path) -> None:
     """Another process may have trained into the folder."""
     reader = make_estimator(tmp_path)
     make_estimator(tmp_path).train(train_input_fn, steps=3)
@@ -233,23 +233,23 @@ def test_a_checkpoint_written_anew_under_its_old_name(tmp_path: Path) -> None:
     assert reader.evaluate(finite_input_fn(40)) != first
 
 
-def test_no_such_checkpoint(tmp_path: Path) -> None:
+def test_rejects_a_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no checkpoint at .*model\.ckpt-7"):
         make_estimator(tmp_path).evaluate(finite_input_fn(8), checkpoint_path=str(tmp_path / "model.ckpt-7"))
 
 
-def test_endless_data_needs_steps(tmp_path: Path) -> None:
+def test_rejects_endless_data_without_steps(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="steps"):
         make_estimator(tmp_path).evaluate(train_input_fn)
 
 
 @pytest.mark.parametrize(("steps", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError)])
-def test_bad_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_rejects_wrong_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error, match="steps"):
         make_estimator(tmp_path).evaluate(finite_input_fn(8), steps=steps)
 
 
-def test_summaries(tmp_path: Path) -> None:
+def test_writes_summaries_into_the_evaluation_folder(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     estimator.train(train_input_fn, steps=2)
     for name, rows in ((None, 40), ("held_out", 16)):
@@ -315,7 +315,7 @@ def eval_model_fn(metrics: Callable[..., Any], tensors: Callable[..., Any]) -> C
 EXPECTED = float(np.mean(np.abs(X[:37] @ programs.W0[:, 0] - Y[:37])))
 
 
-def test_eval_metrics_by_keyword(tmp_path: Path) -> None:
+def test_passes_eval_metrics_by_keyword(tmp_path: Path) -> None:
     model_fn = eval_model_fn(
         lambda *, outputs, labels: {"mae": v1.metrics.mean_absolute_error(labels, outputs)},
         lambda labels, outputs: {"labels": labels, "outputs": outputs},
@@ -323,7 +323,7 @@ def test_eval_metrics_by_keyword(tmp_path: Path) -> None:
     assert make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(37))["mae"] == pytest.approx(EXPECTED, rel=1e-5)
 
 
-def test_v1_metrics_with_many_variables(tmp_path: Path) -> None:
+def test_v1_metrics_with_many_variables_are_exact(tmp_path: Path) -> None:
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
         probabilities = tf.sigmoid(outputs)
         with tf.name_scope("auc"):  # a scope that the metric itself uses, too
@@ -355,7 +355,7 @@ def test_a_value_made_before_its_update_counts_the_last_batch(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("library", ["tf_keras", "keras"])
-def test_keras_metrics(library: str, tmp_path: Path) -> None:
+def test_keras_metrics_are_exact(library: str, tmp_path: Path) -> None:
     metric_class = pytest.importorskip(library).metrics.Mean
 
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def test_keras_metrics(library: str, tmp_path: Path) -> None:
         assert result["first"] == pytest.approx(np.mean(Y[:37]), rel=1e-5)
 
 
-def test_estimator_spec(tmp_path: Path) -> None:
+def test_estimator_spec_accepts_v1_and_keras_metrics(tmp_path: Path) -> None:
     """With metrics of TensorFlow 1 and of both Kerases."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
@@ -412,12 +412,12 @@ def test_estimator_spec(tmp_path: Path) -> None:
         (lambda labels, _: {"mean": labels}, TypeError),
     ],
 )
-def test_bad_metrics(metrics: Callable[..., Any], error: type[Exception], tmp_path: Path) -> None:
+def test_rejects_wrong_metrics(metrics: Callable[..., Any], error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error, match="metric"):
         make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors)).evaluate(finite_input_fn(8))
 
 
-def test_no_metrics(tmp_path: Path) -> None:
+def test_returns_only_the_loss_without_metrics(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         return TPUEstimatorSpec(mode, loss=tf.reduce_mean(programs.linear(features["x"])))
 
@@ -427,7 +427,7 @@ def test_no_metrics(tmp_path: Path) -> None:
 # Several replicas: the same results as one, whether or not the rows fill the last batch.
 
 
-def test_replicas_equal_a_plain_loop(tmp_path: Path) -> None:
+def test_evaluation_on_replicas_equals_a_plain_loop(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4})
     estimator.train(train_input_fn, steps=3)
     for rows in (37, 5, 37):
@@ -466,9 +466,9 @@ def with_all_metrics(kind: str) -> Callable[..., Any]:
     return model_fn
 
 
-# test_metric_fn_sees_the_rows_of_all_replicas has a list.
+# test_metric_fn_sees_the_rows_of_all_replicas tests a list.
 @pytest.mark.parametrize("kind", [pytest.param("list", marks=pytest.mark.matrix), "dict", "EstimatorSpec"])
-def test_metrics_on_replicas(kind: str, tmp_path: Path) -> None:
+def test_metrics_on_replicas_equal_those_on_one(kind: str, tmp_path: Path) -> None:
     one = make_estimator(tmp_path, with_all_metrics(kind))
     several = make_estimator(tmp_path, with_all_metrics(kind), tpu_config={"num_replicas": 4})
     expected = one.evaluate(padded_input_fn(37))
@@ -481,7 +481,7 @@ def test_metric_fn_sees_the_rows_of_all_replicas(tmp_path: Path) -> None:
 
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
         shapes.append(labels.shape)
-        # Only where rows are in order does each meet the one before it.
+        # The product pairs each row with the one before it only if rows are in order.
         return {"steps": v1.metrics.mean(labels[1:] * outputs[:-1])}
 
     model_fn = eval_model_fn(metrics, lambda *tensors: tensors)
@@ -491,7 +491,7 @@ def test_metric_fn_sees_the_rows_of_all_replicas(tmp_path: Path) -> None:
     assert shapes == [(None,), (8,)]
 
 
-def test_replicas_join_no_scalars(tmp_path: Path) -> None:
+def test_several_replicas_reject_scalar_metric_tensors(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(lambda loss: {"mse": v1.metrics.mean(loss)}, [loss]))
@@ -501,7 +501,7 @@ def test_replicas_join_no_scalars(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_a_local_variable_of_the_program_s_own(shards: int, tmp_path: Path) -> None:
+def test_metrics_can_read_the_programs_local_variables(shards: int, tmp_path: Path) -> None:
     """It starts at 100, counts rows in the model, and is read together with a weight of the model."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
@@ -518,7 +518,7 @@ def test_a_local_variable_of_the_program_s_own(shards: int, tmp_path: Path) -> N
         assert estimator.evaluate(padded_input_fn(rows))["rows"] == pytest.approx(100 + rows + programs.W0[0, 0])
 
 
-def test_a_value_that_needs_a_batch(tmp_path: Path) -> None:
+def test_rejects_a_metric_value_that_needs_a_batch(tmp_path: Path) -> None:
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
         return {"last": (tf.reduce_mean(labels), tf.no_op())}
 

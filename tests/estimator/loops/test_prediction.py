@@ -25,7 +25,7 @@ def bare(rows: int) -> Callable[..., Any]:
 
 @settings(max_examples=6)
 @given(rows=st.integers(0, 40), batch=st.integers(1, 17))
-def test_n_rows_in_n_rows_out(tmp_path_factory: pytest.TempPathFactory, rows: int, batch: int) -> None:
+def test_returns_one_prediction_per_row(tmp_path_factory: pytest.TempPathFactory, rows: int, batch: int) -> None:
     estimator = make_estimator(tmp_path_factory.mktemp("m"), batch_size=batch)
     found = list(estimator.predict(finite_input_fn(rows)))
     assert len(found) == rows
@@ -35,12 +35,12 @@ def test_n_rows_in_n_rows_out(tmp_path_factory: pytest.TempPathFactory, rows: in
 
 
 @pytest.mark.parametrize("input_of", [finite_input_fn, features_only, bare])
-def test_with_and_without_labels(input_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_predicts_with_and_without_labels(input_of: Callable[..., Any], tmp_path: Path) -> None:
     found = list(make_estimator(tmp_path).predict(input_of(19)))
     np.testing.assert_array_equal([row["inputs"] for row in found], X[:19])
 
 
-def test_the_model_sees_static_shapes(tmp_path: Path) -> None:
+def test_the_model_gets_static_shapes(tmp_path: Path) -> None:
     shapes = []
 
     def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
@@ -51,7 +51,7 @@ def test_the_model_sees_static_shapes(tmp_path: Path) -> None:
     assert set(shapes) == {(8, 3)}
 
 
-def test_without_a_batch_size(tmp_path: Path) -> None:
+def test_predicts_without_a_batch_size(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         assert "batch_size" not in params
         return features_only(19)({"batch_size": 5})
@@ -61,7 +61,7 @@ def test_without_a_batch_size(tmp_path: Path) -> None:
     np.testing.assert_array_equal([row["inputs"] for row in found], X[:19])
 
 
-def test_rows_of_weight_zero_are_dropped(tmp_path: Path) -> None:
+def test_drops_rows_of_weight_zero(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         weights = (np.arange(40) % 5 != 1).astype(np.float32)
         return tf.data.Dataset.from_tensor_slices({"x": X, "weights": weights}).batch(8, drop_remainder=True)
@@ -73,13 +73,13 @@ def test_rows_of_weight_zero_are_dropped(tmp_path: Path) -> None:
     assert sum(len(batch["inputs"]) for batch in batches) == 32
 
 
-def test_whole_batches(tmp_path: Path) -> None:
+def test_yields_whole_batches(tmp_path: Path) -> None:
     batches = list(make_estimator(tmp_path).predict(finite_input_fn(19), yield_single_examples=False))
     assert [len(batch["outputs"]) for batch in batches] == [8, 8, 3]
     np.testing.assert_array_equal(np.concatenate([batch["inputs"] for batch in batches]), X[:19])
 
 
-def test_predict_keys(tmp_path: Path) -> None:
+def test_predict_keys_select_the_predictions(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     assert set(next(estimator.predict(finite_input_fn(8)))) == {"outputs", "inputs"}
     for keys in (["outputs"], "outputs", ["outputs", "no_such"]):
@@ -88,7 +88,7 @@ def test_predict_keys(tmp_path: Path) -> None:
         next(estimator.predict(finite_input_fn(8), predict_keys=["no_such"]))
 
 
-def test_nothing_is_rebuilt(tmp_path: Path) -> None:
+def test_later_calls_do_not_rebuild_the_model(tmp_path: Path) -> None:
     calls: list[str] = []
     estimator = make_estimator(tmp_path, make_model_fn(calls=calls))
     list(estimator.predict(finite_input_fn(19)))
@@ -98,7 +98,7 @@ def test_nothing_is_rebuilt(tmp_path: Path) -> None:
     assert len(calls) == built == 1
 
 
-def test_one_trace_without_a_batch_size(tmp_path: Path) -> None:
+def test_traces_once_without_a_batch_size(tmp_path: Path) -> None:
     calls: list[str] = []
     estimator = TPUEstimator(make_model_fn(calls=calls), model_dir=str(tmp_path), use_tpu=False)
     for rows in (19, 7, 40):
@@ -106,7 +106,7 @@ def test_one_trace_without_a_batch_size(tmp_path: Path) -> None:
     assert len(calls) == 1
 
 
-def test_predictions_are_those_of_the_newest_checkpoint(tmp_path: Path) -> None:
+def test_uses_the_newest_or_the_given_checkpoint(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
     for _ in range(2):
         estimator.train(train_input_fn, steps=4)
@@ -119,7 +119,7 @@ def test_predictions_are_those_of_the_newest_checkpoint(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, (X[:19] @ w)[:, 0] + b, rtol=1e-4, atol=1e-5)
 
 
-def test_training_in_between_does_not_change_a_prediction_under_way(tmp_path: Path) -> None:
+def test_training_does_not_change_predictions_under_way(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     estimator.train(train_input_fn, steps=2)
     expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
@@ -131,7 +131,7 @@ def test_training_in_between_does_not_change_a_prediction_under_way(tmp_path: Pa
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
-def test_predictions_in_several_threads(replicas: int, tmp_path: Path) -> None:
+def test_threads_get_the_same_predictions(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, tpu_config={"num_replicas": replicas}).train(train_input_fn, steps=3)
     expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
     fresh = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
@@ -141,8 +141,8 @@ def test_predictions_in_several_threads(replicas: int, tmp_path: Path) -> None:
         np.testing.assert_allclose(rows, expected, rtol=1e-5)
 
 
-def test_training_on_predictions_of_the_same_estimator(tmp_path: Path) -> None:
-    """Those begun before would need the variables that are in training."""
+def test_training_rejects_predictions_begun_before_it(tmp_path: Path) -> None:
+    """Predictions begun earlier would need the variables that are being trained."""
     estimator = make_estimator(tmp_path).train(train_input_fn, steps=3)
     expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
     rows = estimator.predict(finite_input_fn(40))
@@ -153,14 +153,14 @@ def test_training_on_predictions_of_the_same_estimator(tmp_path: Path) -> None:
             del run_context, run_values
             begun = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
             np.testing.assert_array_equal(begun, expected)
-            with ThreadPoolExecutor(1) as pool:  # As tf.data takes them from a generator.
+            with ThreadPoolExecutor(1) as pool:  # As when tf.data reads them from a generator.
                 pool.submit(list, rows).result()
 
     with pytest.raises(UsageError, match=r"is training, and these predictions began before that"):
         estimator.train(train_input_fn, hooks=[Hook()], steps=1)
 
 
-def test_features_of_other_types(tmp_path: Path) -> None:
+def test_predicts_strings_integers_and_bools(tmp_path: Path) -> None:
     def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
         predictions = {"key": features["key"], "count": features["count"] + 1, "flag": features["flag"]}
         return TPUEstimatorSpec(mode, predictions=predictions)
@@ -175,7 +175,7 @@ def test_features_of_other_types(tmp_path: Path) -> None:
     assert [row["flag"] for row in found] == [True, False, True]
 
 
-def test_a_prediction_without_a_row_for_each(tmp_path: Path) -> None:
+def test_rejects_a_prediction_without_one_value_per_row(tmp_path: Path) -> None:
     def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
         return TPUEstimatorSpec(mode, predictions={"mean": tf.reduce_mean(features["x"]), "x": features["x"]})
 
@@ -183,7 +183,7 @@ def test_a_prediction_without_a_row_for_each(tmp_path: Path) -> None:
         next(make_estimator(tmp_path, model_fn).predict(features_only(8)))
 
 
-def test_batches_larger_than_announced(tmp_path: Path) -> None:
+def test_rejects_batches_larger_than_predict_batch_size(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).batch(16)
 
@@ -191,7 +191,7 @@ def test_batches_larger_than_announced(tmp_path: Path) -> None:
         list(make_estimator(tmp_path).predict(input_fn))
 
 
-def test_an_unbatched_dataset(tmp_path: Path) -> None:
+def test_rejects_an_unbatched_dataset(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices(np.arange(3.0))
 
@@ -212,7 +212,7 @@ def test_an_unbatched_dataset(tmp_path: Path) -> None:
         for mode in InputPipelineConfig
     ],
 )
-def test_n_rows_of_several_replicas(mode: InputPipelineConfig, tmp_path: Path) -> None:
+def test_replicas_return_one_prediction_per_row(mode: InputPipelineConfig, tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, tpu_config=tpu_config)
     for rows in (19, 0, 24) if mode is InputPipelineConfig.PER_HOST_V2 else (19,):
@@ -223,7 +223,7 @@ def test_n_rows_of_several_replicas(mode: InputPipelineConfig, tmp_path: Path) -
             np.testing.assert_allclose([row["outputs"] for row in found], (X[:rows] @ programs.W0)[:, 0], rtol=1e-5)
 
 
-def test_whole_batches_and_weights_on_several_replicas(tmp_path: Path) -> None:
+def test_replicas_yield_whole_batches_without_rows_of_weight_zero(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         weights = (np.arange(40) % 5 != 1).astype(np.float32)
         return tf.data.Dataset.from_tensor_slices({"x": X, "weights": weights}).batch(16)
@@ -234,7 +234,7 @@ def test_whole_batches_and_weights_on_several_replicas(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.concatenate([batch["inputs"] for batch in batches]), X[np.arange(40) % 5 != 1])
 
 
-def test_programs_that_make_their_train_op_in_all_modes(tmp_path: Path) -> None:
+def test_accepts_a_train_op_in_every_mode(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         outputs = programs.linear(features["x"])
         targets = tf.zeros_like(outputs) if labels is None else labels

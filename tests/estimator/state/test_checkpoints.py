@@ -20,7 +20,7 @@ def momentum() -> Any:
     return v1.train.MomentumOptimizer(0.05, 0.9)
 
 
-def test_other_tools_read_the_names(tmp_path: Path) -> None:
+def test_tensorflow_reads_the_variable_names(tmp_path: Path) -> None:
     make_estimator(tmp_path, make_model_fn(momentum)).train(train_input_fn, steps=5)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-5")
     assert tf.train.load_checkpoint(str(tmp_path)).get_variable_to_shape_map() == {
@@ -34,7 +34,7 @@ def test_other_tools_read_the_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, 1), (0, 6)])
-def test_keep_checkpoint_max(keep: int | None, left: int, tmp_path: Path) -> None:
+def test_keep_checkpoint_max_keeps_the_newest_checkpoints(keep: int | None, left: int, tmp_path: Path) -> None:
     (tmp_path / "model.ckpt-4.notes").write_text("not ours, but of that checkpoint")
     (tmp_path / "model.ckpt-40.index.bak").write_text("no checkpoint that was written here")
     make_estimator(tmp_path, save_checkpoints_steps=4, keep_checkpoint_max=keep).train(train_input_fn, steps=20)
@@ -47,13 +47,13 @@ def test_keep_checkpoint_max(keep: int | None, left: int, tmp_path: Path) -> Non
     assert (tmp_path / "model.ckpt-40.index.bak").exists()
 
 
-def test_keep_counts_across_processes(tmp_path: Path) -> None:
+def test_keep_checkpoint_max_counts_checkpoints_of_earlier_estimators(tmp_path: Path) -> None:
     for limit in (4, 8, 12):
         make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=limit)
     assert sorted(path.name for path in tmp_path.glob("*.index")) == ["model.ckpt-12.index", "model.ckpt-8.index"]
 
 
-def test_a_moved_folder_goes_on(tmp_path: Path) -> None:
+def test_training_continues_in_a_moved_folder(tmp_path: Path) -> None:
     make_estimator(tmp_path / "a [1]").train(train_input_fn, steps=4)
     shutil.move(tmp_path / "a [1]", tmp_path / "b")
     estimator = make_estimator(tmp_path / "b", keep_checkpoint_max=2)
@@ -76,7 +76,7 @@ def write_with_a_v1_saver(folder: Path, optimizer: Any, steps: int) -> dict[str,
         return {variable.op.name: session.run(variable) for variable in v1.global_variables()}
 
 
-def test_a_v1_program_s_checkpoint_is_continued(tmp_path: Path) -> None:
+def test_continues_a_checkpoint_of_a_v1_program(tmp_path: Path) -> None:
     def full_batch(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensors(({"x": programs.X}, programs.Y)).repeat()
 
@@ -103,7 +103,7 @@ def partitioned_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorS
     return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def test_a_checkpoint_with_whole_partitioned_variables_is_continued(tmp_path: Path) -> None:
+def test_continues_a_checkpoint_with_partitioned_variables(tmp_path: Path) -> None:
     folder = tmp_path / "original"
     folder.mkdir()
     found = []
@@ -162,7 +162,7 @@ def test_a_checkpoint_has_no_meta_file_to_rename(tmp_path: Path) -> None:
         tf.io.gfile.rename(f"{path}.meta", tmp_path / "best.meta")
 
 
-def test_a_v1_program_restores_ours(tmp_path: Path) -> None:
+def test_a_v1_program_restores_our_checkpoint(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, make_model_fn(momentum))
     estimator.train(train_input_fn, steps=5)
     with tf.Graph().as_default(), v1.Session() as session:
@@ -184,7 +184,7 @@ def other_model_fn(name: str, shape: list[int]) -> Any:
     return model_fn
 
 
-def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
+def test_rejects_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, steps=1)
     assert issubclass(CheckpointError, ValueError)
     assert issubclass(CheckpointError, TpudataError)
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
-def test_a_damaged_checkpoint(kind: str, tmp_path: Path) -> None:
+def test_rejects_a_damaged_checkpoint(kind: str, tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, steps=1)
     path = tmp_path / f"model.ckpt-1.{kind}"
     content = path.read_bytes()
@@ -205,7 +205,7 @@ def test_a_damaged_checkpoint(kind: str, tmp_path: Path) -> None:
         make_estimator(tmp_path).train(train_input_fn, max_steps=3)
 
 
-def test_check_model_tells_the_metrics(tmp_path: Path) -> None:
+def test_check_model_returns_the_metric_names(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path / "a")
     assert estimator.check_model(train_input_fn, ModeKeys.TRAIN) == ()
     names = estimator.check_model(finite_input_fn(16), ModeKeys.EVAL)
@@ -214,7 +214,7 @@ def test_check_model_tells_the_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.PREDICT])
-def test_check_model_looks_ahead(mode: str, tmp_path: Path) -> None:
+def test_check_model_writes_nothing_and_finds_missing_variables(mode: str, tmp_path: Path) -> None:
     calls: list[str] = []
     make_estimator(tmp_path / "a").check_model(train_input_fn, mode)
     assert not (tmp_path / "a").exists()
@@ -226,7 +226,7 @@ def test_check_model_looks_ahead(mode: str, tmp_path: Path) -> None:
     assert calls == [mode]
     if mode == ModeKeys.PREDICT:
         assert len(list(estimator.predict(finite_input_fn(16)))) == 16
-        assert len(calls) == 1  # what was found is not looked for again
+        assert len(calls) == 1  # the model is not built again
     with pytest.raises(CheckpointError, match="lacks the variable 'other'"):
         make_estimator(tmp_path / "a", other_variable_too).check_model(finite_input_fn(16), mode)
     with pytest.raises(ValueError, match="check_model"):
@@ -238,7 +238,7 @@ def other_variable_too(features: Any, labels: Any, mode: str) -> TPUEstimatorSpe
     return make_model_fn()(features, labels, mode, {})
 
 
-def test_modes_that_disagree_on_a_variable(tmp_path: Path) -> None:
+def test_rejects_modes_that_disagree_on_a_variable(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         if mode == ModeKeys.EVAL:
             return other_model_fn("linear/w", [7])(features, labels, mode)  # type: ignore[no-any-return]
@@ -250,7 +250,7 @@ def test_modes_that_disagree_on_a_variable(tmp_path: Path) -> None:
         estimator.evaluate(finite_input_fn(8))
 
 
-def test_variables_by_name(tmp_path: Path) -> None:
+def test_lists_and_reads_variables_by_name(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     assert estimator.latest_checkpoint() is None
     with pytest.raises(ValueError, match="Train first"):
@@ -261,10 +261,10 @@ def test_variables_by_name(tmp_path: Path) -> None:
         estimator.get_variable_value("linear/v")
 
 
-def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path) -> None:
+def test_a_failed_save_names_the_last_checkpoint(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path / "model")
     estimator.train(train_input_fn, max_steps=2)
-    # A folder where the next checkpoint's data would be put stands for a disk that rejects it.
+    # A folder in place of the next checkpoint's index simulates a disk that rejects it.
     (tmp_path / "model" / "model.ckpt-4.index").mkdir()
     with pytest.raises(
         StorageError,
@@ -278,7 +278,7 @@ def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xffgarbage", b"model_checkpoint_path: model.ckpt-2", b"other: 3"])
-def test_a_damaged_state_file_does_not_begin_training_anew(content: bytes, tmp_path: Path) -> None:
+def test_rejects_a_damaged_state_file(content: bytes, tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, max_steps=2)
     (tmp_path / "checkpoint").write_bytes(content)
     message = r"/checkpoint is damaged .*model\.ckpt-100.*another model_dir"
@@ -290,7 +290,7 @@ def test_a_damaged_state_file_does_not_begin_training_anew(content: bytes, tmp_p
     assert (tmp_path / "model.ckpt-2.index").exists()
 
 
-def test_a_checkpoint_that_is_gone_does_not_begin_training_anew(tmp_path: Path) -> None:
+def test_rejects_a_state_file_that_names_a_missing_checkpoint(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_steps=2).train(train_input_fn, max_steps=4)
     (tmp_path / "model.ckpt-4.index").unlink()
     with pytest.raises(
@@ -302,14 +302,16 @@ def test_a_checkpoint_that_is_gone_does_not_begin_training_anew(tmp_path: Path) 
     assert make_estimator(tmp_path).train(train_input_fn, max_steps=6).get_variable_value("global_step") == 6
 
 
-def test_a_state_file_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint").mkdir()  # stands for a disk, or a bucket, that fails
+def test_rejects_an_unreadable_state_file(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()  # simulates a disk, or a bucket, that fails
     with pytest.raises(StorageError, match=r"/checkpoint, which names the newest checkpoint, could not be read"):
         make_estimator(tmp_path).train(train_input_fn, max_steps=2)
 
 
-def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that evaluates while another one trains."""
+def test_evaluation_reads_the_next_checkpoint_if_one_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This happens when one process evaluates while another trains."""
     make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=2)
     reader, open_ = make_estimator(tmp_path), Checkpoint.open
     trained: list[str] = []
@@ -324,7 +326,7 @@ def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, mo
     assert reader.evaluate(finite_input_fn(8))["global_step"] == 4
 
 
-def test_files_that_another_process_deleted(tmp_path: Path) -> None:
+def test_training_continues_if_old_checkpoints_were_deleted(tmp_path: Path) -> None:
     make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=2)
     for path in tmp_path.glob("model.ckpt-0.*"):
         path.unlink()
@@ -333,7 +335,7 @@ def test_files_that_another_process_deleted(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("checkpoint.*"))
 
 
-def test_a_variable_of_a_damaged_checkpoint(tmp_path: Path) -> None:
+def test_get_variable_value_rejects_a_damaged_checkpoint(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path).train(train_input_fn, max_steps=2)
     (tmp_path / "model.ckpt-2.data-00000-of-00001").write_bytes(bytes(500))
     with pytest.raises(CheckpointError, match=r"model\.ckpt-2 cannot be read"):
@@ -341,7 +343,7 @@ def test_a_variable_of_a_damaged_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["train", "evaluate"])
-def test_summaries_that_cannot_be_written(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_summaries_that_cannot_be_written(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if what == "evaluate":
         (tmp_path / "eval").write_text("a file where the folder should be")
         call = functools.partial(make_estimator(tmp_path).evaluate, finite_input_fn(8))
@@ -356,8 +358,8 @@ def test_summaries_that_cannot_be_written(what: str, tmp_path: Path, monkeypatch
         call()
 
 
-def test_one_checkpoint_in_some_hours_is_kept_in_addition(tmp_path: Path) -> None:
-    """As by v1's Saver, whose clock is the time of the files."""
+def test_keeps_one_checkpoint_per_hour_across_trainings(tmp_path: Path) -> None:
+    """As with v1's Saver, file times are the clock."""
     estimator = make_estimator(tmp_path, keep_checkpoint_max=1, keep_checkpoint_every_n_hours=1)
     estimator.train(train_input_fn, steps=1)
     assert programs.saved_steps(tmp_path) == [1]
@@ -369,11 +371,11 @@ def test_one_checkpoint_in_some_hours_is_kept_in_addition(tmp_path: Path) -> Non
     assert programs.saved_steps(tmp_path) == [1, 3]
 
 
-def test_one_checkpoint_of_each_hour_is_kept_in_one_training(tmp_path: Path) -> None:
+def test_keeps_one_checkpoint_per_hour_in_one_training(tmp_path: Path) -> None:
     hours, start = {1: 1.5, 2: 1.7, 3: 2.5, 4: 2.9}, time.time()
 
     class Clock(v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-        """Makes checkpoints as old as if steps took long."""
+        """Sets the file times of checkpoints as if steps took hours."""
 
         def after_save(self, session: Any, global_step_value: int) -> None:
             del session

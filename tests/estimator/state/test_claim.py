@@ -32,7 +32,7 @@ make_estimator(Path(sys.argv[1])).train(train_input_fn, hooks=[Wait()], max_step
 """
 
 
-def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Path) -> None:
+def test_rejects_a_second_training_and_continues_after_a_killed_one(tmp_path: Path) -> None:
     with Forked("-c", PROGRAM, str(tmp_path)) as process:
         process.wait_for("step\n")
         begin = time.monotonic()
@@ -42,7 +42,7 @@ def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Pa
         assert str(caught.value).startswith(f"{tmp_path}: another run is at work there (host ")
         assert f"process {process.pid}, since 20" in str(caught.value)
         assert "\n" not in str(caught.value)
-        # Evaluation and prediction write nothing that the training reads.
+        # Evaluation and prediction write no file that training reads.
         assert make_estimator(tmp_path).evaluate(finite_input_fn(8))["global_step"] == 0
         process.kill()
     assert Path(claim_path(str(tmp_path))).exists()
@@ -51,7 +51,7 @@ def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Pa
     assert not Path(claim_path(str(tmp_path))).exists()
 
 
-def test_sigterm_and_errors_release(tmp_path: Path) -> None:
+def test_sigterm_and_errors_release_the_claim(tmp_path: Path) -> None:
     class Broken(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
             del run_context, run_values
@@ -76,7 +76,7 @@ def test_sigterm_and_errors_release(tmp_path: Path) -> None:
     assert not Path(claim_path(str(tmp_path))).exists()
 
 
-def test_estimators_of_one_process_follow_each_other(tmp_path: Path) -> None:
+def test_estimators_of_one_process_can_train_in_turn(tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, max_steps=2)
     other = make_estimator(tmp_path, save_checkpoints_steps=2)
     train_and_evaluate(other, TrainSpec(train_input_fn, max_steps=6), EvalSpec(finite_input_fn(8), throttle_secs=0))
@@ -84,7 +84,7 @@ def test_estimators_of_one_process_follow_each_other(tmp_path: Path) -> None:
     assert programs.newest_step(tmp_path) == 8
 
 
-def test_two_threads_of_one_process(tmp_path: Path) -> None:
+def test_rejects_a_second_training_in_another_thread(tmp_path: Path) -> None:
     errors: list[Exception] = []
 
     class Trains(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -105,9 +105,7 @@ def test_two_threads_of_one_process(tmp_path: Path) -> None:
     assert [f"process {os.getpid()}" in str(error) for error in errors] == [True]
 
 
-def test_a_claim_of_another_machine_that_stands_still_is_taken_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_takes_over_a_stale_claim_of_another_machine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     other = dataclasses.replace(Claim.new(PROCESS), host="elsewhere", machine="other")
     tmp_path.mkdir(exist_ok=True)
     Path(claim_path(str(tmp_path))).write_bytes(other.to_bytes())
@@ -117,10 +115,8 @@ def test_a_claim_of_another_machine_that_stands_still_is_taken_over(
     assert programs.newest_step(tmp_path) == 1
 
 
-def test_a_folder_that_cannot_be_claimed_is_trained_in_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    # ram:// is TensorFlow's alone.
+def test_warns_of_a_folder_that_cannot_be_claimed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # Only TensorFlow knows ram://.
     folder = f"ram://{tmp_path.name}"
     make_estimator(folder).train(train_input_fn, max_steps=1)  # type: ignore[arg-type]
     (message,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -133,7 +129,7 @@ def test_a_folder_that_cannot_be_claimed_is_trained_in_with_a_warning(
     assert not caplog.records or all("claim" not in record.message for record in caplog.records)
 
 
-def test_a_training_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+def test_a_training_that_lost_its_claim_writes_nothing_more(tmp_path: Path) -> None:
     class TakeOver(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
             del run_context, run_values

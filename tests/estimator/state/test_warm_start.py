@@ -22,7 +22,7 @@ def momentum() -> Any:
     return v1.train.MomentumOptimizer(0.05, 0.9)
 
 
-def test_vocabularies_are_not_remapped() -> None:
+def test_rejects_vocabularies_to_remap() -> None:
     assert WarmStartSettings("a", ".*", None, {"a": "b"}).var_name_to_prev_var_name == {"a": "b"}
     assert WarmStartSettings("a", ".*", {}).var_name_to_vocab_info == {}
     with pytest.raises(ValueError, match=r"^WarmStartSettings\(var_name_to_vocab_info=...\) is not supported"):
@@ -62,7 +62,7 @@ def newest(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("where", [str, Path, newest, lambda folder: WarmStartSettings(str(folder))])
-def test_a_path_means_all_trainable_variables(where: Any, before: Any, tmp_path: Path) -> None:
+def test_a_path_loads_all_trainable_variables(where: Any, before: Any, tmp_path: Path) -> None:
     folder, values = before
     estimator(tmp_path, where(folder)).train(train_input_fn, steps=1)
     found = first_values(tmp_path)
@@ -85,7 +85,7 @@ def test_a_path_means_all_trainable_variables(where: Any, before: Any, tmp_path:
         (None, set()),
     ],
 )
-def test_patterns(patterns: Any, warm: set[str], before: Any, tmp_path: Path) -> None:
+def test_patterns_choose_the_variables(patterns: Any, warm: set[str], before: Any, tmp_path: Path) -> None:
     folder, values = before
     step = 5 if "global_step" in warm else 0
     estimator(tmp_path, WarmStartSettings(str(folder), patterns)).train(train_input_fn, steps=1)
@@ -95,7 +95,7 @@ def test_patterns(patterns: Any, warm: set[str], before: Any, tmp_path: Path) ->
         np.testing.assert_array_equal(reader.get_tensor(name), value if name in warm else start, err_msg=name)
 
 
-def test_against_the_v1_function(before: Any, tmp_path: Path) -> None:
+def test_loads_the_variables_of_v1_warm_start(before: Any, tmp_path: Path) -> None:
     """TensorFlow's own `warm_start`, which the original called, picks the same variables."""
     folder, _ = before
     settings: dict[str, Any] = {
@@ -116,7 +116,7 @@ def test_against_the_v1_function(before: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_on_two_replicas(before: Any, tmp_path: Path) -> None:
+def test_two_replicas_start_warm_as_one_does(before: Any, tmp_path: Path) -> None:
     folder, values = before
     two = estimator(tmp_path / "two", str(folder), num_replicas=2)
     two.train(train_input_fn, steps=3)
@@ -145,7 +145,7 @@ def batch_norm_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSp
     return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def test_averages_that_a_string_leaves_out_are_warned_of_with_a_pattern_that_takes_them(
+def test_warns_of_skipped_averages_with_a_pattern_that_loads_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = estimator(tmp_path / "first", model_fn=batch_norm_model_fn).train(train_input_fn, steps=40)
@@ -157,7 +157,7 @@ def test_averages_that_a_string_leaves_out_are_warned_of_with_a_pattern_that_tak
     assert "'norm/moving_mean' and 1 more keep their initial values" in message
     (pattern,) = re.findall(r"vars_to_warm_start=\['(.*)'\]", message)
     caplog.clear()
-    # The advice takes what is left, and neither the step nor Adam's variables.
+    # The advised pattern loads the rest, but neither the step nor Adam's variables.
     warm = estimator(tmp_path / "warm", WarmStartSettings(str(tmp_path / "first"), [pattern]), batch_norm_model_fn)
     assert warm.evaluate(finite_input_fn(40))["loss"] == pytest.approx(good, rel=1e-6)
     warm.train(train_input_fn, steps=1)
@@ -167,7 +167,7 @@ def test_averages_that_a_string_leaves_out_are_warned_of_with_a_pattern_that_tak
     assert "initial values, as" not in caplog.text
 
 
-def test_evaluate_and_predict_start_warm_too(before: Any, tmp_path: Path) -> None:
+def test_evaluate_and_predict_start_warm(before: Any, tmp_path: Path) -> None:
     folder, _ = before
     expected = estimator(folder).evaluate(finite_input_fn(24))
     warm = estimator(tmp_path, str(folder))
@@ -178,7 +178,7 @@ def test_evaluate_and_predict_start_warm_too(before: Any, tmp_path: Path) -> Non
         assert one["outputs"] == other["outputs"]
 
 
-def test_only_while_there_is_no_checkpoint(before: Any, tmp_path: Path) -> None:
+def test_ignores_the_warm_start_if_there_is_a_checkpoint(before: Any, tmp_path: Path) -> None:
     _, values = before
     estimator(tmp_path / "cold").train(train_input_fn, steps=1)
     cold = estimator(tmp_path / "cold", str(tmp_path / "is not looked at"))
@@ -187,7 +187,7 @@ def test_only_while_there_is_no_checkpoint(before: Any, tmp_path: Path) -> None:
     assert not np.array_equal(cold.get_variable_value("linear/w"), values["linear/w"])
 
 
-def test_from_a_saved_model(before: Any, tmp_path: Path) -> None:
+def test_loads_variables_of_a_saved_model(before: Any, tmp_path: Path) -> None:
     _, values = before
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("linear/w", initializer=values["linear/w"])
@@ -229,14 +229,14 @@ def test_rejects_variables_that_do_not_fit(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_renamed_variable(before: Any, tmp_path: Path) -> None:
+def test_loads_a_renamed_variable(before: Any, tmp_path: Path) -> None:
     folder, values = before
     settings = WarmStartSettings(str(folder), "linear/b", var_name_to_prev_var_name={"linear/b": "linear/b/Momentum"})
     estimator(tmp_path, settings).train(train_input_fn, steps=1)
     np.testing.assert_array_equal(first_values(tmp_path)["linear/b"], values["linear/b/Momentum"])
 
 
-def test_no_checkpoint_to_start_from(tmp_path: Path) -> None:
+def test_rejects_a_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no checkpoint at .*nowhere"):
         estimator(tmp_path / "model", str(tmp_path / "nowhere")).train(train_input_fn, steps=1)
 
@@ -252,11 +252,11 @@ def test_no_checkpoint_to_start_from(tmp_path: Path) -> None:
         ({"ckpt_to_initialize_from": "a", "vars_to_warm_start": [3]}, TypeError, "not variables"),
     ],
 )
-def test_settings_reject(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_settings_reject_wrong_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         WarmStartSettings(**arguments)
 
 
-def test_the_estimator_rejects() -> None:
+def test_the_estimator_rejects_other_types() -> None:
     with pytest.raises(ValueError, match="warm_start_from"):
         TPUEstimator(make_model_fn(), use_tpu=False, warm_start_from=3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Training on several devices through the estimator: what its loops compute, and where they end."""
+"""Training on several devices through the estimator: the results of its loops, and their ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def trained(folder: Path, model_fn: Any, replicas: int, input_fn: Any, steps: in
 
 
 def same_rows(params: dict[str, Any]) -> Any:
-    """One batch, again and again."""
+    """Repeat one batch."""
     return tf.data.Dataset.from_tensors(({"x": X[:8]}, Y[:8])).unbatch().repeat().batch(params["batch_size"], True)
 
 
@@ -37,7 +37,7 @@ def minimized(net: Callable[[Any], Any]) -> Program:
 
 
 def recurrent(rate: float) -> Callable[[Any], Any]:
-    """A cell of v1 in a while loop, with dropout between its steps."""
+    """Return a net of a v1 cell in a while loop, with dropout between its steps."""
 
     class Cell:
         state_size = output_size = 3
@@ -75,8 +75,8 @@ DROPOUTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def test_training_with_draws_that_was_cut_equals_one_that_was_not(tmp_path: Path) -> None:
-    """Another process would do the same as another estimator: draws depend on nothing but seed, step and replica."""
+def test_resumed_training_with_draws_equals_uninterrupted_training(tmp_path: Path) -> None:
+    """A new estimator stands for a new process, as draws depend only on seed, step and replica."""
     model_fn = side_by_side({name: minimized(net) for name, net in DROPOUTS.items()})
     whole = trained(tmp_path / "whole", model_fn, 2, same_rows, 7, iterations=7)
     for limit in (3, 7):
@@ -89,7 +89,7 @@ def test_training_with_draws_that_was_cut_equals_one_that_was_not(tmp_path: Path
     assert programs.losses(tmp_path / "cut") == losses
 
 
-def test_layers_of_keras_draw_differently_on_replicas_and_in_steps(tmp_path: Path) -> None:
+def test_keras_layers_draw_differently_per_replica_and_step(tmp_path: Path) -> None:
     keras = pytest.importorskip("keras")
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -147,7 +147,7 @@ def test_features_of_all_dtypes_and_constants_keep_their_values(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("iterations", [1, 10])
-def test_a_loss_of_nan_ends_training_at_its_step(iterations: int, tmp_path: Path) -> None:
+def test_a_nan_loss_ends_training_at_its_step(iterations: int, tmp_path: Path) -> None:
     labels = np.tile(Y, 2)
     labels[8 * 4 + 7] = np.nan  # the last row of the fifth batch, of the last replica
 
@@ -160,7 +160,7 @@ def test_a_loss_of_nan_ends_training_at_its_step(iterations: int, tmp_path: Path
     assert programs.saved_steps(tmp_path) == [0]
 
 
-def test_a_loop_may_be_longer_than_a_stack(tmp_path: Path) -> None:
+def test_a_loop_can_be_longer_than_a_stack(tmp_path: Path) -> None:
     """A replica has 16 MiB in a batch, and a stack at most 64 MiB: 4 steps of a loop of 10."""
 
     def input_fn(params: dict[str, Any]) -> Any:
@@ -186,7 +186,7 @@ def test_a_loop_compiles_once_wherever_it_ends_in_a_stack(tmp_path: Path, caplog
     assert sum("Finished XLA compilation of jit(run)" in message for message in caplog.messages) == 1
 
 
-def test_steps_use_what_a_hook_assigns_in_a_condition(tmp_path: Path) -> None:
+def test_steps_use_values_that_a_hook_assigns_in_a_condition(tmp_path: Path) -> None:
     class Reset(v1.train.SessionRunHook):  # type: ignore[misc]
         def begin(self) -> None:
             variable = next(item for item in v1.trainable_variables() if item.op.name == "linear/b")
@@ -228,7 +228,7 @@ def test_host_call_gets_the_rows_of_all_replicas_at_each_step(tmp_path: Path) ->
     assert seen_with(4) == one
 
 
-def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -> None:
+def test_evaluation_on_devices_equals_plain_tensorflow(tmp_path: Path) -> None:
     """eval_metrics run on the host; the sums of eval_metric_ops are each replica's, and count together."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:

@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """Endless batches of two images, again and again, with labels of all rows."""
+    """Repeat batches of the same two images, with labels of all rows."""
     random = np.random.default_rng(3)
     images = np.tile(random.normal(size=(10, 2, 6, 6, 1)).astype(np.float32), (1, ROWS // 2, 1, 1, 1))
     labels = random.integers(0, 3, (10, ROWS))
@@ -60,7 +60,7 @@ def convolution(optimizer: Callable[[Any], Any]) -> Program:
             name: v1.get_variable(name, initializer=tf.constant(value, tf.float32)) for name, value in start.items()
         }
         net = tf.nn.conv2d(features["x"], weights["kernel"], 1, "SAME")
-        # Fused, it would correct the variance for the number of rows, which is another on each replica.
+        # A fused batch norm would correct the variance by the number of rows, which differs per replica.
         net = normalization.batch_normalization(net, momentum=0.9, training=True, name="norm", fused=False)
         net = tf.reduce_mean(tf.nn.relu(net), [1, 2])
         loss = v1.losses.sparse_softmax_cross_entropy(labels, net @ weights["dense"])
@@ -153,7 +153,7 @@ def test_devices_train_as_plain_tensorflow(
     replicas: int, folder_of: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = folder_of(1)
-    if replicas == 1:  # One CPU device, which only a test asks for.
+    if replicas == 1:  # One CPU device, which only a test uses.
         monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: Topology(1, local_devices(1)))
         estimator_of(tmp_path, 1).train(input_fn, max_steps=STEPS)
     found, expected = tmp_path if replicas == 1 else folder_of(replicas), variables_of(one)
@@ -174,7 +174,7 @@ FROM_OTHERS = [((1,), (4,)), ((4,), (1,)), ((4, 2), (1,)), ((1,), (4, 2)), ((4,)
 
 
 @pytest.mark.parametrize(("first", "second"), FROM_OTHERS)
-def test_training_goes_on_from_a_checkpoint_of_other_devices(
+def test_training_continues_from_a_checkpoint_of_other_devices(
     first: tuple[int, ...], second: tuple[int, ...], folder_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     for path in folder_of(*first).glob(f"model.ckpt-{HALF}.*"):

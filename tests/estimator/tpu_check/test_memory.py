@@ -1,4 +1,4 @@
-"""The memory of a loop together with the next one's batches."""
+"""The memory of a loop and of the next loop's batches."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def found(**changes: Any) -> list[tuple[str, bool]]:
     return findings
 
 
-def test_the_next_batches_need_room_too() -> None:
+def test_counts_the_batches_of_the_next_loop() -> None:
     # 10 MiB of batches next to 15 GiB and 4 MiB, and 1 or 0 GiB of temporaries.
     assert found(arguments=15 * 2**30, temporaries=0) == []
     ((what, is_rejected),) = found(arguments=15 * 2**30)

@@ -35,7 +35,7 @@ THIS_FILE = Path(__file__).name
 
 
 def make_estimator(folder: Path, model_fn: Any = None, size: int | None = 16, **arguments: Any) -> TPUEstimator:
-    """As for a TPU, which is not there."""
+    """Make an estimator for a TPU that this machine does not have."""
     return TPUEstimator(
         model_fn or make_model_fn(),
         str(folder),
@@ -77,16 +77,16 @@ ALL = {ModeKeys.TRAIN: train_input_fn, ModeKeys.EVAL: steps_input_fn, ModeKeys.P
         pytest.param("RMSPropOptimizer", marks=pytest.mark.matrix),
     ],
 )
-def test_nothing_to_report(optimizer: str, tmp_path: Path) -> None:
+def test_v1_optimizers_have_no_findings(optimizer: str, tmp_path: Path) -> None:
     kwargs = {"momentum": 0.9} if optimizer == "MomentumOptimizer" else {}
     model_fn = make_model_fn(lambda: getattr(v1.train, optimizer)(0.1, **kwargs))
     assert make_estimator(tmp_path, model_fn).rehearse(ALL) == ()
     assert not list(tmp_path.iterdir())
 
 
-# The CNN below has layers of tf_keras.
+# The CNN below tests layers of tf_keras.
 @pytest.mark.parametrize("name", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)])
-def test_nothing_to_report_of_keras(name: str, tmp_path: Path) -> None:
+def test_keras_layers_have_no_findings(name: str, tmp_path: Path) -> None:
     library = importlib.import_module(name)
 
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
@@ -107,8 +107,8 @@ def test_nothing_to_report_of_keras(name: str, tmp_path: Path) -> None:
     assert make_estimator(tmp_path, model_fn).rehearse(ALL) == ()
 
 
-def test_nothing_to_report_of_a_v1_cnn(tmp_path: Path) -> None:
-    """An embedding whose gradients are rows, decayed learning rate, v1 summaries, a loop of a fixed length."""
+def test_a_v1_cnn_has_no_findings(tmp_path: Path) -> None:
+    """The model has an embedding with sparse gradients, a decayed learning rate, v1 summaries and a loop of fixed length."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
         table = v1.get_variable("table", [5, 16])
@@ -221,7 +221,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize(("body", "what", "fix"), CAUSES, ids=[cause[1].partition(":")[0] for cause in CAUSES])
-def test_a_cause(body: Any, what: str, fix: str, tmp_path: Path) -> None:
+def test_finds_one_cause_with_its_place_and_fix(body: Any, what: str, fix: str, tmp_path: Path) -> None:
     findings = rehearsed(tmp_path, body)
     assert len(findings) == 1, [str(item) for item in findings]
     finding = findings[0]
@@ -232,7 +232,7 @@ def test_a_cause(body: Any, what: str, fix: str, tmp_path: Path) -> None:
     assert fix in finding.fix
 
 
-def test_what_no_step_runs_is_no_finding(tmp_path: Path) -> None:
+def test_operations_that_no_step_runs_have_no_findings(tmp_path: Path) -> None:
     def unused(x: Any) -> Any:
         tf.print("x", x)
         v1.py_func(lambda: 0, [], tf.int64)
@@ -243,7 +243,7 @@ def test_what_no_step_runs_is_no_finding(tmp_path: Path) -> None:
     assert rehearsed(tmp_path, recorded) == []
 
 
-def test_all_are_listed_at_once(tmp_path: Path) -> None:
+def test_lists_all_findings_at_once(tmp_path: Path) -> None:
     def body(x: Any) -> Any:
         x = x * tf.reshape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
         x = x * tf.reduce_sum(tf.boolean_mask(x, x > 0))
@@ -272,7 +272,7 @@ def test_all_are_listed_at_once(tmp_path: Path) -> None:
         assert text in str(caught.value)
 
 
-def test_what_is_slow_is_not_rejected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reports_slow_dtypes_without_rejecting_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         numbers = np.arange(40)
         data = tf.data.Dataset.from_tensor_slices(({"x": X.astype(np.float64), "number": numbers}, Y))
@@ -318,7 +318,7 @@ def test_finds_features_that_a_tpu_rejects(change: Any, where: str, what: str, t
     assert what in findings[0].what
 
 
-def test_rows_are_padded_in_prediction_alone(tmp_path: Path) -> None:
+def test_only_prediction_accepts_partial_batches(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     assert estimator.rehearse({ModeKeys.PREDICT: finite_input_fn(10)}) == ()
     findings = estimator.rehearse({ModeKeys.EVAL: finite_input_fn(10)})
@@ -326,7 +326,7 @@ def test_rows_are_padded_in_prediction_alone(tmp_path: Path) -> None:
     assert "drop_remainder=True" in findings[0].fix
 
 
-def test_batch_sizes(tmp_path: Path) -> None:
+def test_finds_batch_sizes_that_the_cores_cannot_split(tmp_path: Path) -> None:
     for size in (12, None):
         findings = make_estimator(tmp_path, size=size).rehearse({ModeKeys.EVAL: steps_input_fn})
         assert [item.where for item in findings] == ["batch size"]
@@ -364,7 +364,7 @@ def test_host_functions_get_the_rows_of_all_cores(shards: int | None, tmp_path: 
 
 
 @pytest.mark.parametrize("mode", InputPipelineConfig)
-def test_input_modes(mode: InputPipelineConfig, tmp_path: Path) -> None:
+def test_input_modes_give_the_rows_of_a_tpu(mode: InputPipelineConfig, tmp_path: Path) -> None:
     rows: list[int] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
@@ -394,7 +394,7 @@ def test_finds_variables_made_outside_model_fn(tmp_path: Path) -> None:
         ]
 
 
-def test_an_optimizer_that_is_not_wrapped_and_scalars_for_the_host(tmp_path: Path) -> None:
+def test_finds_unwrapped_optimizers_and_scalars_for_the_host(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         w = v1.get_variable("w", [3])
         outputs = tf.linalg.matvec(features["x"], w)
@@ -415,7 +415,7 @@ def test_an_optimizer_that_is_not_wrapped_and_scalars_for_the_host(tmp_path: Pat
     ]
 
 
-def test_errors_of_model_fn_and_metric_fn_end_nothing_else(tmp_path: Path) -> None:
+def test_errors_of_model_fn_and_metric_fn_become_findings(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
         if mode == ModeKeys.PREDICT:
             raise KeyError("no prediction here")
@@ -449,7 +449,7 @@ def test_errors_of_model_fn_and_metric_fn_end_nothing_else(tmp_path: Path) -> No
 def test_variables_must_fit_a_device(
     rows: int, tpu: str | None, text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a momentum, two floats of 4 bytes for each of its elements; nothing of it is made here."""
+    """With momentum, each element takes two floats of 4 bytes; no such variable is made here."""
     monkeypatch.setattr("os.sysconf", lambda _: 1)
     model_fn = model_of(
         lambda x: x * v1.get_variable("large", [rows // 3, 3])[0],
@@ -466,7 +466,7 @@ def test_variables_must_fit_a_device(
         assert text in item.what
 
 
-def test_calls_return_as_on_empty_data(tmp_path: Path) -> None:
+def test_rehearsing_calls_return_as_on_empty_data(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     assert estimator.train(train_input_fn, max_steps=100_000) is estimator
     assert estimator.last_loss is None
@@ -489,27 +489,27 @@ def test_calls_return_as_on_empty_data(tmp_path: Path) -> None:
         estimator.rehearse({"training": train_input_fn})
 
 
-def test_train_and_evaluate_lists_both(tmp_path: Path) -> None:
+def test_train_and_evaluate_lists_findings_of_both_modes(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, model_of(lambda x: tf.strings.to_number(tf.as_string(x))))
     with pytest.raises(RehearsalError) as caught:
         train_and_evaluate(estimator, TrainSpec(train_input_fn, 10), EvalSpec(finite_input_fn(10)))
     assert [item.mode for item in caught.value.findings] == [ModeKeys.TRAIN, *[ModeKeys.EVAL] * 3]
 
 
-def test_evaluation_next_to_the_tpu_is_not_its_concern(tmp_path: Path) -> None:
+def test_ignores_evaluation_that_is_not_on_the_tpu(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, eval_on_tpu=False)
     assert estimator.rehearse({ModeKeys.EVAL: finite_input_fn(10)}) == ()
     assert make_estimator(tmp_path).rehearse({ModeKeys.EVAL: finite_input_fn(10)}) != ()
 
 
-def test_an_estimator_that_trains_can_be_rehearsed_too(tmp_path: Path) -> None:
+def test_an_estimator_can_rehearse_and_train(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, rehearse=False, use_tpu=False)
     assert estimator.rehearse(ALL) == ()
     estimator.train(train_input_fn, steps=2)
     assert estimator.last_loss is not None
 
 
-def test_a_plain_estimator_is_checked_too(tmp_path: Path) -> None:
+def test_checks_a_plain_estimator(tmp_path: Path) -> None:
     plain = Estimator(model_of(lambda x: x), str(tmp_path))
     findings = check_tpu_compatibility(plain, {ModeKeys.TRAIN: train_input_fn})
     assert [item.where for item in findings] == ["batch size"]
@@ -530,7 +530,7 @@ def through_python(params: dict[str, Any]) -> Any:
     return train_input_fn(params).map(same)
 
 
-def test_input_fn_may_run_python(tmp_path: Path) -> None:
+def test_accepts_an_input_fn_that_runs_python(tmp_path: Path) -> None:
     """Each host of a pod runs the whole program."""
     estimator = make_estimator(tmp_path, config=RunConfig(TPUConfig(num_shards=16)))
     assert check_tpu_compatibility(estimator, {ModeKeys.TRAIN: through_python}) == []

@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[Any, Data, dict[str, Any]]] = {
     "resnet": (get_model("resnet"), images(64), {"num_classes": 3, "depth": 50}),
     "tiny_lm": (get_model("tiny_lm"), tokens, {"vocab_size": 64}),
 }
-# Those that take 11 s of CPU or less. -m matrix has the others: all 15 took 16 minutes on two cores that others used, too.
+# Those that take at most 11 s of CPU. -m matrix runs the others: all 15 take 16 minutes on two shared cores.
 QUICK = {("bert", "v5e-8"), ("char_lstm", "v4-8"), ("iris_mlp", "v6e-8")}
 
 
@@ -66,7 +66,7 @@ QUICK = {("bert", "v5e-8"), ("char_lstm", "v4-8"), ("iris_mlp", "v6e-8")}
         for tpu in ("v4-8", "v5e-8", "v6e-8")
     ],
 )
-def test_models_compile(model: str, tpu: str, tmp_path: Path) -> None:
+def test_bundled_models_compile_for_each_tpu(model: str, tpu: str, tmp_path: Path) -> None:
     model_fn, data, params = MODELS[model]
     config = RunConfig(TPUConfig(iterations_per_loop=10))
     estimator = TPUEstimator(model_fn, str(tmp_path), config, params, train_batch_size=COUNT, rehearse=True)
@@ -122,7 +122,7 @@ def test_finds_the_operation_that_the_compiler_rejects(tmp_path: Path) -> None:
 
 
 @needs_libtpu
-def test_a_step_that_does_not_fit_names_its_largest_tensors(tmp_path: Path) -> None:
+def test_names_the_largest_tensors_of_a_step_that_does_not_fit(tmp_path: Path) -> None:
     def large(x: Any) -> Any:
         row = tf.range(60_000, dtype=tf.float32) * x[0, 0]
         y = tf.sin(row[:, None] * row)
@@ -138,7 +138,7 @@ def test_a_step_that_does_not_fit_names_its_largest_tensors(tmp_path: Path) -> N
     assert f"(60000, 60000) float32 of 13.41 GiB at {__file__}:" in finding.what
 
 
-def test_without_libtpu_the_rehearsal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_says_that_a_step_is_not_compiled_without_libtpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "missing_compiler", lambda: "libtpu not installed. Run: pip install it")
     estimator = make_estimator(tmp_path, model_of(lambda x: tf.strings.to_number(tf.as_string(x))))
     found = check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}, tpu="v5e-8")
@@ -149,7 +149,7 @@ def test_without_libtpu_the_rehearsal_says_so(tmp_path: Path, monkeypatch: pytes
     assert unchecked.what == "the step is not compiled for it: libtpu not installed. Run: pip install it"
 
 
-def test_rejects_other_slices_and_numbers_of_devices(tmp_path: Path) -> None:
+def test_rejects_unknown_slices_efforts_and_other_device_counts(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, tpu_config=TPUConfig(num_shards=4))
     modes = {ModeKeys.TRAIN: train_input_fn}
     with pytest.raises(UsageError, match=r"num_shards=4\) is for another TPU \(got 4, expected 8 devices\)"):

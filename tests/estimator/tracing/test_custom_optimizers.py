@@ -1,4 +1,4 @@
-"""Optimizers of a program's: several replicas do what one does, or say that they would not."""
+"""A program's own optimizers: several replicas train as one, or reject the optimizer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def minimized(name: str) -> Program:
 
 
 @pytest.mark.parametrize("name", custom.OPTIMIZERS)
-def test_an_unwrapped_one_is_an_error_on_several_replicas(name: str, tmp_path: Path) -> None:
+def test_rejects_an_unwrapped_optimizer_on_several_replicas(name: str, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = regression(features, labels)
         train_op = custom.OPTIMIZERS[name]().minimize(loss, global_step=v1.train.get_global_step())
@@ -62,7 +62,7 @@ def test_an_unwrapped_one_is_an_error_on_several_replicas(name: str, tmp_path: P
 
 
 def assigned(how: str) -> Program:
-    """A wrapped optimizer, and a variable that changes in a way of the program's."""
+    """Return a program with a wrapped optimizer, and a variable that it changes itself."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
@@ -93,7 +93,7 @@ def assigned(how: str) -> Program:
     "how",
     ["assign", "assign_add", "assign_sub", "scatter_update", "scatter_add", "slice", "through another variable"],
 )
-def test_a_trainable_variable_is_assigned_nothing_that_differs_between_replicas(how: str, tmp_path: Path) -> None:
+def test_rejects_assigning_differing_values_to_a_trainable_variable(how: str, tmp_path: Path) -> None:
     with pytest.raises(ModelFnError, match=r"changes the trainable variable 'it/other'.*trainable=False"):
         trained(tmp_path, side_by_side({"it": assigned(how)}), 2, steps=1)
 
@@ -116,9 +116,7 @@ def by_steps(optimizer: Callable[[], Any], norm: float, source: str = "compute_g
     return program
 
 
-def test_gradients_from_elsewhere_are_summed_and_a_warning_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sums_gradients_from_elsewhere_and_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def twice(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
         train_op = custom.WeightDecayAdam().minimize(2 * loss)
@@ -133,7 +131,7 @@ def test_gradients_from_elsewhere_are_summed_and_a_warning_says_so(
 
 
 def summed(name: str) -> Program:
-    """A sum, which is not averaged."""
+    """Return a program whose gradients are summed, not averaged."""
 
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
@@ -184,7 +182,7 @@ KERAS: dict[str, Callable[[Any], Any]] = {
     "clipped": lambda optimizers: optimizers.SGD(0.2, global_clipnorm=0.3),
     "weight decay": lambda optimizers: optimizers.AdamW(0.05, weight_decay=0.1, clipnorm=0.4),
 }
-# Covered by the same optimizer of the other library, and by another one of the same library.
+# The same optimizer of the other library, and another of the same library, cover these.
 MATRIX = {("plain steps", "keras"), ("clipped", "keras"), ("weight decay", "tf_keras")}
 
 
@@ -217,7 +215,7 @@ PROGRAMS: dict[str, Program] = {
     "scaled loss": scaled_loss,
     **{f"{library} {name}": of_keras(KERAS[name], library) for name in KERAS for library in ("tf_keras", "keras")},
 }
-# Those in other tests as well, or like another.
+# Programs that other tests cover, or that resemble another.
 LIKE_OTHERS = {"layerwise", "decayed", "clipped by hand", *(f"{library} {name}" for name, library in MATRIX)}
 
 
@@ -242,7 +240,7 @@ def test_several_replicas_train_as_one(names: list[str], tmp_path: Path) -> None
 
 
 def test_four_replicas_equal_optimizers_written_by_hand(tmp_path: Path) -> None:
-    """The oracle for the rule itself: NumPy, with the gradients of the whole batch, or of each replica's rows.
+    """Compare with NumPy, on the gradients of the whole batch or of each replica's rows.
 
     The original, too, clips before it reduces: each replica's share of the gradient has a norm of at most 0.2.
     """

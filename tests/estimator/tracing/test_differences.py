@@ -1,4 +1,4 @@
-"""The variables to which replicas assign different values are known before a step runs."""
+"""Variables to which replicas assign different values are found before a step runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def in_a_condition(x: Any) -> Any:
 
 
 def read_by_another(x: Any) -> Any:
-    """The other one is made first, and reads what is assigned later."""
+    """Make the other variable first; it reads the value that is assigned later."""
     other, variable = made("it"), made("first")
     return tf.group(other.assign_add(variable.read_value()), variable.assign(x[0]))
 
@@ -80,7 +80,7 @@ def model_of(change: Callable[[Any], Any]) -> Callable[[Any], TPUEstimatorSpec]:
 
 
 @pytest.mark.parametrize("case", DIFFER)
-def test_names_what_replicas_compute_alone(case: str) -> None:
+def test_names_variables_that_differ_between_replicas(case: str) -> None:
     run = run_replicas(model_of(DIFFER[case]), [[X]], REPLICAS)
     differ = {name for name, value in run.variables.items() if np.ptp(value, axis=0).any()}
     named = differing_variables(run.blueprint, run.writes)
@@ -89,13 +89,13 @@ def test_names_what_replicas_compute_alone(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", EQUAL)
-def test_leaves_what_replicas_compute_together(case: str) -> None:
+def test_omits_variables_that_replicas_compute_together(case: str) -> None:
     run = run_replicas(model_of(EQUAL[case]), [[X]], REPLICAS)
     assert not any(np.ptp(value, axis=0).any() for value in run.variables.values())
     assert differing_variables(run.blueprint, run.writes) == set()
 
 
-def test_follows_a_variable_into_one_that_is_made_earlier() -> None:
+def test_follows_a_variable_into_one_made_earlier() -> None:
     run = run_replicas(model_of(read_by_another), [[X]], REPLICAS)
     assert differing_variables(run.blueprint, run.writes) == {"it", "first"}
 
@@ -114,12 +114,12 @@ DRAWS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("case", DRAWS)
-def test_names_what_is_drawn(case: str) -> None:
+def test_names_variables_with_draws(case: str) -> None:
     run = run_replicas(model_of(lambda _: made("it").assign(DRAWS[case]())), [[X]], REPLICAS)
     assert differing_variables(run.blueprint, run.writes) == {"it"}
 
 
-def test_names_seeds_of_keras_and_what_is_drawn_by_them_alone() -> None:
+def test_names_keras_seeds_and_only_variables_drawn_with_them() -> None:
     keras = pytest.importorskip("keras")
 
     def model(x: Any) -> TPUEstimatorSpec:
@@ -135,6 +135,6 @@ def test_names_seeds_of_keras_and_what_is_drawn_by_them_alone() -> None:
     assert named == {"it", "seed_generator/seed_generator_state"}
 
 
-def test_names_no_variable_that_a_step_does_not_change() -> None:
+def test_omits_variables_that_a_step_does_not_change() -> None:
     run = run_replicas(model_of(DIFFER["rows"]), [[X]], REPLICAS)
     assert differing_variables(run.blueprint, {"global_step"}) == set()

@@ -31,7 +31,7 @@ def cases() -> Any:
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    # What tf.layers and tf.keras are with TF_USE_LEGACY_KERAS=1.
+    # tf.layers and tf.keras as they are with TF_USE_LEGACY_KERAS=1.
     module.layers = lambda: normalization
     module.keras = lambda: tf_keras
     return module
@@ -103,7 +103,7 @@ ORIGINAL: dict[str, dict[str, Any]] = {
     "unused_in_evaluation": {"counter": STEPS},
     "assigned_in_prediction": {"counter": STEPS},
 }
-# On two replicas, all take the values of the first one, which has the first two rows of a batch: their mean is always 1.
+# Two replicas take the first one's values; it has the first two rows of a batch, whose mean is always 1.
 FIRST_HALF = [[1 - 0.5**step] for step in range(9)]
 ON_TWO = {
     **ORIGINAL,
@@ -124,7 +124,7 @@ PREDICTED = {
     "init_by_name": 2.6214397,
 }
 CALLS = {"python_function_in_train_op": 8}
-# What these do depends on an evaluation or a prediction in between, or on where training is taken up again. The others are
+# These depend on an evaluation or a prediction in between, or on where training resumes. The others are
 # trained in one call, which takes a third of the time.
 IN_PARTS = {
     *LOSSES,
@@ -153,12 +153,12 @@ TOGETHER: dict[str, list[str]] = {
     ],
 }
 _IN_A_GRAPH = {name for names in TOGETHER.values() for name in names}
-# test_values_of_a_checkpoint_are_taken_once has the same.
+# test_init_from_checkpoint_loads_values_once tests the same.
 _ELSEWHERE = {"init_by_prefix", "init_in_scaffold_fn"}
 ALONE = [
     pytest.param(name, marks=pytest.mark.matrix) if name in _IN_A_GRAPH | _ELSEWHERE else name for name in ORIGINAL
 ]
-# On two replicas, one that is rejected of each kind is enough.
+# One rejected case of each kind is enough on two replicas.
 ALONE_ON_TWO = [
     pytest.param(name, marks=pytest.mark.matrix)
     if name not in ("python_function_in_train_op", "mutable_table", "static_table")
@@ -182,7 +182,7 @@ def joined(cases: Any, names: list[str], checkpoint: str, calls: list[str]) -> A
     """Return the model_fn of several cases: the sum of their losses, and what each of them runs."""
 
     class Model(cases.Model):  # type: ignore[misc]
-        """A case whose optimizer counts no steps: the model counts one for all."""
+        """A case whose optimizer counts no steps: the model counts them once for all cases."""
 
         def minimize(self, loss: Any = None) -> Any:
             optimizer = self.wrapped(v1.train.GradientDescentOptimizer(0.1))
@@ -238,7 +238,7 @@ def built(
 
 
 def run(cases: Any, in_parts: bool, estimator: TPUEstimator, calls: list[str]) -> dict[str, Any]:
-    """Train for 8 steps; in parts with an evaluation, a prediction and another start after 6. Return what came of it."""
+    """Train for 8 steps; in parts with an evaluation, a prediction and a restart after 6. Return the results."""
     if in_parts:
         found: dict[str, Any] = cases.run(estimator, calls)
         return found
@@ -257,7 +257,7 @@ WARNINGS = pytest.mark.filterwarnings(
 
 @WARNINGS
 @pytest.mark.parametrize("name", ALONE)
-def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
+def test_effects_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
     estimator = built(tmp_path, cases, name, checkpoint, calls, iterations_per_loop=1)
     found = run(cases, name in IN_PARTS, estimator, calls)
@@ -275,7 +275,7 @@ def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: P
 # In loops of three steps. The rows of a batch are split.
 @WARNINGS
 @pytest.mark.parametrize("name", ALONE_ON_TWO)
-def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
+def test_effects_on_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
     config = {"iterations_per_loop": 3, "num_replicas": 2}
     found = run(cases, name in IN_PARTS, built(tmp_path, cases, name, checkpoint, calls, every=6, **config), calls)
@@ -294,7 +294,7 @@ def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str,
 @WARNINGS
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("group", TOGETHER)
-def test_cases_in_one_graph_equal_the_original(
+def test_effects_in_one_graph_equal_the_original(
     group: str, replicas: int, cases: Any, checkpoint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="tpudata")
@@ -303,7 +303,7 @@ def test_cases_in_one_graph_equal_the_original(
     every, loop = (1, 1) if replicas == 1 else (6, 3)
     config = {"iterations_per_loop": loop, "num_replicas": replicas}
     estimator = built(tmp_path, cases, names, checkpoint, calls, every=every, **config)
-    # Taken up again after 6 steps; for the rest of the cases on two replicas, one call takes half of the time.
+    # Resumed after 6 steps; the other cases on two replicas use one call, which takes half of the time.
     if replicas == 1 or group == "used":
         estimator.train(cases.input_fn, max_steps=6)
     if group == "used":
@@ -316,7 +316,7 @@ def test_cases_in_one_graph_equal_the_original(
             {name: PREDICTED[name] for name in names if name in PREDICTED}, rel=1e-5
         )
     estimator.train(cases.input_fn, max_steps=8)
-    # Of updates that train_op does not run, those of batch norm too, a warning is given once.
+    # One warning covers all updates that train_op does not run, also batch norm's.
     assert [line.partition(" in ")[0].partition("update ")[2] for line in caplog.messages if "UPDATE_OPS" in line] == (
         ["'update_ops_unused/AssignAddVariableOp' and 2 more"] if group == "unused" else []
     )
@@ -333,7 +333,7 @@ def test_cases_in_one_graph_equal_the_original(
             np.testing.assert_allclose(values[key], at_saves, rtol=1e-5, err_msg=f"{name}: {variable}")
 
 
-def test_a_summary_runs_what_it_depends_on_when_it_is_written(cases: Any, tmp_path: Path) -> None:
+def test_a_written_summary_runs_its_dependencies(cases: Any, tmp_path: Path) -> None:
     estimator = built(tmp_path, cases, "summary_with_effect", "", [], summaries=3, iterations_per_loop=1)
     estimator.train(cases.input_fn, steps=8)
     written = [values["counted"] for _, values in programs.read_events(tmp_path) if "counted" in values]
@@ -341,7 +341,7 @@ def test_a_summary_runs_what_it_depends_on_when_it_is_written(cases: Any, tmp_pa
     assert estimator.get_variable_value("counter") == len(written) < 8
 
 
-def test_a_failed_assertion_that_the_loss_waits_for_ends_training(cases: Any, tmp_path: Path) -> None:
+def test_a_failed_assertion_before_the_loss_ends_training(cases: Any, tmp_path: Path) -> None:
     found = cases.run(built(tmp_path, cases, "assertion_before_loss", "", []), [])
     assert found["error"] == "InvalidArgumentError"
 
@@ -355,9 +355,9 @@ def test_assertions_are_compiled_away_on_several_replicas(cases: Any, tmp_path: 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_keras_layers_and_optimizers_run_their_updates(package: str, replicas: int, cases: Any, tmp_path: Path) -> None:
-    """Nothing of them is in the train_op: Keras counts on TensorFlow 2 for that, in its conditions, too.
+    """None of the updates is in the train_op: Keras relies on TensorFlow 2 for that, also in its conditions.
 
-    The layers of tf_keras are those of the original, and so are their updates.
+    The layers and updates of tf_keras are the original's.
     """
     keras = pytest.importorskip(package)
 
@@ -390,7 +390,7 @@ def test_keras_layers_and_optimizers_run_their_updates(package: str, replicas: i
 
 
 class Asking(v1.train.SessionRunHook):  # type: ignore[misc]
-    """Asks for an operation of model_fn with every second step."""
+    """Requests an operation of model_fn at every second step."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -401,7 +401,7 @@ class Asking(v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_an_operation_runs_in_the_steps_that_a_hook_asks_for_it(replicas: int, cases: Any, tmp_path: Path) -> None:
+def test_an_operation_runs_only_in_steps_that_a_hook_requests(replicas: int, cases: Any, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         counter = v1.get_variable("counter", [], initializer=v1.zeros_initializer(), trainable=False)
         tf.group(counter.assign_add(1.0 + 0 * features["x"][0, 0]), name="count")

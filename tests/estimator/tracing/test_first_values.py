@@ -1,4 +1,4 @@
-"""First values of variables, from checkpoints and from other variables, in model_fn and scaffold_fn."""
+"""Initial values of variables, from checkpoints and other variables, in model_fn and scaffold_fn."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +104,7 @@ SOME = {
         for name in MAPS
     ],
 )
-def test_values_of_a_checkpoint_are_taken_once(
+def test_init_from_checkpoint_loads_values_once(
     name: str, place: str, replicas: int, given: str, tmp_path: Path
 ) -> None:
     model_fn, first = restoring(given, name, in_scaffold=place == "scaffold_fn"), MAPS[name][2]
@@ -113,12 +113,12 @@ def test_values_of_a_checkpoint_are_taken_once(
     start = tf.train.load_variable(str(tmp_path / "model.ckpt-0"), variable)
     assert start == [np.float32(first)]
     np.testing.assert_allclose(estimator.get_variable_value(variable), [first * 0.8**FEW], rtol=1e-6)
-    trained(tmp_path, model_fn, replicas)  # taken up again
+    trained(tmp_path, model_fn, replicas)  # resumed
     np.testing.assert_allclose(estimator.get_variable_value(variable), [first * 0.8 ** (2 * FEW)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_first_value_that_depends_on_another(replicas: int, tmp_path: Path) -> None:
+def test_an_initial_value_can_depend_on_another(replicas: int, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         w = v1.get_variable("w", initializer=[3.0])
         doubled = v1.get_variable("doubled", initializer=2 * w.initial_value, trainable=False)

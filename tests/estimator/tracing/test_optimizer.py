@@ -19,7 +19,7 @@ Reduction = v1.losses.Reduction
 SPECS = [tf.TensorSpec([2, 3]), tf.TensorSpec([2])]
 
 
-def test_on_one_device_it_changes_nothing(tmp_path: Path) -> None:
+def test_the_wrapper_changes_nothing_on_one_device(tmp_path: Path) -> None:
     def model_fn(reduction: str | None) -> Any:
         def inner(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
             loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
@@ -59,7 +59,7 @@ def test_rejects_other_objects_and_reductions() -> None:
     "options", [{"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_overwrite_frequency": 3}]
 )
 def test_rejects_keras_options_for_every_nth_step(options: dict[str, Any]) -> None:
-    """They do nothing in a graph: the first of them left the weights as they were."""
+    """In a graph they have no effect."""
     keras = pytest.importorskip("keras")
     with pytest.raises(ModelFnError, match="has no effect in a graph"):
         CrossShardOptimizer(keras.optimizers.SGD(0.1, **options))
@@ -120,7 +120,7 @@ WRITTEN_BY_HAND = {
 
 @pytest.mark.parametrize("num_replicas", [1, 2, 4, 8])
 @pytest.mark.parametrize("reduction", [Reduction.MEAN, Reduction.SUM])
-def test_devices_train_as_numpy_on_the_whole_batch(num_replicas: int, reduction: str) -> None:
+def test_devices_train_as_numpy_does_on_the_whole_batch(num_replicas: int, reduction: str) -> None:
     model_fn = programs.side_by_side({name: minimized(make, reduction) for name, (make, _) in WRITTEN_BY_HAND.items()})
     run = run_replicas(lambda x, y: model_fn({"x": x}, y, "train"), BATCHES, num_replicas)
     require_cross_shard(run.blueprint)
@@ -130,7 +130,7 @@ def test_devices_train_as_numpy_on_the_whole_batch(num_replicas: int, reduction:
         np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-# Each kind of optimizer once; the tests of several replicas train with all of them.
+# One optimizer of each kind; the tests of several replicas train with all.
 KINDS = ["lamb", "by hand of rows", "scaled loss", "clipped inside", "keras weight decay", "tf_keras clipped"]
 
 
@@ -163,7 +163,7 @@ def test_the_wrapped_optimizer_sees_one_replica(caplog: pytest.LogCaptureFixture
     assert "compute_gradients" not in caplog.text
 
 
-def test_warns_once_of_gradients_that_it_did_not_compute(caplog: pytest.LogCaptureFixture) -> None:
+def test_warns_once_of_gradients_computed_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         variables = programs.own_variables()

@@ -53,7 +53,7 @@ def from_proto(message: Any) -> dict[str, list[Any]]:
 @given(FEATURES)
 @example({})
 @example({"": [b""], "é": [-1], "z": [0.5, -0.0]})
-def test_what_is_encoded_is_what_protobuf_would_write(features: dict[str, Any]) -> None:
+def test_encodes_as_protobuf_does(features: dict[str, Any]) -> None:
     data = encode_example(features)
     message = tf.train.Example.FromString(data)
     assert from_proto(message) == features
@@ -63,18 +63,18 @@ def test_what_is_encoded_is_what_protobuf_would_write(features: dict[str, Any]) 
 
 
 @given(FEATURES)
-def test_what_protobuf_writes_is_decoded(features: dict[str, Any]) -> None:
+def test_decodes_what_protobuf_writes(features: dict[str, Any]) -> None:
     assert decode_example(to_proto(features).SerializeToString()) == features
 
 
-def test_nan_and_infinities() -> None:
+def test_keeps_nan_and_infinities() -> None:
     values = decode_example(encode_example({"f": [math.inf, -math.inf, math.nan]}))["f"]
     assert values[:2] == [math.inf, -math.inf]
     assert math.isnan(float(values[2]))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x0a\x00"])
-def test_an_example_without_features(data: bytes) -> None:
+def test_decodes_an_example_without_features(data: bytes) -> None:
     assert decode_example(data) == from_proto(tf.train.Example.FromString(data)) == {}
 
 
@@ -84,7 +84,7 @@ def test_decoded_values_belong_to_the_caller() -> None:
     assert decode_example(data) == {"label": [3]}
 
 
-def test_a_feature_without_values() -> None:
+def test_decodes_a_feature_without_values() -> None:
     data = encode_example({"a": [], "b": 1})
     assert from_proto(tf.train.Example.FromString(data)) == decode_example(data) == {"a": [], "b": [1]}
     message = tf.train.Example()
@@ -114,7 +114,7 @@ def test_a_feature_without_values() -> None:
         ([np.int64(7), 8], [7, 8]),
     ],
 )
-def test_python_and_numpy_values(value: Any, expected: list[Any]) -> None:
+def test_encodes_python_and_numpy_values(value: Any, expected: list[Any]) -> None:
     assert from_proto(tf.train.Example.FromString(encode_example({"x": value}))) == {"x": expected}
 
 
@@ -132,7 +132,7 @@ def test_python_and_numpy_values(value: Any, expected: list[Any]) -> None:
         ([[1, 2], [3]], "list"),
     ],
 )
-def test_values_that_have_no_list_name_the_feature(value: Any, message: str) -> None:
+def test_rejects_unsupported_values_by_feature(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=f"'the name'.*{message}"):
         encode_example({"ok": 1, "the name": value})
 
@@ -191,12 +191,12 @@ def odd_examples(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=150)
 @given(odd_examples())
-def test_every_way_to_write_an_example_is_read_as_protobuf_reads_it(data: bytes) -> None:
+def test_decodes_every_encoding_of_an_example_as_protobuf_does(data: bytes) -> None:
     assert decode_example(data) == from_proto(tf.train.Example.FromString(data))
 
 
 @given(FEATURES.filter(bool), st.data())
-def test_a_cut_example_is_corruption(features: dict[str, Any], data: st.DataObject) -> None:
+def test_rejects_a_truncated_example(features: dict[str, Any], data: st.DataObject) -> None:
     encoded = encode_example(features)
     cut = data.draw(st.integers(1, len(encoded) - 1))
     with pytest.raises(CorruptionError) as caught:
@@ -238,7 +238,7 @@ def check_as_protobuf(data: bytes) -> None:
 
 @settings(max_examples=250)
 @given(odd_examples() | FEATURES.map(encode_example), st.data())
-def test_damaged_bytes_are_read_as_protobuf_reads_them(example: bytes, data: st.DataObject) -> None:
+def test_decodes_damaged_bytes_as_protobuf_does_or_rejects_them(example: bytes, data: st.DataObject) -> None:
     encoded = bytearray(example)
     for _ in range(data.draw(st.integers(1, 4))):
         if encoded:
@@ -272,7 +272,7 @@ def example_of(feature: bytes) -> bytes:
         (example_of(INTS) + block(2, b""), NAMED[5]),
     ],
 )
-def test_rejects_by_name_what_parsers_differ_on(data: bytes, reason: str) -> None:
+def test_rejects_encodings_on_which_parsers_differ(data: bytes, reason: str) -> None:
     tf.train.Example.FromString(data)
     with pytest.raises(CorruptionError, match=reason):
         decode_example(data)
@@ -307,12 +307,12 @@ ANY_BYTES = st.one_of(st.binary(max_size=60), st.builds(block, st.just(1), ANY_F
 @given(ANY_BYTES)
 @example(block(1, block(1, block(1, b"\xff") + block(2, b""))))
 @example(block(1, block(1, block(1, b"\xff" * 80) + block(2, b""))))
-def test_any_bytes_are_read_as_protobuf_reads_them(data: bytes) -> None:
+def test_decodes_any_bytes_as_protobuf_does_or_rejects_them(data: bytes) -> None:
     check_as_protobuf(data)
 
 
 @given(ANY_BYTES)
-def test_any_bytes_are_an_example_or_corruption(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_corruption_error(data: bytes) -> None:
     found: Any
     try:
         found = decode_example(data, path="a.tfrecord", offset=7)

@@ -26,7 +26,7 @@ def to_proto(features: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, *range(95, 135), 16_350, 16_383, 16_384, 2_097_140, 2_097_152])
-def test_a_bytes_value_of_any_size(size: int) -> None:
+def test_encodes_bytes_of_any_size_as_protobuf_does(size: int) -> None:
     for name in ("a", "image/encoded", "n" * 130):
         features = {name: np.random.default_rng(size).bytes(size), "between": 5}
         assert encode_example(features) == to_proto(features)
@@ -42,7 +42,7 @@ def test_a_bytes_value_of_any_size(size: int) -> None:
         (np.array(["\udcff"]), "is not UTF-8"),
     ],
 )
-def test_values_that_would_not_come_back_are_rejected(value: Any, message: str) -> None:
+def test_rejects_values_that_would_not_decode_to_the_same(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{message}"):
         encode_example({"x": value})
     stored = encode_example({"x": [float("inf"), float("-inf"), 3.4e38]})
@@ -65,7 +65,7 @@ def test_values_that_compare_equal_keep_their_types() -> None:
         (np.array([], "U1"), "bytes_list"),
     ],
 )
-def test_an_empty_array_is_an_empty_list_of_its_kind(value: Any, name: str) -> None:
+def test_encodes_an_empty_array_as_an_empty_list_of_its_kind(value: Any, name: str) -> None:
     out = tf.train.Example()
     getattr(out.features.feature["a"], name).SetInParent()
     data = encode_example({"a": value})

@@ -1,4 +1,4 @@
-"""SequenceExamples, which begin as an Example does: every reader names them, and only `parse=` takes them apart."""
+"""SequenceExamples, which begin as an Example does: every reader rejects them by name, and only `parse=` reads them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
     return {"x": context["x"], "step": tf.ensure_shape(lists["steps"], [None, 1])}
 
 
-def test_rejects_them_in_a_dataset(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readers_reject_sequence_examples_in_a_dataset(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", folder]) == 1
     assert capsys.readouterr().out.count(IS_ONE) == 4
     with pytest.raises(CorruptionError, match=IS_ONE):
@@ -55,7 +55,7 @@ def test_rejects_them_in_a_dataset(folder: str, capsys: pytest.CaptureFixture[st
     assert (batch["x"].tolist(), batch["step"].tolist()) == ([0, 1, 2, 3], [[1], [2], [3], [4]])
 
 
-def test_rejects_them_in_other_files(tmp_path: Path) -> None:
+def test_readers_reject_sequence_examples_in_other_files(tmp_path: Path) -> None:
     path = str(tmp_path / "in" / "some.tfrecord")
     Path(path).parent.mkdir()
     with tf.io.TFRecordWriter(path) as writer:
@@ -69,7 +69,7 @@ def test_rejects_them_in_other_files(tmp_path: Path) -> None:
         reshard([path, "--output", str(tmp_path / "out")])
 
 
-def test_resharding_lists_one_among_examples(tmp_path: Path) -> None:
+def test_reshard_skips_a_sequence_example_among_examples(tmp_path: Path) -> None:
     path = str(tmp_path / "in" / "some.tfrecord")
     Path(path).parent.mkdir()
     with tf.io.TFRecordWriter(path) as writer:

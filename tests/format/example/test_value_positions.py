@@ -22,7 +22,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
-def test_values_are_where_it_says(features: dict[str, Any]) -> None:
+def test_finds_the_places_of_values(features: dict[str, Any]) -> None:
     for data in (encode_example(features), _serialised(features)):
         found = value_places(data)
         assert found is not None
@@ -58,7 +58,7 @@ def _length(data: bytes) -> bytes:
     return bytes([len(data)]) + data
 
 
-def test_values_that_are_not_packed() -> None:
+def test_finds_the_places_of_unpacked_values() -> None:
     number = b"\x0a" + _length(b"\x0a" + _length(b"a") + b"\x12" + _length(b"\x1a" + _length(b"\x08\x96\x01")))
     decimal = b"\x0a" + _length(
         b"\x0a" + _length(b"b") + b"\x12" + _length(b"\x12" + _length(b"\x0d" + struct.pack("<f", 1.5)))
@@ -72,7 +72,7 @@ def test_values_that_are_not_packed() -> None:
     assert example[found["b"].begin : found["b"].end] == struct.pack("<f", 1.5)
 
 
-def test_several_values_and_damaged_examples_have_no_places() -> None:
+def test_finds_no_places_in_lists_and_damaged_examples() -> None:
     several = encode_example({"a": [b"x", b"y"]})
     once = encode_example({"a": b"x"})
     for data in (several, once + once, encode_example({"a": []}), once[:-1], b"\xff", b"\x0b", b"\x08\x01"):
@@ -80,7 +80,7 @@ def test_several_values_and_damaged_examples_have_no_places() -> None:
     assert value_places(b"") == {}
 
 
-def test_an_entry_with_a_part_twice_has_no_places() -> None:
+def test_finds_no_places_in_an_entry_with_a_repeated_part() -> None:
     key, value = b"\x0a" + _length(b"a"), b"\x12" + _length(b"\x1a" + _length(b"\x08\x01"))
     other = b"\x12" + _length(b"\x1a" + _length(b"\x08\x02"))
     for parts in (key + value + other, key + key + value, b"\x0a" + _length(b"b") + key + value):
@@ -91,5 +91,5 @@ def test_an_entry_with_a_part_twice_has_no_places() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_an_answer(data: bytes) -> None:
+def test_any_bytes_raise_no_error(data: bytes) -> None:
     value_places(data)

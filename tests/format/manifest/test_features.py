@@ -1,4 +1,4 @@
-"""What a schema may say."""
+"""Features that a schema accepts and rejects."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tpudata.format import Feature
         Feature("score", "float", "float32"),
     ],
 )
-def test_round_trip_through_json(feature: Feature) -> None:
+def test_json_round_trip_keeps_a_feature(feature: Feature) -> None:
     assert Feature.from_json(json.loads(json.dumps(feature.to_json()))) == feature
 
 
-def test_defaults_are_not_written() -> None:
+def test_json_omits_defaults() -> None:
     assert Feature("x", "float", "float32").to_json() == {"name": "x", "kind": "float", "dtype": "float32", "shape": []}
 
 
@@ -56,19 +56,19 @@ def test_defaults_are_not_written() -> None:
         (("x", "int64", "int64", (True,)), r"'x': unsupported shape \(got \(True,\)"),
     ],
 )
-def test_what_does_not_fit_is_rejected(arguments: tuple[Any, ...], message: str) -> None:
+def test_rejects_invalid_features(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(FeatureError, match=message):
         Feature(*arguments)
 
 
-def test_a_shape_may_be_any_sequence_of_integers() -> None:
+def test_accepts_any_sequence_of_integers_as_shape() -> None:
     shapes: list[Any] = [(2, None), [2, None], (np.int64(2), None)]
     features = [Feature("x", "int64", "int64", shape) for shape in shapes]
     assert len({*features}) == 1
     assert Feature("x", "int64", "int64", tuple(np.array([2, 3]))).to_json()["shape"] == [2, 3]
 
 
-def test_static_shapes() -> None:
+def test_only_shapes_without_none_are_static() -> None:
     assert Feature("x", "int64", "int64").is_static
     assert Feature("x", "int64", "int64", (3,)).is_static
     assert not Feature("x", "int64", "int64", (None,)).is_static
@@ -84,6 +84,6 @@ def test_static_shapes() -> None:
         ({"num_classes": 2**62, "label_offset": 2**62}, "do not fit int64"),
     ],
 )
-def test_rejects_what_no_record_can_hold(changes: dict[str, Any], message: str) -> None:
+def test_rejects_features_that_no_record_can_hold(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(FeatureError, match=message):
         Feature(**{"name": "x", "kind": "int64", "dtype": "int64", **changes})

@@ -41,7 +41,7 @@ def make(**changes: Any) -> Manifest:
     return Manifest(**arguments)
 
 
-def test_round_trip() -> None:
+def test_round_trip_keeps_a_manifest() -> None:
     manifest = make()
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert make(labels=None, rejected={}, options={}) == Manifest.from_bytes(
@@ -58,26 +58,26 @@ def test_the_share_of_real_tokens_follows_from_the_counts() -> None:
         assert "real_token_share" not in json.loads(make(counts=counts).to_bytes())
 
 
-def test_what_later_versions_added_may_be_missing() -> None:
+def test_reads_a_manifest_without_later_fields() -> None:
     value = json.loads(make().to_bytes())
     for name in ("converted", "appends", "keys", "rejects"):
         del value[name]
     assert Manifest.from_bytes(json.dumps(value).encode()) == make(converted={}, appends=0)
 
 
-def test_an_input_whose_name_is_not_utf8() -> None:
+def test_keeps_an_input_name_that_is_not_utf8() -> None:
     source = Source(input="/data/ü\udcff", files=9, bytes=1, fingerprint="abc")
     data = make(source=source).to_bytes()
     assert '"/data/ü\\udcff"'.encode() in data
     assert Manifest.from_bytes(data).source == source
 
 
-def test_equal_manifests_are_equal_bytes() -> None:
+def test_equal_manifests_have_equal_bytes() -> None:
     turned = make(splits={"test": TEST, "train": TRAIN}, options={"quality": None, "seed": 3})
     assert turned.to_bytes() == make().to_bytes()
 
 
-def test_on_disk_it_is_as_documented() -> None:
+def test_json_has_the_documented_keys() -> None:
     value = json.loads(make().to_bytes())
     assert sorted(value) == [
         "appends",
@@ -112,7 +112,7 @@ def test_on_disk_it_is_as_documented() -> None:
 
 
 @pytest.mark.parametrize("labels_crc32c", [None, 0xDEADBEEF])
-def test_its_checksum_tells_every_changed_bit(labels_crc32c: int | None) -> None:
+def test_checksum_detects_every_changed_bit(labels_crc32c: int | None) -> None:
     data = make(labels_crc32c=labels_crc32c).to_bytes()
     assert Manifest.from_bytes(data).labels_crc32c == labels_crc32c
     assert checksum_fits(data) is True
@@ -123,14 +123,14 @@ def test_its_checksum_tells_every_changed_bit(labels_crc32c: int | None) -> None
     assert checksum_fits(data.replace(b' "checksum"', b' "unknown"')) is None
 
 
-def test_counts() -> None:
+def test_sums_records_and_bytes_of_shards() -> None:
     manifest = make()
     assert (TRAIN.records, TRAIN.bytes, manifest.records) == (7, 220, 9)
     assert manifest.split("train") is TRAIN
     assert manifest.feature("label") is FEATURES[1]
 
 
-def test_unknown_names_list_the_known() -> None:
+def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(DatasetError, match=r"No split 'valid'; the dataset has train, test"):
         make().split("valid")
     with pytest.raises(DatasetError, match=r"No feature 'x'; the dataset has image/encoded, label"):
@@ -147,13 +147,13 @@ def test_unknown_names_list_the_known() -> None:
         ({"splits": {"": TRAIN}}, "Split ''"),
     ],
 )
-def test_parts_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
+def test_rejects_inconsistent_parts(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DatasetError, match=message):
         make(**changes)
 
 
 @pytest.mark.parametrize(("records", "size"), [(0, 10), (10, 0), (-1, 10)])
-def test_an_empty_shard_is_rejected(records: int, size: int) -> None:
+def test_rejects_an_empty_shard(records: int, size: int) -> None:
     with pytest.raises(DatasetError, match="it is empty"):
         Shard(NAMES[0], records, size, 0)
 
@@ -182,7 +182,7 @@ def test_an_empty_shard_is_rejected(records: int, size: int) -> None:
         "train-\u0660\u0660\u0660\u0660\u0660-of-00001.tfrecord",
     ],
 )
-def test_a_shard_is_a_file_of_the_folder_and_nothing_else(name: str) -> None:
+def test_rejects_invalid_shard_names(name: str) -> None:
     with pytest.raises(DatasetError, match=r"invalid name \(expected SPLIT-NNNNN-of-NNNNN\.tfrecord\)"):
         Shard(name, 1, 20, 0)
     data = damaged(lambda value: value["splits"]["train"]["shards"][0].update(name=name))
@@ -193,12 +193,12 @@ def test_a_shard_is_a_file_of_the_folder_and_nothing_else(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["train-a001-00000-of-00003.tfrecord", "a.b_C-100000-of-123456.tfrecord", "0-00000-of-00001.tfrecord"]
 )
-def test_names_of_shards_to_come(name: str) -> None:
+def test_accepts_valid_shard_names(name: str) -> None:
     assert Shard(name, 1, 20, 0).name == name
 
 
 @pytest.mark.parametrize("name", ["../listing-00.jsonl", "listing-.jsonl", "/x", "listing-0\n.jsonl", "train-0.jsonl"])
-def test_a_list_of_rejected_inputs_is_a_file_of_its_folder_and_nothing_else(name: str) -> None:
+def test_rejects_invalid_names_of_reject_lists(name: str) -> None:
     assert make(rejects=("listing-0af.jsonl",), keys=True) == Manifest.from_bytes(
         make(rejects=("listing-0af.jsonl",), keys=True).to_bytes()
     )
@@ -229,7 +229,7 @@ def damaged(change: Any) -> bytes:
         damaged(lambda value: value.update(splits=[1])),
     ],
 )
-def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
+def test_names_a_file_that_is_not_a_manifest(data: bytes) -> None:
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json: not a manifest"):
         Manifest.from_bytes(data, "/some/manifest.json")
 
@@ -279,24 +279,24 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
         (lambda value: value["features"][1].update(size=1), r"features\[1\] has the unknown key 'size'"),
     ],
 )
-def test_a_field_of_another_type_is_named(change: Any, field: str) -> None:
+def test_names_a_field_of_another_type(change: Any, field: str) -> None:
     with pytest.raises(DatasetError, match=rf"^/some/manifest\.json: not a manifest: .*{field}"):
         Manifest.from_bytes(damaged(change), "/some/manifest.json")
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000])
-def test_json_without_end_is_rejected(data: bytes) -> None:
+def test_rejects_deeply_nested_json(data: bytes) -> None:
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json: not a manifest: "):
         Manifest.from_bytes(data, "/some/manifest.json")
 
 
-def test_another_version_may_have_other_fields() -> None:
+def test_checks_the_version_before_other_fields() -> None:
     with pytest.raises(DatasetError, match=r"^m: Manifest of another format version \(got 7, expected 1\)\."):
         Manifest.from_bytes(b'{"format_version": 7, "parts": []}', "m")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), _nested), st.data())
-def test_any_json_in_place_of_a_field_is_read_or_rejected(other: Any, data: st.DataObject) -> None:
+def test_reads_or_rejects_any_json_in_place_of_a_field(other: Any, data: st.DataObject) -> None:
     value = json.loads(make().to_bytes())
     holders = [value, value["source"], value["splits"], value["splits"]["train"], *value["features"]]
     holders += value["splits"]["train"]["shards"]
@@ -331,7 +331,7 @@ def test_another_version_names_the_file() -> None:
         ({"options": {"a": json.loads("[" * 40 + "]" * 40)}}, "options is nested too deeply"),
     ],
 )
-def test_rejects_on_disk_what_readers_cannot_use(changes: dict[str, Any], message: str) -> None:
+def test_rejects_values_that_readers_cannot_use(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DatasetError, match=message) as caught:
         Manifest.from_bytes(make(**changes).to_bytes(), "there/manifest.json")
     assert str(caught.value).startswith("there/manifest.json: ")

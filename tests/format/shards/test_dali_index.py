@@ -37,7 +37,7 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "d"
 
 
-def test_every_record_of_a_dataset_that_is_there(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_command_indexes_every_record_of_a_dataset(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
     assert main(["index", str(dataset)]) == 0
     assert "4 shards" in capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_verify_names_a_damaged_index(dataset: Path, damage: str) -> None:
     assert [defect.path for defect in verify(str(dataset))] == [str(path)]
 
 
-def test_compressed_shards_have_none(tmp_path: Path) -> None:
+def test_rejects_compressed_shards(tmp_path: Path) -> None:
     write_dataset(
         str(tmp_path / "d"), {"train": [{"text": "x"}] * 2}, FEATURES, layout="text", compression="gzip", shards=1
     )

@@ -34,7 +34,9 @@ def make(
     st.text(max_size=5),
     st.sampled_from([None, "gzip"]),
 )
-def test_round_trip(records: list[bytes], block_records: int, text: str, compression: str | None) -> None:
+def test_round_trip_keeps_an_index(
+    records: list[bytes], block_records: int, text: str, compression: str | None
+) -> None:
     index = make(records, block_records, {"text": text, "count": len(records)}, compression)
     again = ShardIndex.from_bytes(index.to_bytes(), "x.index")
     np.testing.assert_array_equal(again.offsets, index.offsets)
@@ -52,7 +54,7 @@ def test_round_trip(records: list[bytes], block_records: int, text: str, compres
     assert again.to_bytes() == index.to_bytes()
 
 
-def test_the_bytes_are_as_documented() -> None:
+def test_bytes_follow_the_documented_layout() -> None:
     index = make([b"ab", b"", b"cde"], 2, {"n": 1})
     blocks = [int(crc) for crc in index.block_crc32c]
     body = struct.pack("<8sQQIIII", b"TPUDIDX2", 3, 53, index.shard_crc32c, 2, 8, 0)
@@ -60,7 +62,7 @@ def test_the_bytes_are_as_documented() -> None:
     assert index.to_bytes() == body + struct.pack("<I", google_crc32c.value(body))
 
 
-def test_the_bytes_of_a_compressed_shard_are_as_documented() -> None:
+def test_bytes_of_a_compressed_shard_follow_the_documented_layout() -> None:
     index = make([b"ab", b"", b"cde"], 2, {"n": 1}, "gzip")
     blocks = [int(crc) for crc in index.block_crc32c]
     assert index.block_offsets is not None
@@ -73,12 +75,12 @@ def test_the_bytes_of_a_compressed_shard_are_as_documented() -> None:
     assert [index.block_range(block) for block in range(index.blocks)] == [(0, 34), (34, 53)]
 
 
-def test_a_block_of_a_shard_that_is_not_compressed_stands_where_its_records_do() -> None:
+def test_file_ranges_of_a_plain_shard_are_those_of_its_records() -> None:
     index = make([b"ab", b"", b"cde"])
     assert [index.file_range(block) for block in range(index.blocks)] == [(0, 34), (34, 53)]
 
 
-def test_every_damaged_byte_and_every_cut_is_found() -> None:
+def test_detects_every_damaged_byte_and_every_truncation() -> None:
     data = make([b"ab", b"", b"cde"], 2, {"n": 1}).to_bytes()
     for position in range(len(data)):
         damaged = bytearray(data)
@@ -100,7 +102,7 @@ def test_every_damaged_byte_and_every_cut_is_found() -> None:
         (3, 2, 0, b"{]", "the summary is not JSON as it was written"),
     ],
 )
-def test_what_does_not_fit_is_found_though_the_checksum_does(
+def test_rejects_inconsistent_fields_despite_a_valid_checksum(
     records: int, block_records: int, compression: int, summary: bytes, message: str
 ) -> None:
     body = struct.pack("<8sQQIIII", b"TPUDIDX2", records, 53, 0, block_records, len(summary), compression)
@@ -109,13 +111,13 @@ def test_what_does_not_fit_is_found_though_the_checksum_does(
         ShardIndex.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.index")
 
 
-def test_an_index_of_another_layout_is_rejected_by_its_name() -> None:
+def test_rejects_an_index_of_another_layout_by_name() -> None:
     body = struct.pack("<8sQQIII", b"TPUDIDX1", 1, 18, 0, 2, 2) + struct.pack("<2QI", 0, 18, 0) + b"{}"
     with pytest.raises(CorruptionError, match=r"layout \(got b'TPUDIDX1', expected b'TPUDIDX2'\)"):
         ShardIndex.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.index")
 
 
-def test_a_summary_that_names_files_of_any_bytes() -> None:
+def test_keeps_a_summary_with_names_that_are_not_utf8() -> None:
     index = make([b"a"], summary={"é": "caf\udce9.png"})
     assert b'{"\xc3\xa9": "caf\\udce9.png"}' in index.to_bytes()
     assert ShardIndex.from_bytes(index.to_bytes(), "x.index").summary == {"é": "caf\udce9.png"}

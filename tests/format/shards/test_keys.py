@@ -1,4 +1,4 @@
-"""The keys of a shard: what stands on disk, and what is found to be wrong with it."""
+"""The keys of a shard: their bytes on disk, and the damage that is detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES)
-def test_bytes_are_those_of_the_layout(entries: list[bytes]) -> None:
+def test_bytes_follow_the_documented_layout(entries: list[bytes]) -> None:
     head = b"TPUDKEY1" + struct.pack("<QI", len(entries), CRC)
     body = head + b"".join(sorted(entries))
     data = ShardKeys.of(np.array(entries, ENTRY), CRC).to_bytes()
@@ -35,7 +35,7 @@ def test_bytes_are_those_of_the_layout(entries: list[bytes]) -> None:
 
 
 @given(ENTRIES, st.data())
-def test_any_changed_bit_and_any_cut_is_found(entries: list[bytes], draw: st.DataObject) -> None:
+def test_detects_any_changed_bit_and_any_truncation(entries: list[bytes], draw: st.DataObject) -> None:
     data = bytearray(ShardKeys.of(np.array(entries, ENTRY), CRC).to_bytes())
     place = draw.draw(st.integers(0, 8 * len(data) - 1))
     cut = draw.draw(st.integers(0, len(data) - 1))
@@ -46,13 +46,13 @@ def test_any_changed_bit_and_any_cut_is_found(entries: list[bytes], draw: st.Dat
         ShardKeys.from_bytes(bytes(data), "x.keys")
 
 
-def test_a_count_that_is_not_that_of_the_entries_is_found() -> None:
+def test_rejects_a_count_that_differs_from_the_entries() -> None:
     body = b"TPUDKEY1" + struct.pack("<QI", 3, CRC) + bytes(2 * ENTRY_BYTES)
     with pytest.raises(CorruptionError, match="expected 3 entries"):
         ShardKeys.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.keys")
 
 
-def test_keys_of_another_shard() -> None:
+def test_rejects_keys_of_another_shard() -> None:
     keys = ShardKeys.of(np.array([bytes(16), bytes(15) + b"\1"], ENTRY), CRC)
     assert keys.entries.dtype == np.dtype("S16")
     keys.check(Shard("train-00000-of-00001.tfrecord", 1, 100, CRC), "x.keys")

@@ -16,7 +16,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_shard_and_its_index(tmp_path: Path) -> None:
+def test_writes_a_shard_and_its_index(tmp_path: Path) -> None:
     records = [f"record {i}".encode() for i in range(150)]
     name = shard_name("train", 2, 12)
     written = write_shard(str(tmp_path), name, iter(records), summary=lambda: {"sum": 3})
@@ -35,7 +35,7 @@ def test_a_shard_and_its_index(tmp_path: Path) -> None:
     assert len(index.block_crc32c) == 3  # Blocks of 64.
 
 
-def test_the_summary_is_taken_after_the_last_record(tmp_path: Path) -> None:
+def test_takes_the_summary_after_the_last_record(tmp_path: Path) -> None:
     seen = 0
 
     def records() -> Iterator[bytes]:
@@ -48,7 +48,7 @@ def test_the_summary_is_taken_after_the_last_record(tmp_path: Path) -> None:
     assert ShardIndex.from_bytes((tmp_path / "index/a-00000-of-00001.index").read_bytes(), "i").summary == {"seen": 5}
 
 
-def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_in_the_middle_leaves_no_file(tmp_path: Path) -> None:
     def records() -> Iterator[bytes]:
         yield b"x" * 3_000_000
         raise ValueError("the source broke")
@@ -58,14 +58,14 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_no_records_are_rejected_and_leave_nothing(tmp_path: Path) -> None:
+def test_rejects_a_shard_without_records_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"a-00000-of-00001\.tfrecord: no records"):
         write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", [])
     assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["../a-00000-of-00001.tfrecord", "a.tfrecord"])
-def test_a_name_of_another_form_is_rejected_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_rejects_an_invalid_name_and_leaves_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="SPLIT-NNNNN-of-NNNNN"):
         write_shard(str(tmp_path / "folder"), name, [b"x"])
     assert list(tmp_path.iterdir()) == []
@@ -79,7 +79,7 @@ def test_a_failed_rewrite_keeps_the_old_shard(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_reports_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="could not be written"):
         write_shard(str(tmp_path / "file"), "a-00000-of-00001.tfrecord", [b"x"])
@@ -93,7 +93,7 @@ def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_record_that_no_parser_takes_is_rejected(tmp_path: Path) -> None:
+def test_rejects_a_record_that_no_parser_accepts(tmp_path: Path) -> None:
     # One piece many times over: the record is never made.
     piece = bytes(1 << 20)
     with pytest.raises(

@@ -39,7 +39,7 @@ def write(path: str, records: list[bytes]) -> str:
     read_bytes=st.sampled_from([12, 50, 1000, 1 << 22]),
     large=st.sampled_from([1, 100, 1 << 14]),
 )
-def test_records_begin_where_the_reader_finds_them(runs: list[tuple[int, int]], read_bytes: int, large: int) -> None:
+def test_finds_the_offsets_that_the_reader_finds(runs: list[tuple[int, int]], read_bytes: int, large: int) -> None:
     records = [os.urandom(size) for size, count in runs for _ in range(count)]
     with tempfile.TemporaryDirectory() as folder:
         path = write(f"{folder}/a", records)
@@ -48,7 +48,7 @@ def test_records_begin_where_the_reader_finds_them(runs: list[tuple[int, int]], 
         assert found.tolist() == [*(offset for offset, _ in read_records(path)), Path(path).stat().st_size]
 
 
-def test_large_records_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_read_large_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(str(tmp_path / "a"), [bytes(100_000)] * 20)
     storage, read = storage_for(path), []
     real = storage.read_range
@@ -62,7 +62,7 @@ def test_large_records_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sum(read) < 150_000
 
 
-def test_many_small_records_take_eight_bytes_each(tmp_path: Path) -> None:
+def test_small_records_take_at_most_12_bytes_each(tmp_path: Path) -> None:
     record = Path(write(str(tmp_path / "one"), [b"\0"])).read_bytes()
     (tmp_path / "a").write_bytes(record * 500_000)
     file = entry(str(tmp_path / "a"))
@@ -79,7 +79,7 @@ def test_many_small_records_take_eight_bytes_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("records", [1, 30])
 @pytest.mark.parametrize("cut", [1, 5, 13, 40])
-def test_a_file_that_is_cut_names_the_record(tmp_path: Path, records: int, cut: int) -> None:
+def test_names_the_record_in_which_a_file_ends(tmp_path: Path, records: int, cut: int) -> None:
     path = write(str(tmp_path / "a"), [bytes(50)] * records)
     data = Path(path).read_bytes()
     Path(path).write_bytes(data[:-cut])
@@ -88,7 +88,7 @@ def test_a_file_that_is_cut_names_the_record(tmp_path: Path, records: int, cut: 
 
 
 @pytest.mark.parametrize("left", [1, 11])
-def test_a_file_that_ends_in_a_header(tmp_path: Path, left: int) -> None:
+def test_names_the_header_in_which_a_file_ends(tmp_path: Path, left: int) -> None:
     path = write(str(tmp_path / "a"), [bytes(50)] * 3)
     Path(path).write_bytes(Path(path).read_bytes()[: 132 + left])
     with pytest.raises(CorruptionError, match=rf"at byte 132: the file ends inside a record's header \({left} of 12"):
@@ -97,7 +97,7 @@ def test_a_file_that_ends_in_a_header(tmp_path: Path, left: int) -> None:
 
 @pytest.mark.parametrize("place", [1, 11])
 @pytest.mark.parametrize("number", [0, 7, 29])
-def test_a_damaged_length_names_the_record_and_what_helps(tmp_path: Path, number: int, place: int) -> None:
+def test_names_the_record_with_a_damaged_length_and_a_fix(tmp_path: Path, number: int, place: int) -> None:
     path = write(str(tmp_path / "a"), [bytes([i] * 50) for i in range(30)])
     data = bytearray(Path(path).read_bytes())
     data[66 * number + place] ^= 1
@@ -114,7 +114,7 @@ def test_a_damaged_length_names_the_record_and_what_helps(tmp_path: Path, number
         next(reader)
 
 
-def test_compressed_files_are_rejected_with_the_fix(tmp_path: Path) -> None:
+def test_rejects_compressed_files_with_the_fix(tmp_path: Path) -> None:
     path = str(tmp_path / "a.gz")
     with tf.io.TFRecordWriter(path, "GZIP") as writer:
         writer.write(bytes(50))
@@ -122,7 +122,7 @@ def test_compressed_files_are_rejected_with_the_fix(tmp_path: Path) -> None:
         scan.frame_offsets(entry(path))
 
 
-def test_files_of_zlib_are_rejected_by_name(tmp_path: Path) -> None:
+def test_rejects_zlib_files_by_name(tmp_path: Path) -> None:
     path = str(tmp_path / "a")
     for level in (1, 6, 9):
         options = tf.io.TFRecordOptions("ZLIB", compression_level=level)
@@ -135,7 +135,7 @@ def test_files_of_zlib_are_rejected_by_name(tmp_path: Path) -> None:
         scan.frame_offsets(entry(path))
 
 
-def test_a_first_record_whose_length_looks_compressed_is_a_record(tmp_path: Path) -> None:
+def test_accepts_a_first_length_that_looks_like_gzip(tmp_path: Path) -> None:
     # 0x88b1f bytes: the file begins with gzip's three.
     path = write(str(tmp_path / "a"), [bytes(0x088B1F)])
     assert Path(path).read_bytes().startswith(scan.GZIP_MAGIC)

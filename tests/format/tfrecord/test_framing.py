@@ -24,7 +24,7 @@ def write(records: list[bytes], block_records: int = 2) -> tuple[bytes, list[int
     return file.getvalue(), offsets
 
 
-def test_the_bytes_are_those_that_tensorflow_writes(tmp_path: Path) -> None:
+def test_writes_the_bytes_that_tensorflow_writes(tmp_path: Path) -> None:
     path = tmp_path / "theirs"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in RECORDS:
@@ -39,19 +39,19 @@ def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
     assert list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) == RECORDS
 
 
-def test_the_masked_checksum_of_a_known_vector() -> None:
+def test_masked_checksum_matches_a_known_vector() -> None:
     # CRC-32C of "123456789" is 0xe3069283 (RFC 3720); the mask as TensorFlow's lib/hash/crc32c.h has it.
     assert masked_crc32c(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) % 2**32
 
 
-def test_records_come_with_their_offsets(tmp_path: Path) -> None:
+def test_reads_records_with_their_offsets(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data, offsets = write(RECORDS)
     path.write_bytes(data)
     assert list(read_records(str(path))) == list(zip(offsets, RECORDS, strict=False))
 
 
-def test_every_flipped_bit_is_found_at_its_record(tmp_path: Path) -> None:
+def test_detects_every_flipped_bit_at_its_record(tmp_path: Path) -> None:
     path = tmp_path / "file"
     records = [b"", b"abc", b"\x00\xff" * 3]
     data, offsets = write(records)
@@ -68,7 +68,7 @@ def test_every_flipped_bit_is_found_at_its_record(tmp_path: Path) -> None:
             assert (caught.value.path, caught.value.offset) == (str(path), offsets[number])
 
 
-def test_every_cut_is_found_at_its_record(tmp_path: Path) -> None:
+def test_detects_every_truncation_at_its_record(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data, offsets = write([b"", b"abc", b"\x00\xff" * 3])
     for length in range(len(data)):
@@ -81,7 +81,7 @@ def test_every_cut_is_found_at_its_record(tmp_path: Path) -> None:
         assert caught.value.offset == max(offset for offset in offsets if offset <= length)
 
 
-def test_a_length_with_a_fitting_checksum_beyond_the_file_allocates_nothing(tmp_path: Path) -> None:
+def test_rejects_a_length_beyond_the_file_despite_a_valid_checksum(tmp_path: Path) -> None:
     path = tmp_path / "file"
     length = (2**62).to_bytes(8, "little")
     path.write_bytes(length + masked_crc32c(length).to_bytes(4, "little") + b"short")
@@ -89,7 +89,7 @@ def test_a_length_with_a_fitting_checksum_beyond_the_file_allocates_nothing(tmp_
         list(read_records(str(path)))
 
 
-def test_other_files(tmp_path: Path) -> None:
+def test_rejects_other_files_and_reads_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no TFRecord file")
     with pytest.raises(CorruptionError, match="at byte 0"):
         list(read_records(str(tmp_path / "text")))

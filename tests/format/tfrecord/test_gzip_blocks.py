@@ -1,4 +1,4 @@
-"""Compressed shards: gzip members, one for each block, that any reader takes for one file."""
+"""Compressed shards: one gzip member per block, which any reader takes for one file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def offsets_of(index: ShardIndex) -> np.ndarray:
     return index.block_offsets
 
 
-def test_tensorflow_beam_and_gzip_read_it(tmp_path: Path) -> None:
+def test_tensorflow_beam_and_gzip_read_compressed_shards(tmp_path: Path) -> None:
     path = tmp_path / "train-00000-of-00001.tfrecord"
     data, index = write(RECORDS)
     path.write_bytes(data)
@@ -72,7 +72,7 @@ def test_every_block_is_a_member_without_a_name_or_a_time() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=20), st.integers(1, 6), st.data())
-def test_any_run_of_blocks_is_unpacked_from_its_bytes_alone(
+def test_unpacks_any_run_of_blocks_from_its_bytes_alone(
     records: list[bytes], block_records: int, draw: st.DataObject
 ) -> None:
     data, index = write(records, block_records)
@@ -84,7 +84,7 @@ def test_any_run_of_blocks_is_unpacked_from_its_bytes_alone(
     assert unpack_blocks(run, end - start) == gzip.decompress(data)[start:end]
 
 
-def test_bytes_that_are_no_block_of_that_size() -> None:
+def test_rejects_bytes_that_are_not_a_block_of_the_size() -> None:
     file = io.BytesIO()
     writer = GzipBlockWriter(file)
     writer.write([b"hello " * 20])
@@ -102,7 +102,7 @@ def test_bytes_that_are_no_block_of_that_size() -> None:
         unpack_blocks(b"\xff" + block, 120)
 
 
-def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
+def test_detects_every_flipped_bit_that_changes_a_record(tmp_path: Path) -> None:
     path = tmp_path / "file"
     records = [b"", b"abcabcabc" * 5, b"\x00\xff" * 30]
     data, _ = write(records, 2)
@@ -122,7 +122,7 @@ def test_every_flipped_bit_is_found_or_changes_nothing(tmp_path: Path) -> None:
     assert all(reason.endswith("(the offset counts unpacked bytes)") for reason in reasons)
 
 
-def test_every_cut_inside_a_block_is_found(tmp_path: Path) -> None:
+def test_detects_every_truncation_inside_a_block(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data, index = write([b"abc", b"defg"], 1)
     for length in sorted(set(range(1, len(data))) - set(offsets_of(index).tolist())):
@@ -134,7 +134,7 @@ def test_every_cut_inside_a_block_is_found(tmp_path: Path) -> None:
         assert caught.value.offset == index.offsets[len(read)]
 
 
-def test_a_file_that_is_not_compressed_is_no_gzip(tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_not_compressed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"a")
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_compressed_is_no_gzip(tmp_path: Path) -> None:
         list(read_records(str(path), "gzip"))
 
 
-def test_a_length_with_a_fitting_checksum_beyond_the_stream_allocates_nothing(tmp_path: Path) -> None:
+def test_rejects_a_length_beyond_the_stream_despite_a_valid_checksum(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for size, message in ((2**62, f"a record of {2**62:,} bytes is too large"), (2**30, "ends inside a record")):
         length = size.to_bytes(8, "little")

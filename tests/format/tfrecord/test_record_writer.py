@@ -1,4 +1,4 @@
-"""Writing records: the file's bytes, and the offsets and checksums that are derived, against the bytes themselves."""
+"""Writing records: the file's bytes, and derived offsets and checksums compared with those bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(data: bytes, written: Written, records: Sequence[tuple[bytes, ...]], b
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.binary(max_size=100), st.binary(max_size=9)), max_size=12), st.integers(1, 5))
-def test_offsets_and_checksums_are_those_of_the_bytes(records: Sequence[tuple[bytes, ...]], block_records: int) -> None:
+def test_offsets_and_checksums_match_the_bytes(records: Sequence[tuple[bytes, ...]], block_records: int) -> None:
     data, written = write(records, block_records)
     check(data, written, records, block_records)
     assert (written.crc32c, written.file_bytes) == (google_crc32c.value(data), len(data))
@@ -57,7 +57,7 @@ def test_offsets_and_checksums_are_those_of_the_bytes(records: Sequence[tuple[by
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.binary(max_size=100), st.binary(max_size=9)), max_size=12), st.integers(1, 5))
-def test_a_compressed_file_has_those_of_what_it_unpacks_to(
+def test_offsets_and_checksums_match_the_unpacked_bytes(
     records: Sequence[tuple[bytes, ...]], block_records: int
 ) -> None:
     packed, written = write(records, block_records, "gzip")
@@ -69,7 +69,9 @@ def test_a_compressed_file_has_those_of_what_it_unpacks_to(
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("block_records", [1, 4, 64])
-def test_records_of_any_length_whole_or_in_parts(block_records: int, compression: str | None, tmp_path: Path) -> None:
+def test_writes_records_of_any_length_whole_or_in_parts(
+    block_records: int, compression: str | None, tmp_path: Path
+) -> None:
     random = np.random.default_rng(0)
     contents = [random.bytes(length) for length in LENGTHS * 2]
     cuts = [sorted(random.integers(0, len(content) + 1, 3).tolist()) for content in contents]
@@ -85,14 +87,14 @@ def test_records_of_any_length_whole_or_in_parts(block_records: int, compression
 
 
 @pytest.mark.parametrize("block_records", [64, 1000, 70_000])
-def test_more_records_than_are_summed_at_once(block_records: int) -> None:
+def test_checksums_match_with_70_000_records(block_records: int) -> None:
     records = [(b"%d" % number,) for number in range(70_000)]
     data, written = write(records, block_records)
     check(data, written, records, block_records)
     assert written.crc32c == google_crc32c.value(data)
 
 
-def test_the_end_takes_some_bytes_per_record() -> None:
+def test_finish_takes_less_than_35_bytes_per_record() -> None:
     def peak(records: int) -> int:
         with tempfile.TemporaryFile() as file:
             writer = RecordWriter(file, 64)
@@ -108,6 +110,6 @@ def test_the_end_takes_some_bytes_per_record() -> None:
     assert (peak(300_000) - peak(100_000)) / 200_000 < 35
 
 
-def test_another_compression_is_rejected() -> None:
+def test_rejects_another_compression() -> None:
     with pytest.raises(UsageError, match=r"compression: unknown value \(got 'zip', expected None or 'gzip'\)"):
         RecordWriter(io.BytesIO(), 2, "zip")

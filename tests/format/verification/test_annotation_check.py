@@ -1,4 +1,4 @@
-"""Annotations that do not fit: what `verify` says of them, and where."""
+"""Annotations that do not fit: what `verify` reports, and where."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_names_annotations_that_do_not_fit(
     assert kinds(tmp_path) == ([kind] if kind else [])
 
 
-def test_each_problem_of_a_record_is_reported(tmp_path: Path) -> None:
+def test_reports_each_problem_of_a_record(tmp_path: Path) -> None:
     write(tmp_path, record_of([(0.5, 0, 0.25, 1)], [7]))
     assert kinds(tmp_path) == ["classes", "boxes"]
 
 
-def test_boxes_of_tfds_are_checked_with_the_lists_next_to_them(tmp_path: Path) -> None:
+def test_checks_boxes_of_tfds_and_the_lists_next_to_them(tmp_path: Path) -> None:
     features = [
         Feature("objects/bbox", "float", "float32", (None, 4)),
         Feature("objects/label", "int64", "int64", (None,)),
@@ -108,13 +108,13 @@ def test_boxes_of_tfds_are_checked_with_the_lists_next_to_them(tmp_path: Path) -
     assert reasons(tmp_path)[0].startswith("box 1 of 'objects/bbox' is ymin 0, xmin 0, ymax 2, xmax 1")
 
 
-def test_points_in_one_list_of_all_objects_have_another_length(tmp_path: Path) -> None:
+def test_accepts_one_list_of_points_for_all_objects(tmp_path: Path) -> None:
     plain = [feature for feature in FEATURES if not feature.name.endswith("keypoint/x")]
     write(tmp_path, WHOLE, features=[*plain, Feature("image/object/keypoint/x", "float", "float32", (None,))])
     assert places(tmp_path) == []
 
 
-def test_lists_next_to_a_picture_are_no_objects_of_its_boxes(tmp_path: Path) -> None:
+def test_accepts_lists_of_a_picture_that_differ_from_its_boxes(tmp_path: Path) -> None:
     renamed = {feature.name: feature.name.replace("/object/bbox/", "/bbox/") for feature in FEATURES}
     features = [dataclasses.replace(feature, name=renamed[feature.name]) for feature in FEATURES]
     kept = [feature for feature in features if "/object/" not in feature.name]
@@ -126,16 +126,14 @@ def test_lists_next_to_a_picture_are_no_objects_of_its_boxes(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("further", [(), (Feature("scene", "int64", "int64", num_classes=9),)])
-def test_classes_of_objects_are_those_of_the_dataset_if_nothing_else_has_classes(
-    tmp_path: Path, further: tuple[Feature, ...]
-) -> None:
+def test_checks_object_classes_if_no_other_feature_has_classes(tmp_path: Path, further: tuple[Feature, ...]) -> None:
     plain = [dataclasses.replace(f, num_classes=None) if f.name == LABEL else f for f in FEATURES]
     record = record_of([(0, 0, 1, 1)], [2])
     write(tmp_path, {**record, **{feature.name: 8 for feature in further}}, features=[*plain, *further])
     assert kinds(tmp_path) == ([] if further else ["classes"])
 
 
-def test_several_classes_have_as_many_names_as_numbers(tmp_path: Path) -> None:
+def test_reports_classes_with_fewer_names_than_numbers(tmp_path: Path) -> None:
     features = [
         Feature("image/class/label", "int64", "int64", (None,)),
         Feature("image/class/text", "bytes", "string", (None,), "utf8"),

@@ -1,4 +1,4 @@
-"""Every kind of damage to a dataset on disk, and where `verify` says that it is."""
+"""Every kind of damage to a dataset on disk, and where `verify` reports it."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def damaged(intact: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(intact, tmp_path / "copy"))
 
 
-def test_intact(intact: Path) -> None:
+def test_finds_nothing_in_an_intact_dataset(intact: Path) -> None:
     assert places(intact) == []
 
 
-def test_two_processes_find_the_same_in_the_same_order(damaged: Path) -> None:
+def test_two_processes_report_the_same_defects_in_order(damaged: Path) -> None:
     assert places(damaged, workers=2) == []
     for name in (SECOND, OTHER, FIRST):
         path = damaged / name
@@ -93,7 +93,7 @@ def test_progress_adds_up_to_all_shards(intact: Path, workers: int) -> None:
 @given(where=WHERE, name=st.sampled_from([FIRST, OTHER]))
 @example(where=(0.0, 0), name=FIRST)
 @example(where=(0.99999, 7), name=FIRST)
-def test_a_flipped_bit_in_a_shard_is_found_at_its_record(intact: Path, where: tuple[float, int], name: str) -> None:
+def test_finds_a_flipped_bit_at_its_record(intact: Path, where: tuple[float, int], name: str) -> None:
     path = intact / name
     starts = record_starts(path)
     content, place = flipped(path.read_bytes(), *where)
@@ -105,7 +105,7 @@ def test_a_flipped_bit_in_a_shard_is_found_at_its_record(intact: Path, where: tu
 @given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from([FIRST, OTHER]))
 @example(where=0.0, name=OTHER)
 @example(where=0.5, name=OTHER)
-def test_a_cut_shard_is_found_where_it_ends(intact: Path, where: float, name: str) -> None:
+def test_finds_a_truncated_shard_where_it_ends(intact: Path, where: float, name: str) -> None:
     path = intact / name
     starts = record_starts(path)
     size = int(where * starts[-1])
@@ -114,7 +114,7 @@ def test_a_cut_shard_is_found_where_it_ends(intact: Path, where: float, name: st
         assert places(intact) == [(name, size), (name, max(start for start in starts if start <= size))]
 
 
-def test_a_shard_cut_between_two_records(damaged: Path) -> None:
+def test_finds_a_shard_truncated_between_two_records(damaged: Path) -> None:
     path = damaged / FIRST
     end = record_starts(path)[10]
     path.write_bytes(path.read_bytes()[:end])
@@ -122,7 +122,7 @@ def test_a_shard_cut_between_two_records(damaged: Path) -> None:
     assert reasons(damaged)[1] == "10 records, the manifest says 70"
 
 
-def test_what_is_added_to_a_shard_is_found(damaged: Path) -> None:
+def test_finds_bytes_added_to_a_shard(damaged: Path) -> None:
     path = damaged / FIRST
     size = path.stat().st_size
     record = path.read_bytes()[: record_starts(path)[1]]
@@ -133,7 +133,7 @@ def test_what_is_added_to_a_shard_is_found(damaged: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [f"index/{FIRST[:-9]}.index", "labels.txt", "dataset_info.json", "features.json"])
-def test_a_flipped_bit_or_a_cut_next_to_the_shards_is_found(intact: Path, name: str) -> None:
+def test_finds_damage_in_files_next_to_the_shards(intact: Path, name: str) -> None:
     path = intact / name
     data = path.read_bytes()
 
@@ -163,20 +163,20 @@ def test_a_flipped_bit_or_a_cut_next_to_the_shards_is_found(intact: Path, name: 
 @FEW
 @given(where=WHERE, is_cut=st.booleans())
 @example(where=(0.0, 0), is_cut=True)
-def test_a_flipped_bit_or_a_cut_in_the_manifest_is_found(intact: Path, where: tuple[float, int], is_cut: bool) -> None:
+def test_finds_damage_in_the_manifest(intact: Path, where: tuple[float, int], is_cut: bool) -> None:
     path = intact / "manifest.json"
     content, place = flipped(path.read_bytes(), *where)
     with Replaced(path, content[:place] if is_cut else content):
         assert {name for name, _ in places(intact)} == {"manifest.json"}
 
 
-def test_without_a_manifest_there_is_no_dataset(damaged: Path) -> None:
+def test_rejects_a_folder_without_a_manifest(damaged: Path) -> None:
     (damaged / "manifest.json").unlink()
     with pytest.raises(DatasetError, match=r"has no manifest\.json"):
         places(damaged)
 
 
-def test_a_manifest_without_a_checksum_is_named_and_the_rest_compared(damaged: Path) -> None:
+def test_reports_a_manifest_without_checksum_and_checks_the_rest(damaged: Path) -> None:
     path = damaged / "manifest.json"
     value = json.loads(path.read_bytes())
     del value["checksum"]
@@ -185,30 +185,30 @@ def test_a_manifest_without_a_checksum_is_named_and_the_rest_compared(damaged: P
     assert places(damaged) == [("manifest.json", 0), (FIRST, None)]
 
 
-def test_swapped_shards_of_one_size(damaged: Path) -> None:
+def test_finds_swapped_shards_of_one_size(damaged: Path) -> None:
     assert (damaged / FIRST).stat().st_size == (damaged / SECOND).stat().st_size
     swap(damaged / FIRST, damaged / SECOND)
     assert places(damaged) == [(FIRST, 0), (SECOND, 0)]
 
 
-def test_swapped_shards_with_their_indexes(damaged: Path) -> None:
+def test_finds_shards_swapped_with_their_indexes(damaged: Path) -> None:
     swap(damaged / FIRST, damaged / SECOND)
     indexes = [f"index/{name[:-9]}.index" for name in (FIRST, SECOND)]
     swap(damaged / indexes[0], damaged / indexes[1])
     assert places(damaged) == [(indexes[0], 0), (FIRST, 0), (indexes[1], 0), (SECOND, 0)]
 
 
-def test_swapped_shards_of_different_sizes(damaged: Path) -> None:
+def test_finds_swapped_shards_of_different_sizes(damaged: Path) -> None:
     swap(damaged / FIRST, damaged / OTHER)
     assert {name for name, _ in places(damaged)} == {FIRST, OTHER}
 
 
-def test_one_shard_twice(damaged: Path) -> None:
+def test_finds_a_shard_copied_over_another(damaged: Path) -> None:
     shutil.copy(damaged / FIRST, damaged / SECOND)
     assert places(damaged) == [(SECOND, 0)]
 
 
-def test_missing_files(damaged: Path) -> None:
+def test_finds_missing_files(damaged: Path) -> None:
     names = [
         *("dataset_info.json", "features.json", "labels.txt"),
         *(f"index/{OTHER[:-9]}.index", FIRST, f"index/{SECOND[:-9]}.index", SECOND),
@@ -218,7 +218,7 @@ def test_missing_files(damaged: Path) -> None:
     assert places(damaged) == [(name, None) for name in names]
 
 
-def test_files_that_are_too_much(damaged: Path) -> None:
+def test_finds_unexpected_files(damaged: Path) -> None:
     shutil.copy(damaged / FIRST, damaged / "train-00002-of-00003.tfrecord")
     (damaged / "train-notes.txt").write_text("what a glob of train-* would read")
     (damaged / "index" / "test-00009-of-00010.index").write_bytes(b"")
@@ -246,7 +246,7 @@ def reframe(path: Path, number: int) -> int:
     return start
 
 
-def test_a_record_replaced_by_another_with_the_right_checksum(damaged: Path) -> None:
+def test_finds_a_replaced_record_with_a_valid_checksum(damaged: Path) -> None:
     reframe(damaged / FIRST, 66)
     assert (FIRST, record_starts(damaged / FIRST)[64]) in places(damaged)
     (damaged / "index" / f"{FIRST[:-9]}.index").unlink()
@@ -254,7 +254,7 @@ def test_a_record_replaced_by_another_with_the_right_checksum(damaged: Path) -> 
     assert "the checksum of the file is" in reasons(damaged)[-1]
 
 
-def test_an_index_made_to_fit_a_changed_shard(damaged: Path) -> None:
+def test_finds_a_changed_shard_whose_index_was_adapted(damaged: Path) -> None:
     path, index_path = damaged / FIRST, damaged / "index" / f"{FIRST[:-9]}.index"
     index = ShardIndex.from_bytes(index_path.read_bytes(), "")
     reframe(path, 3)
@@ -265,7 +265,7 @@ def test_an_index_made_to_fit_a_changed_shard(damaged: Path) -> None:
     assert [(defect.path, defect.offset) for defect in found] == [(str(path), 0)]
 
 
-def test_an_index_whose_offsets_are_not_those_of_the_records(damaged: Path) -> None:
+def test_finds_an_index_with_wrong_offsets(damaged: Path) -> None:
     index_path = damaged / "index" / f"{FIRST[:-9]}.index"
     index = ShardIndex.from_bytes(index_path.read_bytes(), "")
     offsets = index.offsets.copy()
@@ -277,7 +277,7 @@ def test_an_index_whose_offsets_are_not_those_of_the_records(damaged: Path) -> N
     assert places(damaged) == [(f"index/{FIRST[:-9]}.index", 0)]
 
 
-def test_all_damage_is_named_not_only_the_first(damaged: Path) -> None:
+def test_reports_all_damage_of_a_shard(damaged: Path) -> None:
     path = damaged / FIRST
     starts, data = record_starts(path), bytearray(path.read_bytes())
     for number, place in ((2, 20), (3, 1), (40, 14), (69, 9)):
@@ -286,7 +286,7 @@ def test_all_damage_is_named_not_only_the_first(damaged: Path) -> None:
     assert places(damaged) == [(FIRST, starts[number]) for number in (2, 3, 40, 69)]
 
 
-def test_without_an_index_a_broken_length_ends_the_search(damaged: Path) -> None:
+def test_stops_at_a_damaged_length_without_an_index(damaged: Path) -> None:
     path = damaged / FIRST
     starts, data = record_starts(path), bytearray(path.read_bytes())
     for number in (2, 5):
@@ -297,7 +297,7 @@ def test_without_an_index_a_broken_length_ends_the_search(damaged: Path) -> None
     assert "the rest is not checked" in reasons(damaged)[-1]
 
 
-def test_a_shard_that_is_a_folder(damaged: Path) -> None:
+def test_reports_a_folder_in_place_of_a_shard(damaged: Path) -> None:
     (damaged / FIRST).unlink()
     (damaged / FIRST).mkdir()
     assert (FIRST, 0) in places(damaged)
@@ -338,7 +338,9 @@ RECORD = {"ids": [1, 2], "tags": ["a", "b"], "score": 0.5, "pixels": b"12341234"
         ({"tags": ["x"] * 9, "pixels": b"1234"}, None),
     ],
 )
-def test_a_record_that_is_not_of_the_schema(tmp_path: Path, changes: dict[str, Any], reason: str | None) -> None:
+def test_finds_records_that_do_not_match_the_schema(
+    tmp_path: Path, changes: dict[str, Any], reason: str | None
+) -> None:
     other = {name: value for name, value in {**RECORD, **changes}.items() if value is not None}
     write_dataset(str(tmp_path), {"train": [RECORD, other, RECORD]}, SCHEMA, layout="own", shards=1, classes=3)
     name = "train-00000-of-00001.tfrecord"
@@ -347,7 +349,7 @@ def test_a_record_that_is_not_of_the_schema(tmp_path: Path, changes: dict[str, A
     assert reasons(tmp_path) == ([reason] if reason else [])
 
 
-def test_several_labels_are_within_the_classes(tmp_path: Path) -> None:
+def test_finds_labels_outside_the_classes(tmp_path: Path) -> None:
     features = [Feature("image/class/label", "int64", "int64", (None,)), FILENAME]
     records = [{LABEL.name: labels, FILENAME.name: "x"} for labels in ([0, 9], [], [3, 10], [-1])]
     write_dataset(str(tmp_path), {"train": records}, features, layout="own", shards=1, classes=10)
@@ -362,7 +364,7 @@ def write_one(folder: Path, record: bytes, *, labels: list[str] | None = None, *
     write_metadata(str(folder), manifest, labels)
 
 
-def test_a_record_that_is_no_example(tmp_path: Path) -> None:
+def test_finds_a_record_that_is_not_an_example(tmp_path: Path) -> None:
     write_one(tmp_path, b"\x0a\xff\x01")
     name = "train-00000-of-00001.tfrecord"
     assert places(tmp_path) == [(name, record_starts(tmp_path / name)[1])]
@@ -370,7 +372,7 @@ def test_a_record_that_is_no_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_record_of_more_bytes_than_an_example_has(tmp_path: Path, compression: str | None) -> None:
+def test_finds_a_record_larger_than_an_example_may_be(tmp_path: Path, compression: str | None) -> None:
     assert MAX_EXAMPLE_BYTES == 2**31 - 1
     records = [encode_example({"label": number}) for number in range(3)]
     # An unknown field of 2 bytes makes the second one longer, and no less an Example.
@@ -390,7 +392,7 @@ def test_a_record_of_more_bytes_than_an_example_has(tmp_path: Path, compression:
     assert not list(ShardCheck(str(tmp_path), manifest, None, most_bytes=size + 2).defects(shard))
 
 
-def test_labels_that_the_manifest_does_not_have(tmp_path: Path) -> None:
+def test_finds_a_labels_file_that_the_manifest_lacks(tmp_path: Path) -> None:
     write_one(tmp_path, encode_example({"label": 2}))
     (tmp_path / "labels.txt").write_text("cat\n")
     assert places(tmp_path) == [("labels.txt", None)]
@@ -407,7 +409,7 @@ def reject_files(folder: Path, *contents: str) -> Iterator[Path]:
         yield path
 
 
-def test_rejected_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> None:
+def test_finds_reject_lists_that_contradict_the_manifest(tmp_path: Path) -> None:
     write_one(tmp_path, encode_example({"label": 2}), rejected={"no image": 2, "other": 1})
     assert places(tmp_path) == [("rejects", None)]
     one, _ = reject_files(tmp_path, REJECT * 2, REJECT)
@@ -421,7 +423,7 @@ def test_rejected_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> N
     assert reasons(tmp_path) == ["lists 4 rejected inputs, the manifest counts 3"]
 
 
-def test_further_checks_of_each_record(damaged: Path) -> None:
+def test_runs_the_given_check_on_each_record(damaged: Path) -> None:
     seen = []
 
     def check(manifest: Manifest, values: Any) -> list[str]:
@@ -448,7 +450,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_end_with_the_one_that_started_them(intact: Path, tmp_path: Path) -> None:
+def test_worker_processes_end_with_their_parent(intact: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(VERIFIES)
     paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
@@ -473,7 +475,7 @@ def test_processes_end_with_the_one_that_started_them(intact: Path, tmp_path: Pa
         assert_nobody_is_left(process.pid)
 
 
-def test_processes_are_no_more_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_starts_no_more_processes_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:
     shards = len(open_dataset(str(intact)).manifest.shard_names())
     assert list(verify(str(intact), workers=1000)) == []
     assert caplog.messages == [f"--workers 1000: {shards} are started, as many as the work has parts."]

@@ -49,7 +49,7 @@ def index_of(folder: Path, name: str) -> ShardIndex:
     return ShardIndex.from_bytes((folder / "index" / f"{name[:-9]}.index").read_bytes(), name)
 
 
-def test_intact_and_compressed(packed: Path) -> None:
+def test_finds_nothing_in_an_intact_compressed_dataset(packed: Path) -> None:
     total = sum(path.stat().st_size for path in packed.glob("*.tfrecord"))
     calls: list[tuple[int, int]] = []
     assert list(verify(str(packed), progress=lambda *call: calls.append(call))) == []
@@ -62,9 +62,7 @@ def test_intact_and_compressed(packed: Path) -> None:
 @given(where=WHERE, name=st.sampled_from([FIRST, OTHER]))
 @example(where=(0.0, 0), name=FIRST)
 @example(where=(0.99999, 7), name=FIRST)
-def test_a_flipped_bit_in_a_compressed_shard_is_found_in_its_block(
-    packed: Path, where: tuple[float, int], name: str
-) -> None:
+def test_finds_a_flipped_bit_in_its_block(packed: Path, where: tuple[float, int], name: str) -> None:
     path, index = packed / name, index_of(packed, name)
     content, place = flipped(path.read_bytes(), *where)
     with Replaced(path, content):
@@ -80,7 +78,7 @@ def test_a_flipped_bit_in_a_compressed_shard_is_found_in_its_block(
 @FEW
 @given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from([FIRST, OTHER]))
 @example(where=0.0, name=OTHER)
-def test_a_cut_compressed_shard_is_found(packed: Path, where: float, name: str) -> None:
+def test_finds_a_truncated_compressed_shard(packed: Path, where: float, name: str) -> None:
     path, index = packed / name, index_of(packed, name)
     size = int(where * index.shard_bytes)
     with Replaced(path, path.read_bytes()[:size]):
@@ -89,12 +87,12 @@ def test_a_cut_compressed_shard_is_found(packed: Path, where: float, name: str) 
         assert places(packed) == [(name, size), (name, cut[0] if cut else 0)]
 
 
-def test_swapped_compressed_shards(damaged_packed: Path) -> None:
+def test_finds_swapped_compressed_shards(damaged_packed: Path) -> None:
     swap(damaged_packed / FIRST, damaged_packed / SECOND)
     assert {name for name, _ in places(damaged_packed)} == {FIRST, SECOND}
 
 
-def test_swapped_blocks_of_a_compressed_shard(damaged_packed: Path) -> None:
+def test_finds_swapped_blocks_of_a_compressed_shard(damaged_packed: Path) -> None:
     records = [encode_example({"image_raw": bytes([number]) * 16, "label": 1}) for number in range(128)]
     shard = write_shard(str(damaged_packed), FIRST, records, compression="gzip")
     manifest = open_dataset(str(damaged_packed)).manifest
@@ -109,7 +107,7 @@ def test_swapped_blocks_of_a_compressed_shard(damaged_packed: Path) -> None:
     assert {name for name, _ in places(damaged_packed)} == {FIRST}
 
 
-def test_a_block_that_cannot_be_unpacked_is_named_with_its_bytes_and_the_next_is_read(damaged_packed: Path) -> None:
+def test_names_the_bytes_of_blocks_that_cannot_be_unpacked(damaged_packed: Path) -> None:
     path, index = damaged_packed / FIRST, index_of(damaged_packed, FIRST)
     (start, end), data = index.file_range(0), path.read_bytes()
     path.write_bytes(data[:start] + b"\xff" * (end - start) + data[end:])
@@ -127,7 +125,7 @@ def test_a_block_that_cannot_be_unpacked_is_named_with_its_bytes_and_the_next_is
     ]
 
 
-def test_a_compressed_shard_without_an_index_is_read_from_its_start(damaged_packed: Path) -> None:
+def test_checks_a_compressed_shard_without_an_index(damaged_packed: Path) -> None:
     (damaged_packed / "index" / f"{FIRST[:-9]}.index").unlink()
     missing = (f"index/{FIRST[:-9]}.index", None)
     assert places(damaged_packed) == [missing]
@@ -141,7 +139,7 @@ def test_a_compressed_shard_without_an_index_is_read_from_its_start(damaged_pack
     assert places(damaged_packed) == [missing, (FIRST, 0)]
 
 
-def test_an_index_of_blocks_that_do_not_fill_the_file(damaged_packed: Path) -> None:
+def test_finds_block_offsets_that_do_not_fill_the_file(damaged_packed: Path) -> None:
     index_path = damaged_packed / "index" / f"{FIRST[:-9]}.index"
     index = index_of(damaged_packed, FIRST)
     assert index.block_offsets is not None
@@ -151,6 +149,6 @@ def test_an_index_of_blocks_that_do_not_fill_the_file(damaged_packed: Path) -> N
     assert places(damaged_packed) == [(f"index/{FIRST[:-9]}.index", 0)]
 
 
-def test_metadata_that_tfds_could_not_use_is_too_much(damaged_packed: Path) -> None:
+def test_reports_tfds_metadata_of_a_compressed_dataset(damaged_packed: Path) -> None:
     (damaged_packed / "features.json").write_text("{}")
     assert places(damaged_packed) == [("features.json", None)]

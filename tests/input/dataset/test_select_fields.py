@@ -1,4 +1,4 @@
-"""Which features are read, under which names, in which shapes."""
+"""The features that are read, their names and shapes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_layout_feeds_its_own_features() -> None:
     assert names(TOKENS, segments, layout="tokens", columns=FeatureOptions(features="segment_ids")) == ["segment_ids"]
 
 
-def test_the_label_is_set_apart() -> None:
+def test_separates_the_label() -> None:
     fields = select_fields(manifest(IMAGE, LABEL), image_size=(4, 6))
     assert fields.label is not None
     assert fields.label.feature is LABEL
@@ -61,12 +61,12 @@ def test_the_label_is_set_apart() -> None:
         (Feature("label", "bytes", "uint8", (4, 4, 1), "label_map"), "let batch_transform return them"),
     ],
 )
-def test_a_label_that_is_none_is_rejected(label: Feature, fix: str) -> None:
+def test_rejects_features_that_cannot_be_labels(label: Feature, fix: str) -> None:
     with pytest.raises(FeatureError, match=f"'label': a label is int64 or float32 of a static shape.*{fix}"):
         select_fields(manifest(TOKENS, label, layout="tokens"))
 
 
-def test_several_classes_are_those_of_the_dataset() -> None:
+def test_several_classes_become_a_multi_hot_label() -> None:
     label = Feature("image/class/label", "int64", "int64", (None,))
     several = dataclasses.replace(manifest(IMAGE, label), labels=7, options={"label_offset": 1})
     found = select_fields(several, image_size=(4, 6)).label
@@ -81,14 +81,14 @@ def test_several_classes_are_those_of_the_dataset() -> None:
         )
 
 
-def test_sizes_that_vary_are_rejected_with_the_fix() -> None:
+def test_rejects_varying_sizes_with_the_fix() -> None:
     with pytest.raises(FeatureError, match=r"Pass images=tpudata.Images.size=.*--image-size HxW"):
         select_fields(manifest(IMAGE, LABEL))
     with pytest.raises(FeatureError, match=r"'input_ids'.*Pass tokens=tpudata.Tokens\(sequence_length=N\).*buckets="):
         select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
 
 
-def test_lengths_by_name_are_of_sequences_without_a_pad_of_their_own() -> None:
+def test_lengths_by_name_apply_only_to_unpadded_sequences() -> None:
     both = manifest(*(Feature(name, "int64", "int64", (None,)) for name in ("tokens", "tags")), layout="other")
     columns = FeatureOptions(pad={"tags": 3})
     found = select_fields(both, columns, sequence_length={"tokens": 5})
@@ -97,28 +97,28 @@ def test_lengths_by_name_are_of_sequences_without_a_pad_of_their_own() -> None:
         select_fields(both, columns, sequence_length={"tags": 5})
 
 
-def test_channels_that_do_not_decode_are_rejected() -> None:
+def test_rejects_channel_counts_that_do_not_decode() -> None:
     with pytest.raises(FeatureError, match="2 channels"):
         select_fields(manifest(Feature("image/encoded", "bytes", "uint8", (4, 4, 2), "image")))
 
 
-def test_a_dataset_without_the_features_of_its_layout() -> None:
+def test_rejects_a_dataset_without_its_layouts_features() -> None:
     with pytest.raises(FeatureError, match=r"Layout 'imagenet' feeds image/encoded.*has image/height"):
         select_fields(manifest(HEIGHT))
 
 
-def test_a_label_alone_is_nothing_to_feed() -> None:
+def test_rejects_a_dataset_with_only_a_label() -> None:
     with pytest.raises(FeatureError, match="The only feature is the label, 'label', and a model is fed others"):
         select_fields(manifest(Feature("label", "int64", "int64"), layout=""))
 
 
-def test_two_features_of_one_name_are_rejected() -> None:
+def test_rejects_two_features_with_one_name() -> None:
     features = (Feature("a_raw", "bytes", "uint8", (1,), "raw"), Feature("a", "int64", "int64"))
     with pytest.raises(FeatureError, match="one name: a, a"):
         select_fields(manifest(*features, layout="table"))
 
 
-def test_extra_features_that_are_fed_anyway_or_not_there() -> None:
+def test_rejects_extra_features_that_are_already_fed_or_missing() -> None:
     for name in ("image/encoded", "image/class/label"):
         with pytest.raises(UsageError, match=f"{name!r} is read anyway"):
             select_fields(manifest(IMAGE, LABEL), image_size=(4, 4), columns=FeatureOptions(extra_features=(name,)))
@@ -128,7 +128,7 @@ def test_extra_features_that_are_fed_anyway_or_not_there() -> None:
         )
 
 
-def test_sizes_in_memory() -> None:
+def test_fields_have_their_sizes_in_memory() -> None:
     fields = select_fields(
         manifest(IMAGE, LABEL, CLASS_TEXT),
         image_size=(4, 5),

@@ -1,4 +1,4 @@
-"""Decoded crops against whole images, cut and resized with numpy."""
+"""Decoded crops compared with whole images, cut and resized with numpy."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def plain_crop(whole: Pixels, options: TrainCrop | CentreCrop, seed: tuple[int, 
 
 @pytest.mark.parametrize("method", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(("file_format", "channels"), [("PNG", 1), ("PNG", 3), ("BMP", 3)])
-def test_lossless_formats_are_cut_and_resized_as_numpy_does(file_format: str, channels: int, method: Any) -> None:
+def test_crops_lossless_formats_as_numpy_does(file_format: str, channels: int, method: Any) -> None:
     image = picture(60, 83, channels)
     encoded = tf.constant(encode_image(image, file_format))
     for seed in SEEDS:
         options = TrainCrop(32, method=method)
         got = decode_crop(encoded, channels, options, tf.constant(seed)).numpy()
         assert got.dtype == np.uint8
-        # Half for rounding, and for bicubic the table of weights that TensorFlow takes them from.
+        # 0.5 for rounding, and more for bicubic, whose weights TensorFlow reads from a table.
         assert np.abs(got - plain_crop(image, options, seed)).max() <= (0.501 if method == "bilinear" else 0.8)
 
 
-def test_a_gif_and_four_channels_are_taken_too() -> None:
+def test_crops_gifs_and_images_of_four_channels() -> None:
     flat = np.full((20, 30, 3), 90, np.uint8)
     got = decode_crop(tf.constant(encode_image(flat, "GIF")), 3, TrainCrop(8), tf.constant([1, 2])).numpy()
     assert got.shape == (8, 8, 3)
@@ -87,7 +87,7 @@ def test_a_gif_and_four_channels_are_taken_too() -> None:
 
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
-def test_a_jpeg_s_crop_is_that_of_the_whole_image_in_pillow(subsampling: int, progressive: bool) -> None:
+def test_a_jpegs_crop_equals_that_of_pillows_whole_image(subsampling: int, progressive: bool) -> None:
     encoded = jpeg(picture(150, 203), subsampling=subsampling, progressive=progressive)
     whole = np.asarray(Image.open(io.BytesIO(encoded)))
     for seed in SEEDS:
@@ -101,7 +101,7 @@ def test_a_jpeg_s_crop_is_that_of_the_whole_image_in_pillow(subsampling: int, pr
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_grey_jpegs(channels: int) -> None:
+def test_crops_grey_jpegs(channels: int) -> None:
     encoded = jpeg(picture(70, 90, 1))
     options = CentreCrop(64)
     got = decode_crop(tf.constant(encoded), channels, options).numpy()
@@ -111,13 +111,13 @@ def test_grey_jpegs(channels: int) -> None:
 
 
 @pytest.mark.parametrize(("side", "shrink"), [(120, 2), (256, 4), (600, 8)])
-def test_large_windows_are_shrunk_while_they_are_decoded(side: int, shrink: int) -> None:
+def test_shrinks_large_windows_while_decoding(side: int, shrink: int) -> None:
     image = picture(side, side + 64)
     encoded = jpeg(image, quality=95, subsampling=0)
     size = side // shrink
     options = CentreCrop(size, fraction=1.0, shrink=True)
     got = decode_crop(tf.constant(encoded), 3, options).numpy().astype(float)
-    # What a shrunk pixel stands for: the mean of shrink x shrink of them.
+    # A shrunk pixel is the mean of shrink x shrink pixels.
     side = size * shrink
     cut = image[:side, 32 : 32 + side].reshape(size, shrink, size, shrink, 3).mean(axis=(1, 3))
     assert np.abs(got - cut).mean() < 2.0
@@ -127,15 +127,15 @@ def test_large_windows_are_shrunk_while_they_are_decoded(side: int, shrink: int)
         assert np.abs(got - cut).mean() < np.abs(plain - cut).mean() / 2
 
 
-def test_a_shrunk_window_is_the_drawn_one_but_for_half_a_pixel() -> None:
-    # Values that tell the place: red grows by 1 every 4 pixels to the right, green downwards.
+def test_a_shrunk_window_equals_the_exact_one_within_half_a_pixel() -> None:
+    # Values encode the position: red grows by 1 every 4 pixels to the right, green downwards.
     y, x = np.mgrid[:800, :1000] / 4
     encoded = tf.constant(jpeg(np.stack([x, y, 0 * x], axis=-1).astype(np.uint8), quality=95, subsampling=0))
     for number in range(20):
         options, seed = TrainCrop(64), tf.constant([1, number])
         shrunk = decode_crop(encoded, 3, options, seed).numpy().astype(float)
         exact = decode_crop(encoded, 3, dataclasses.replace(options, shrink=False), seed).numpy()
-        # Half of 8 pixels is 1 of red or green; a window that lost its last, cut pixels is larger by less than one of them.
+        # Half of 8 pixels is 1 of red or green; dropping cut pixels at the end enlarges a window by less than one of them.
         assert np.abs(shrunk - exact).max() <= 4
         assert np.abs((shrunk - exact).mean(axis=(0, 1))).max() <= 1.5
 
@@ -147,7 +147,7 @@ def test_the_same_seed_gives_the_same_crop() -> None:
     assert (first != second).any()
 
 
-def test_floats_are_not_rounded() -> None:
+def test_does_not_round_floats() -> None:
     image = picture(60, 83)
     encoded = tf.constant(encode_image(image))
     for method in ("bilinear", "bicubic"):
@@ -161,19 +161,19 @@ def test_floats_are_not_rounded() -> None:
     assert np.abs(middle - plain_crop(image, CentreCrop(32), None)).max() <= 1e-3
 
 
-def test_shapes_are_static_in_a_dataset() -> None:
+def test_crops_have_static_shapes_in_a_dataset() -> None:
     encoded = [jpeg(picture(80, 100)), encode_image(picture(61, 50))]
     records = tf.data.Dataset.from_tensor_slices((encoded, [[1, 1], [1, 2]]))
     single = records.map(lambda item, seed: decode_crop(item, 3, TrainCrop(24), seed))
     assert single.element_spec == tf.TensorSpec((24, 24, 3), tf.uint8)
 
 
-def test_a_train_crop_without_a_seed_is_rejected() -> None:
+def test_rejects_a_train_crop_without_a_seed() -> None:
     with pytest.raises(UsageError, match="seed"):
         decode_crop(tf.constant(jpeg(picture(80, 100))), 3, TrainCrop(24))
 
 
-def test_one_pixel_and_strips_are_enlarged() -> None:
+def test_enlarges_single_pixels_and_strips() -> None:
     for height, width in ((1, 1), (1, 300), (300, 1)):
         encoded = tf.constant(jpeg(np.full((height, width, 3), 200, np.uint8)))
         got = decode_crop(encoded, 3, TrainCrop(16), tf.constant([0, 0])).numpy()

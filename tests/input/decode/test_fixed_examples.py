@@ -1,4 +1,4 @@
-"""Examples of one layout: what parsing them gives, also of records that are laid out otherwise."""
+"""Examples of one fixed layout equal parsed ones, and records of another layout are parsed."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def check_same(records: list[bytes], *, is_fixed: bool) -> None:
 
 
 @pytest.mark.parametrize("largest", [1, 100, 128])
-def test_values_are_those_that_are_parsed(largest: int) -> None:
+def test_fixed_examples_equal_parsed_ones(largest: int) -> None:
     rng = np.random.default_rng(0)
     check_same([example(rng, largest) for _ in range(50)], is_fixed=True)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=6))
-def test_numbers_of_any_length(numbers: list[int]) -> None:
+def test_handles_numbers_of_any_length(numbers: list[int]) -> None:
     rng = np.random.default_rng(0)
     sizes = {(max(number.bit_length(), 1) + 6) // 7 for number in numbers}
     check_same([example(rng, 2, number=number) for number in numbers], is_fixed=len(sizes) == 1)
 
 
-def test_records_of_another_layout_are_parsed() -> None:
+def test_parses_records_of_another_layout() -> None:
     rng = np.random.default_rng(0)
     usual = [example(rng, 100) for _ in range(4)]
     # Of the same size: another key, and features in another order.
@@ -76,7 +76,7 @@ def test_records_of_another_layout_are_parsed() -> None:
         check_same([*usual, odd], is_fixed=False)
 
 
-def test_a_record_that_is_wrong_is_the_error_of_parsing() -> None:
+def test_a_wrong_record_raises_the_error_of_parsing() -> None:
     rng = np.random.default_rng(0)
     records = [example(rng, 100), example(rng, 100, **{"raw/uint8": b"four"})]
     fixed = FixedExamples.of(records[0], FIELDS)
@@ -97,6 +97,6 @@ def test_a_record_that_is_wrong_is_the_error_of_parsing() -> None:
         field("not read", "bytes", "string"),
     ],
 )
-def test_fields_that_have_no_fixed_place(other: Field) -> None:
+def test_returns_none_for_fields_without_a_fixed_place(other: Field) -> None:
     assert FixedExamples.of(example(np.random.default_rng(0), 5), [other]) is None
     assert FixedExamples.of(b"no example", FIELDS) is None

@@ -1,4 +1,4 @@
-"""Decoding against Pillow, resizing against TensorFlow."""
+"""Decoding compared with Pillow, and resizing with TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def field(stored: tuple[int | None, int | None, int], shape: tuple[int, int, int
 
 # TensorFlow decodes GIF to colour only, and does not read the palettes of the grey BMP that Pillow writes.
 @pytest.mark.parametrize(("file_format", "channels"), [("PNG", 1), ("PNG", 3), ("BMP", 3), ("GIF", 3)])
-def test_lossless_formats_come_back_exactly(file_format: str, channels: int) -> None:
+def test_decodes_lossless_formats_exactly(file_format: str, channels: int) -> None:
     rng = np.random.default_rng(1)
     # Few values, so that a GIF's palette holds them.
     images = [rng.integers(0, 4, (6, 5, channels), dtype=np.uint8) * 80 for _ in range(3)]
@@ -30,7 +30,7 @@ def test_lossless_formats_come_back_exactly(file_format: str, channels: int) -> 
     np.testing.assert_array_equal(got, np.stack(images))
 
 
-def test_jpeg_is_as_pillow_decodes_it_but_for_rounding() -> None:
+def test_decodes_jpeg_as_pillow_does_but_for_rounding() -> None:
     ramp = np.add.outer(np.arange(32), np.arange(48)).astype(np.uint8)
     image = np.stack([ramp, ramp[::-1], 255 - ramp], axis=-1)
     data = encode_image(image, "JPEG")
@@ -39,7 +39,7 @@ def test_jpeg_is_as_pillow_decodes_it_but_for_rounding() -> None:
     assert np.abs(got.astype(int) - want.astype(int)).max() <= 8
 
 
-def test_grey_becomes_colour_and_colour_grey_as_the_field_says() -> None:
+def test_converts_between_grey_and_colour() -> None:
     grey = np.full((4, 4, 1), 77, np.uint8)
     (got,) = decode_images(tf.constant([encode_image(grey)]), field((4, 4, 3), (4, 4, 3))).numpy()
     assert (got == 77).all()
@@ -67,7 +67,7 @@ def test_shrinking_is_antialiased() -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize(("size", "drafted"), [((16, 12), 8), ((24, 30), 4), ((60, 40), 2), ((128, 96), 1)])
-def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(mode: str, size: tuple[int, int], drafted: int) -> None:
+def test_decodes_a_large_jpeg_at_a_fraction_of_its_size(mode: str, size: tuple[int, int], drafted: int) -> None:
     # Smooth shapes with noise, 400 x 320.
     y, x = np.mgrid[:320, :400]
     waves = 110 + 60 * np.sin(x / 23) + 50 * np.cos(y / 17)
@@ -88,13 +88,13 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(mode: str, size: tupl
     assert np.abs(got - whole).mean() < 1
 
 
-def test_an_image_of_another_size_than_promised_is_an_error() -> None:
+def test_rejects_an_image_of_another_size_than_the_field() -> None:
     data = tf.constant([encode_image(np.zeros((5, 5, 3), np.uint8))])
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
         decode_images(data, field((4, 4, 3), (4, 4, 3)))
 
 
-def test_cast_covers_zero_to_one() -> None:
+def test_cast_maps_uint8_to_0_to_1() -> None:
     values = tf.constant(np.arange(256, dtype=np.uint8))
     got = cast_image(values, tf.float32).numpy()
     np.testing.assert_array_equal(got, np.arange(256, dtype=np.float32) / np.float32(255))

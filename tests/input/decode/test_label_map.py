@@ -1,4 +1,4 @@
-"""Label maps through make_input_fn, next to their pictures, against numpy and Pillow."""
+"""Label maps through make_input_fn, next to their pictures, compared with numpy and Pillow."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def test_resizes_maps_to_the_nearest_pixel(scenes: Scenes) -> None:
             np.testing.assert_array_equal(features[INSTANCES][row, ..., 0], deep(want))
 
 
-def test_cuts_and_flips_maps_as_their_pictures(tmp_path: Path) -> None:
-    # Ramps name the place of each pixel, and so do the maps.
+def test_crops_and_flips_maps_with_their_pictures(tmp_path: Path) -> None:
+    # The ramps and the maps encode each pixel's position.
     records = []
     for number in range(12):
         y, x = np.mgrid[: 50 + number, : 85 - number]
@@ -161,7 +161,7 @@ def test_cuts_and_flips_maps_as_their_pictures(tmp_path: Path) -> None:
     assert flips == {True, False}
 
 
-def test_pastes_and_turns_maps_with_their_pictures(alike: Scenes) -> None:
+def test_cutmix_and_transpose_move_maps_with_their_pictures(alike: Scenes) -> None:
     unlabelled = TFRecordFiles(f"{alike.path}/train-*", features_of((32, 40))[:3])
     for data, transpose in ((alike.path, None), (unlabelled, "HWCN")):
         images = Images(mix=CutMix(), transpose=transpose)
@@ -178,7 +178,7 @@ def test_pastes_and_turns_maps_with_their_pictures(alike: Scenes) -> None:
 
 
 @pytest.mark.matrix
-def test_all_steps_keep_maps_integers_of_one_place(scenes: Scenes) -> None:
+def test_all_steps_keep_maps_consistent_integers(scenes: Scenes) -> None:
     images = Images(
         crop=TrainCrop(16),
         augment=RandAugment(1, map_fill=254),
@@ -196,7 +196,7 @@ def test_all_steps_keep_maps_integers_of_one_place(scenes: Scenes) -> None:
     assert shares.shape == (RECORDS, 5)
 
 
-def test_maps_are_the_labels_of_keras_after_a_batch_transform(scenes: Scenes) -> None:
+def test_a_batch_transform_makes_maps_the_labels_of_keras(scenes: Scenes) -> None:
     unlabelled = TFRecordFiles(f"{scenes.path}/train-*", features_of((None, None))[:2])
     input_fn = make_input_fn(
         unlabelled,
@@ -236,7 +236,7 @@ def test_rejects_files_whose_values_would_change(kind: str, at: int, tmp_path: P
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("uint16", 16), pytest.param("uint8", 8, marks=pytest.mark.matrix)])
-def test_rejects_maps_of_another_size_than_the_schema_and_damaged_ones(dtype: str, bits: int, tmp_path: Path) -> None:
+def test_rejects_maps_that_are_damaged_or_differ_in_size_from_the_schema(dtype: str, bits: int, tmp_path: Path) -> None:
     whole = png_of([[1, 2], [3, 4]], bits)
     features = [Feature(MAP, "bytes", dtype, (2, 2, 1), "label_map")]
     for number, (odd, error, message) in enumerate(
@@ -271,7 +271,7 @@ def test_rejects_options_that_do_not_fit_maps(alike: Scenes, tmp_path: Path) -> 
         make_input_fn(path, "train", training=True, images=Images(size=(4, 4)))
 
 
-def test_rejects_values_of_each_pixel_that_would_not_move(tmp_path: Path) -> None:
+def test_rejects_per_pixel_values_that_would_not_move(tmp_path: Path) -> None:
     image, other = Feature("image_raw", "bytes", "uint8", (2, 3, 3), "raw"), Feature("mask", "int64", "int64", (2, 3))
     record = {"image_raw": bytes(18), "mask": [1, 2, 3, 4, 5, 6]}
     path = write_dataset(str(tmp_path), {"train": [record] * 2}, [image, other], layout="examples", shards=1)
@@ -299,12 +299,12 @@ def test_rejects_maps_of_another_size_than_their_picture(tmp_path: Path) -> None
         if size[0] is not None:
             with pytest.raises(UsageError, match=r"is \(3, 4\), and the image \(6, 8\)"):
                 batch_of(path, 2, training=True, images=Images(augment=RandAugment()))
-        # Whole, each is resized to the same size.
+        # Without a crop, each is resized to the same size.
         features, _ = batch_of(path, 2, images=Images(size=(6, 8)))
         assert features[CLASSES].shape == (2, 6, 8, 1)
 
 
-def test_rejects_a_transform_that_moves_a_map_out_of_reach_of_mixing(alike: Scenes) -> None:
+def test_rejects_a_transform_that_renames_a_map_before_mixing(alike: Scenes) -> None:
     def moved(features: Any, labels: Any) -> Any:
         return {"image": features["image"], INSTANCES: features[INSTANCES], "map": features[CLASSES]}, labels
 
@@ -313,7 +313,7 @@ def test_rejects_a_transform_that_moves_a_map_out_of_reach_of_mixing(alike: Scen
         input_fn({"batch_size": 4})
 
 
-def test_maps_alone_are_resized_and_extra_features_keep_their_names(scenes: Scenes, tmp_path: Path) -> None:
+def test_resizes_maps_without_images_and_keeps_names_of_extra_features(scenes: Scenes, tmp_path: Path) -> None:
     features, _ = batch_of(scenes.path, features=CLASSES, weights="sample_weight", images=Images(size=(9, 9)))[:2]
     assert features.shape == (RECORDS, 9, 9, 1)
     with pytest.raises(UsageError, match="dtype=float32: it is of images"):

@@ -1,4 +1,4 @@
-"""Records to tensors, against tf.io and numpy."""
+"""Records parsed to tensors, compared with tf.io and numpy."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_int64_becomes_int32_at_its_limits() -> None:
 
 
 @pytest.mark.parametrize("value", [INT32, -INT32 - 1, 2**62])
-def test_an_int64_that_does_not_fit_is_an_error_naming_the_feature(value: int) -> None:
+def test_names_the_feature_of_an_int64_beyond_int32(value: int) -> None:
     dataset = tf.data.Dataset.from_tensors([encode_example({"count": value})])
     dataset = dataset.map(lambda batch: parse_batch(batch, [field("count", "int64", "int64")]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature count: a value does not fit int32"):
         list(dataset)
 
 
-def test_other_dtypes_stay() -> None:
+def test_keeps_other_dtypes() -> None:
     for dtype in (tf.int32, tf.uint8, tf.float32, tf.string):
         value = tf.zeros([2], dtype) if dtype != tf.string else tf.constant(["a", "b"])
         assert to_int32("x", value) is value
@@ -45,7 +45,7 @@ def test_other_dtypes_stay() -> None:
 @pytest.mark.parametrize(
     "dtype", ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
 )
-def test_raw_equals_numpy(dtype: str) -> None:
+def test_raw_values_equal_numpy(dtype: str) -> None:
     values = np.arange(-12, 12).reshape(4, 2, 3).astype(dtype)
     batch = tf.constant([encode_example({"x": row.astype(row.dtype.newbyteorder("<")).tobytes()}) for row in values])
     parsed = parse_batch(batch, [field("x", "bytes", dtype, (2, 3), "raw")])["x"]
@@ -54,20 +54,20 @@ def test_raw_equals_numpy(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(5, 5), (6, 5), (12, 12)])
-def test_raw_of_another_size_names_the_feature(sizes: tuple[int, int]) -> None:
+def test_names_the_feature_of_a_raw_value_of_another_size(sizes: tuple[int, int]) -> None:
     dataset = tf.data.Dataset.from_tensors([encode_example({"x": bytes(size)}) for size in sizes])
     dataset = dataset.map(lambda batch: parse_batch(batch, [field("x", "bytes", "uint8", (2, 3), "raw")]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"Feature x: a record does not have the 6 bytes"):
         list(dataset)
 
 
-def test_a_missing_feature_is_an_error_naming_it() -> None:
+def test_names_a_missing_feature() -> None:
     batch = tf.constant([encode_example({"x": 1}), encode_example({"y": 1})])
     with pytest.raises(tf.errors.InvalidArgumentError, match="x"):
         parse_batch(batch, [field("x", "int64", "int64")])
 
 
-def test_a_batch_equals_tensorflows_single_parser() -> None:
+def test_a_parsed_batch_equals_tensorflows_single_parser() -> None:
     fields = [
         field("n", "int64", "int64", (2,)),
         field("f", "float", "float32"),

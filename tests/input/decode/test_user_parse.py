@@ -1,4 +1,4 @@
-"""Parse functions of the user's, on datasets and on files without a manifest."""
+"""The user's parse functions, on datasets and on files without a manifest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpudata.format import Feature
 
 
 def parse(serialized: tf.Tensor) -> Any:
-    """As seed programs do, but a batch at a time."""
+    """Parse a batch as older programs parse a record."""
     spec = {"image_raw": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
     parsed = tf.io.parse_example(serialized, spec)
     image = tf.reshape(tf.io.decode_raw(parsed["image_raw"], tf.uint8), (-1, 64))
@@ -40,7 +40,7 @@ def rows(dataset: tf.data.Dataset) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("batch_size", [25, 101, 2000])
-def test_it_parses_a_dataset(raw_digits: Written, batch_size: int) -> None:
+def test_parse_decides_the_features_of_a_dataset(raw_digits: Written, batch_size: int) -> None:
     dataset = make_input_fn(raw_digits.path, "test", training=False, parse=parse)({"batch_size": batch_size})
     assert dataset.element_spec == (
         {"image": tf.TensorSpec([batch_size, 64]), "weights": tf.TensorSpec([batch_size])},
@@ -52,7 +52,7 @@ def test_it_parses_a_dataset(raw_digits: Written, batch_size: int) -> None:
     np.testing.assert_allclose(np.stack([np.frombuffer(x, np.float32) for x, _ in found]), want, atol=1e-7)
 
 
-def test_the_order_is_that_of_the_features(raw_digits: Written, tmp_path: Path) -> None:
+def test_parse_does_not_change_the_order(raw_digits: Written, tmp_path: Path) -> None:
     options: Any = {"training": True, "seed": 4}
     labels = [y.tolist() for _, y in make_input_fn(raw_digits.path, "train", **options)({"batch_size": 50}).take(9)
               .as_numpy_iterator()]  # fmt: skip
@@ -65,7 +65,7 @@ def test_the_order_is_that_of_the_features(raw_digits: Written, tmp_path: Path) 
     assert [y.tolist() for _, y in input_fn({"batch_size": 50}).take(9).as_numpy_iterator()] == labels
 
 
-def test_transform_comes_after_it_with_single_records(raw_digits: Written) -> None:
+def test_transform_gets_single_records_after_parse(raw_digits: Written) -> None:
     def transform(features: Any, label: Any, seed: Any) -> Any:
         assert features["image"].shape == (64,)
         return {"image": features["image"], "noise": tf.random.stateless_uniform([], seed)}, label
@@ -78,7 +78,7 @@ def test_transform_comes_after_it_with_single_records(raw_digits: Written) -> No
     assert len(np.unique(first)) == 90
 
 
-def test_lines_of_a_csv_file(tmp_path: Path) -> None:
+def test_parses_lines_of_a_csv_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b,class\n" + "".join(f"{i},{i / 4},{i % 3}\n" for i in range(50)))
 
@@ -93,7 +93,7 @@ def test_lines_of_a_csv_file(tmp_path: Path) -> None:
     assert [x["weights"].sum() for x, _ in found] == [20, 20, 10]
 
 
-def test_records_of_one_length(tmp_path: Path) -> None:
+def test_parses_records_of_one_length(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(range(30)))
     files = FixedLengthRecordFiles(path, [("label", "u1"), ("x", "u1", (2,))])
@@ -104,7 +104,7 @@ def test_records_of_one_length(tmp_path: Path) -> None:
     assert found.tolist() == [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(10)]
 
 
-def test_it_may_branch_on_tensors(raw_digits: Written) -> None:
+def test_parse_can_branch_on_tensors(raw_digits: Written) -> None:
     def branching(serialized: tf.Tensor) -> Any:
         features, label = parse(serialized)
         if tf.reduce_max(label) > 100:
@@ -133,7 +133,7 @@ def test_it_may_branch_on_tensors(raw_digits: Written) -> None:
         ),
     ],
 )
-def test_results_that_cannot_be_fed(raw_digits: Written, wrong: Any, error: type, message: str) -> None:
+def test_rejects_results_that_cannot_be_fed(raw_digits: Written, wrong: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make_input_fn(raw_digits.path, "test", training=True, parse=wrong)({"batch_size": 5})
 
@@ -148,13 +148,13 @@ def test_results_that_cannot_be_fed(raw_digits: Written, wrong: Any, error: type
         (lambda: None, "takes (), too many positional arguments"),
     ],
 )
-def test_other_arguments_are_rejected_in_one_line(raw_digits: Written, wrong: Any, reason: str) -> None:
+def test_rejects_functions_with_other_arguments_in_one_line(raw_digits: Written, wrong: Any, reason: str) -> None:
     with pytest.raises(UsageError) as raised:
         make_input_fn(raw_digits.path, "test", training=True, parse=wrong)
     assert str(raised.value) == f"parse is called with (serialized), and {reason}. Let it take (serialized)."
 
 
-def test_a_type_error_in_it_is_the_user_s(raw_digits: Written) -> None:
+def test_raises_the_users_own_type_error(raw_digits: Written) -> None:
     def wrong(serialized: tf.Tensor) -> Any:
         return parse(serialized, serialized)  # type: ignore[call-arg]
 
@@ -162,7 +162,7 @@ def test_a_type_error_in_it_is_the_user_s(raw_digits: Written) -> None:
         make_input_fn(raw_digits.path, "test", training=True, parse=wrong)({"batch_size": 5})
 
 
-def test_rows_that_are_lost_are_an_error(raw_digits: Written) -> None:
+def test_rejects_a_parse_that_drops_rows(raw_digits: Written) -> None:
     def every_other(serialized: tf.Tensor) -> Any:
         features, label = parse(serialized)
         return {"image": features["image"][::2]}, label
@@ -189,7 +189,7 @@ def test_rejects_options_that_parse_decides(raw_digits: Written, options: dict[s
         make_input_fn(raw_digits.path, "test", **{"training": True, "parse": parse, **grouped(options)})
 
 
-def test_features_of_files_do_not_go_with_it(tmp_path: Path, raw_digits: Written) -> None:
+def test_rejects_features_of_files_next_to_parse(tmp_path: Path, raw_digits: Written) -> None:
     dataset = open_dataset(raw_digits.path)
     path = dataset.shard_path(dataset.manifest.split("test").shards[0])
     files = TFRecordFiles(path, [Feature("label", "int64", "int64")])
@@ -197,7 +197,7 @@ def test_features_of_files_do_not_go_with_it(tmp_path: Path, raw_digits: Written
         make_input_fn(files, training=True, parse=parse)
 
 
-def test_weights_need_a_place(raw_digits: Written) -> None:
+def test_sample_weight_requires_labels(raw_digits: Written) -> None:
     options: Any = {"training": False, "weights": "sample_weight"}
     triple = make_input_fn(raw_digits.path, "test", parse=parse, **options)({"batch_size": 60})
     assert [weight.sum() for _, _, weight in triple.as_numpy_iterator()] == [60, 41]

@@ -1,4 +1,4 @@
-"""Files without a manifest through make_input_fn: what TensorFlow's own readers give, and all that datasets are promised."""
+"""Files without a manifest through make_input_fn: they equal TensorFlow's readers, and keep all promises of datasets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def opened(folder: Path, kind: str) -> Any:
 KINDS = ("tfrecord", "fixed", "lines")
 
 
-# Batches are made of records of any kind alike: hosts, starts and a cache are tried with one kind or two.
+# All kinds share the code of batches: hosts, starts and caches are tested with one kind or two.
 SOME_TRAINING = [pytest.param("fixed", marks=pytest.mark.matrix), "lines", "tfrecord"]
 SOME_CACHED = ["fixed", *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("lines", "tfrecord"))]
 
@@ -104,7 +104,7 @@ def host_batches(input_fn: Any, total: int, hosts: int, steps: int | None, start
     ],
     indirect=["files"],
 )
-def test_evaluation_is_one_exact_pass_on_any_hosts(files: Any, hosts: int, batch_size: int) -> None:
+def test_evaluation_feeds_each_record_once_on_any_hosts(files: Any, hosts: int, batch_size: int) -> None:
     found = host_batches(make_input_fn(files, training=False), batch_size * hosts, hosts, None)
     assert {len(batches) for batches in found} == {-(-RECORDS // (batch_size * hosts))}
     seen = []
@@ -120,9 +120,9 @@ def test_evaluation_is_one_exact_pass_on_any_hosts(files: Any, hosts: int, batch
 
 
 @pytest.mark.parametrize("files", SOME_TRAINING, indirect=True)
-# Without a number, all records are in the window: tests/input/test_epochs.py has that.
+# Without a number the window holds all records, which tests/input/test_epochs.py tests.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
-def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
+def test_global_batches_do_not_depend_on_hosts_and_restarts(
     files: Any, buffer: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_plan, "_READ_BYTES", 400)
@@ -136,7 +136,7 @@ def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
         ]
 
     whole = batches(1)
-    # From a step in the second epoch, too, and inside a block of the shuffle.
+    # Also from a step in the second epoch, inside a block of the shuffle.
     assert batches(2, 17) == whole[17:]
     flat = [n for batch in whole for n in batch]
     assert len(set(flat[:480])) == 480  # Of the first epoch.
@@ -145,7 +145,7 @@ def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
 
 @pytest.mark.parametrize("files", SOME_CACHED, indirect=True)
 @pytest.mark.parametrize("cache", [True, pytest.param("auto", marks=pytest.mark.matrix)])
-def test_a_cache_in_memory_changes_nothing(files: Any, cache: Any) -> None:
+def test_a_cache_in_memory_does_not_change_batches(files: Any, cache: Any) -> None:
     def batches(cache: Any) -> list[list[int]]:
         dataset = make_input_fn(files, training=True, seed=3, cache=cache)({"batch_size": 48}).take(12)
         return [numbers(b[0] if isinstance(b, tuple) else b) for b in dataset.as_numpy_iterator()]
@@ -153,7 +153,7 @@ def test_a_cache_in_memory_changes_nothing(files: Any, cache: Any) -> None:
     assert batches(cache) == batches(False)
 
 
-def test_examples_are_what_parse_example_gives(tmp_path: Path) -> None:
+def test_examples_equal_those_of_parse_example(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     features = [
         Feature("image/encoded", "bytes", "uint8", (6, 5, 3), "image"),
@@ -184,14 +184,14 @@ def test_examples_are_what_parse_example_gives(tmp_path: Path) -> None:
     assert labels.tolist() == want["kind"].numpy().tolist()
 
 
-def test_big_endian_parts_are_what_decode_raw_gives(tmp_path: Path) -> None:
+def test_fixed_length_parts_equal_those_of_decode_raw(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     data = os.urandom(26 * 40)
     path.write_bytes(data)
     record = [("a", ">i4", (2,)), ("b", "<i2"), ("label", ">i8"), ("c", "u1", (2, 3)), ("d", ">u2")]
     input_fn = make_input_fn(FixedLengthRecordFiles(path, record), training=False, transform=None, cache=True)
     small = bytearray(data)
-    for i in range(40):  # What int32 holds.
+    for i in range(40):  # Values within int32.
         small[26 * i + 10 : 26 * i + 14] = bytes(4)
         small[26 * i + 14] &= 0x7F
     path.write_bytes(bytes(small))
@@ -209,7 +209,7 @@ def test_big_endian_parts_are_what_decode_raw_gives(tmp_path: Path) -> None:
     assert (found["b"].dtype, found["d"].dtype, labels.dtype) == (np.int16, np.uint16, np.int32)
 
 
-def test_lines_are_what_text_line_dataset_gives(tmp_path: Path) -> None:
+def test_lines_equal_those_of_text_line_dataset(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("one\r\n\nthree ä\r\n \n\n\nlast".encode())
     (found,) = make_input_fn(TextLineFiles(path), training=False)({"batch_size": 7}).as_numpy_iterator()
@@ -218,7 +218,7 @@ def test_lines_are_what_text_line_dataset_gives(tmp_path: Path) -> None:
     assert bare.element_spec == tf.TensorSpec([7], tf.string)
 
 
-def test_transform_and_dtype_apply_as_to_datasets(tmp_path: Path) -> None:
+def test_applies_transform_and_dtype_as_to_datasets(tmp_path: Path) -> None:
     written(tmp_path, "fixed")
     files = FixedLengthRecordFiles(f"{tmp_path}/part*", [("label", "u1"), ("image", "u1", (1, 2, 1))], 4, 3)
     batch, labels = next(
@@ -234,7 +234,7 @@ def test_transform_and_dtype_apply_as_to_datasets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["data", "footer"])
-def test_a_damaged_record_names_file_and_offset(tmp_path: Path, place: str) -> None:
+def test_names_the_file_and_offset_of_a_damaged_record(tmp_path: Path, place: str) -> None:
     files = written(tmp_path, "tfrecord")
     path = tmp_path / "part2"
     offsets = [offset for offset, _ in read_records(str(path))]
@@ -245,7 +245,7 @@ def test_a_damaged_record_names_file_and_offset(tmp_path: Path, place: str) -> N
         list(as_numpy(make_input_fn(files, training=False), 100))
 
 
-def test_what_is_damaged_before_the_start_is_found_there(tmp_path: Path) -> None:
+def test_names_damage_when_the_input_fn_is_made(tmp_path: Path) -> None:
     files = written(tmp_path, "tfrecord")
     path = tmp_path / "part2"
     whole = path.read_bytes()
@@ -260,7 +260,7 @@ def test_what_is_damaged_before_the_start_is_found_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_cut_after_the_start_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_reports_a_file_cut_after_the_start(tmp_path: Path, kind: str) -> None:
     input_fn = make_input_fn(written(tmp_path, kind), training=False)
     path = tmp_path / "part2"
     path.write_bytes(path.read_bytes()[:200])
@@ -273,7 +273,7 @@ def test_a_file_cut_after_the_start_is_an_error(tmp_path: Path, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_appended_later_is_not_seen_or_an_error(tmp_path: Path, kind: str) -> None:
+def test_ignores_or_rejects_records_appended_later(tmp_path: Path, kind: str) -> None:
     files = written(tmp_path, kind)
     input_fn = make_input_fn(files, training=False)
     extra = {"tfrecord": None, "fixed": bytes(6), "lines": b"900,1\n901,2\n"}[kind]
@@ -289,7 +289,7 @@ def test_what_is_appended_later_is_not_seen_or_an_error(tmp_path: Path, kind: st
     assert len(again) == {"tfrecord": 5, "fixed": 5, "lines": 5}[kind]
 
 
-def test_files_without_records(tmp_path: Path) -> None:
+def test_rejects_files_without_records(tmp_path: Path) -> None:
     for name, data in (("part0", b""), ("part1", b"")):
         (tmp_path / name).write_bytes(data)
     with pytest.raises(DatasetError, match=r"part\*'.*2 files have no records"):
@@ -318,7 +318,7 @@ def test_rejects_options_that_need_a_manifest_or_labels(
         make_input_fn(files, **{"training": False, **grouped(options)})
 
 
-def test_examples_need_features_or_a_parse_function(tmp_path: Path) -> None:
+def test_examples_require_features_or_parse(tmp_path: Path) -> None:
     files = TFRecordFiles(written(tmp_path, "tfrecord").files)
     with pytest.raises(UsageError, match=r"the features of the records are unknown. Pass features=.*or parse="):
         make_input_fn(files, training=True)
@@ -359,7 +359,7 @@ def tfrecord(path: Path, *records: bytes) -> Path:
     ],
 )
 @pytest.mark.parametrize("beside_image", [True, False])
-def test_a_first_record_of_other_features_is_told_at_the_call(
+def test_reports_other_features_of_the_first_record_at_the_call(
     tmp_path: Path, wrong: Feature, message: str, beside_image: bool
 ) -> None:
     path = tfrecord(tmp_path / "a", encode_example({**STORED, "none": []}))
@@ -384,7 +384,7 @@ def test_a_first_record_of_other_features_is_told_at_the_call(
         for is_image, features in ((True, [IMAGE, LABEL]), (False, [LABEL, Feature("x", "int64", "int64")]))
     ],
 )
-def test_first_records_that_are_no_examples_are_told_at_the_call(
+def test_reports_a_first_record_that_is_not_an_example_at_the_call(
     tmp_path: Path, record: bytes, features: list[Feature]
 ) -> None:
     path = tfrecord(tmp_path / "a", record)
@@ -402,17 +402,17 @@ def test_first_records_that_are_no_examples_are_told_at_the_call(
     assert batch["text"].tolist() == [record]
 
 
-def test_the_first_record_is_compared_with_what_is_read_of_it(tmp_path: Path) -> None:
+def test_compares_the_first_record_only_with_the_features_read(tmp_path: Path) -> None:
     path = tfrecord(tmp_path / "a", encode_example({**STORED, "ids": []}), encode_example({**STORED, "ids": [1, 2]}))
     features = [IMAGE, LABEL, Feature("ids", "int64", "int64", (None,)), Feature("box", "float", "float32", (2,))]
     options: Any = {"training": False, "images": tpudata.Images(size=(4, 4))}
-    # A sequence of any length may have none.
+    # A sequence of any length may be empty.
     ((found, labels),) = as_numpy(
         make_input_fn(TFRecordFiles(path, features), tokens=tpudata.Tokens(sequence_length=3), **options), 2
     )
     assert found["ids"].tolist() == [[0, 0, 0], [1, 2, 0]]
     assert (found["box"].tolist(), labels.tolist()) == ([[0.5, 1.5]] * 2, [3, 3])
-    # And need not be in the first record, but in one.
+    # It may be absent from the first record, but not from all.
     more = [Feature("more", "int64", "int64", (None,))]
     with pytest.raises(FeatureError, match=rf"{path}: feature 'more' is in none of the first 2 records\. Correct feat"):
         make_input_fn(TFRecordFiles(path, features + more), tokens=tpudata.Tokens(sequence_length=3), **options)
@@ -421,13 +421,13 @@ def test_the_first_record_is_compared_with_what_is_read_of_it(tmp_path: Path) ->
         make_input_fn(TFRecordFiles(path, features), tokens=tpudata.Tokens(sequence_length=3), **options), 2
     )
     assert found["ids"].tolist() == [[0, 0, 0], [1, 2, 0]]
-    # What is not read of it need not be there.
+    # Features that are not read may be absent.
     odd = [IMAGE, Feature("odd", "int64", "int64")]
     (image,) = as_numpy(make_input_fn(TFRecordFiles(path, odd), features="image", **options), 2)
     assert image.shape == (2, 4, 4, 3)
 
 
-def test_a_first_record_of_raw_values_has_their_bytes(tmp_path: Path) -> None:
+def test_accepts_a_first_record_of_raw_values(tmp_path: Path) -> None:
     arrays = {
         dtype: np.arange(6).astype(dtype).reshape(2, 3)
         for dtype in ("uint8", "uint16", "int64", "float16", "float32", "float64")
@@ -462,7 +462,7 @@ ODD_SEQUENCES = [
         *(pytest.param(*odd, False, marks=pytest.mark.matrix) for odd in ODD[1:] + ODD_SEQUENCES[1:]),
     ],
 )
-def test_a_later_record_of_other_features_is_named_with_what_helps(
+def test_names_a_later_record_of_other_features_with_the_fix(
     tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
 ) -> None:
     label = Feature("label", "int64", "int64")
@@ -500,7 +500,7 @@ def test_a_later_record_of_other_features_is_named_with_what_helps(
         (Feature("box", "float", "float32", (4, None)), "varies between .* Omit it, or give all records one size"),
     ],
 )
-def test_features_that_cannot_be_fed_are_corrected_in_features(tmp_path: Path, feature: Feature, message: str) -> None:
+def test_advises_to_correct_features_that_cannot_be_fed(tmp_path: Path, feature: Feature, message: str) -> None:
     path = tfrecord(tmp_path / "a", encode_example(STORED))
     with pytest.raises(
         FeatureError, match=rf"{message}\. Correct features= of TFRecordFiles, or pass parse= to make_inp"
@@ -511,7 +511,7 @@ def test_features_that_cannot_be_fed_are_corrected_in_features(tmp_path: Path, f
         make_input_fn(folder, "train", training=True)
 
 
-def test_a_first_record_that_is_damaged_is_named(tmp_path: Path) -> None:
+def test_names_a_damaged_first_record(tmp_path: Path) -> None:
     path = tfrecord(tmp_path / "a", *[encode_example({**STORED, "label": label}) for label in range(3)])
     data = bytearray(path.read_bytes())
     data[-len(data) // 3 * 3 + 30] ^= 1

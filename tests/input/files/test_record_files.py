@@ -1,4 +1,4 @@
-"""Descriptions of files without a manifest: what is rejected, and which files they find."""
+"""Descriptions of files without a manifest: their checks, and the files they find."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABEL = Feature("label", "int64", "int64")
     "kind", [TFRecordFiles, TextLineFiles, lambda files: FixedLengthRecordFiles(files, [("a", "u1")])]
 )
 @pytest.mark.parametrize("files", [None, 5, "", b"bytes", [], ["a", 5], {"a"}, [""]])
-def test_files_are_paths(kind: Any, files: Any) -> None:
+def test_rejects_files_that_are_not_paths(kind: Any, files: Any) -> None:
     with pytest.raises(UsageError, match=r"files=.*: pass a path, a pattern"):
         kind(files)
 
@@ -34,7 +34,7 @@ def test_files_are_paths(kind: Any, files: Any) -> None:
         ({"label": "y"}, FeatureError, "label='y': the records have no features"),
     ],
 )
-def test_tfrecord_files_are_checked_at_the_door(arguments: Any, error: type, message: str) -> None:
+def test_tfrecord_files_reject_wrong_arguments(arguments: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         TFRecordFiles("a", **arguments)
 
@@ -58,12 +58,12 @@ def test_tfrecord_files_are_checked_at_the_door(arguments: Any, error: type, mes
         ({"record": [("a", "u1")], "footer_bytes": 1.5}, UsageError, "footer_bytes: .*got 1.5"),
     ],
 )
-def test_records_of_one_length_are_checked_at_the_door(arguments: Any, error: type, message: str) -> None:
+def test_fixed_length_record_files_reject_wrong_arguments(arguments: Any, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         FixedLengthRecordFiles("a", **arguments)
 
 
-def test_lines_to_skip_are_a_number() -> None:
+def test_skip_lines_must_be_a_number() -> None:
     assert TextLineFiles("a", np.int64(2)).skip_lines == 2  # type: ignore[arg-type]
     for wrong in (-1, "1", None, True):
         with pytest.raises(UsageError, match="skip_lines: "):
@@ -92,11 +92,11 @@ def test_patterns_and_paths_find_files_in_order(tmp_path: Path) -> None:
     assert names(f"{tmp_path}/b*") == ["b0", "b1"]
     assert names([tmp_path / "b1", f"{tmp_path}/a"]) == ["b1", "a"]
     assert names([f"{tmp_path}/b*", f"{tmp_path}/a*"]) == ["b0", "b1", "a"]
-    # A file of that name goes before what the pattern would match.
+    # A file of that name takes precedence over the pattern.
     assert names(f"{tmp_path}/c[1]") == ["c[1]"]
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_rejects_missing_and_repeated_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     with pytest.raises(DatasetError, match=rf"files='{tmp_path}/x\*' matches no file"):
         find_files(f"{tmp_path}/x*")

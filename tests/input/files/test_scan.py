@@ -1,4 +1,4 @@
-"""Where records begin in files without an index: what TensorFlow's readers find there."""
+"""Offsets of records in files without an index, compared with TensorFlow's readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entry(path: str) -> Entry:
     return found
 
 
-def test_compressed_lines_are_rejected_with_the_fix(tmp_path: Path) -> None:
+def test_rejects_compressed_lines(tmp_path: Path) -> None:
     path = str(tmp_path / "a.gz")
     Path(path).write_bytes(gzip.compress(b"one\ntwo\n"))
     with pytest.raises(CorruptionError, match="the file is compressed, and has no lines"):
@@ -37,7 +37,7 @@ def test_compressed_lines_are_rejected_with_the_fix(tmp_path: Path) -> None:
     skip=st.integers(0, 5),
     read_bytes=st.sampled_from([1, 7, 1 << 22]),
 )
-def test_lines_are_those_of_text_line_dataset(text: str, skip: int, read_bytes: int) -> None:
+def test_lines_equal_those_of_text_line_dataset(text: str, skip: int, read_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.txt")
         path.write_bytes(text.encode())
@@ -63,7 +63,7 @@ def test_records_of_one_length_must_fit_the_file(tmp_path: Path, header: int, fo
         list(tf.data.FixedLengthRecordDataset(path, 10, header, footer))
 
 
-def test_a_file_shorter_than_its_header(tmp_path: Path) -> None:
+def test_rejects_a_file_shorter_than_its_header(tmp_path: Path) -> None:
     path = str(tmp_path / "a.bin")
     Path(path).write_bytes(bytes(5))
     with pytest.raises(CorruptionError, match="at byte 5: the file has 5 bytes: 8 of header"):

@@ -1,4 +1,4 @@
-"""The shards of a split, compared with the manifest before they are read."""
+"""Shards of a split are compared with the manifest before they are read."""
 
 from __future__ import annotations
 

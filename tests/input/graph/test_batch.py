@@ -20,7 +20,7 @@ def test_weights_join_the_features() -> None:
     assert with_weights({"x": 1}, weights)["weights"] is weights
 
 
-def test_a_number_of_rows_becomes_static() -> None:
+def test_with_rows_makes_the_row_count_static() -> None:
     dataset = tf.data.Dataset.range(8).batch(4).map(lambda x: with_rows({"x": x}, 4))
     assert dataset.element_spec == {"x": tf.TensorSpec([4], tf.int64)}
     wrong = tf.data.Dataset.range(7).batch(4).map(lambda x: with_rows({"x": x}, 4))
@@ -28,7 +28,7 @@ def test_a_number_of_rows_becomes_static() -> None:
         list(wrong)
 
 
-def test_where_weights_have_room() -> None:
+def test_has_room_only_for_weights_in_a_dict() -> None:
     spec = tf.TensorSpec([2], tf.float32)
     assert has_room(({"x": spec}, spec))
     assert has_room({"x": spec})
@@ -38,7 +38,7 @@ def test_where_weights_have_room() -> None:
         has_room(({"weights": spec}, spec))
 
 
-def test_leaves_are_named_in_the_order_of_tf_nest() -> None:
+def test_names_leaves_in_the_order_of_tf_nest() -> None:
     structure: Any = ({"b": 1, "a": [2, {"c": 3}]}, 4)
     assert list(named_leaves(structure, "x")) == [
         ("x[0]['a'][0]", 2),
@@ -56,7 +56,7 @@ def test_leaves_are_named_in_the_order_of_tf_nest() -> None:
 @pytest.mark.parametrize(
     "spec", [tf.TensorSpec([None, 3]), tf.TensorSpec(None), tf.RaggedTensorSpec([2, None]), tf.SparseTensorSpec([2, 2])]
 )
-def test_what_is_not_static_is_named(spec: Any) -> None:
+def test_check_static_names_a_leaf_that_is_not_static(spec: Any) -> None:
     check_static({"good": tf.TensorSpec([2, 3])}, "the batch")
     with pytest.raises(FeatureError, match=r"the batch\[0\]\['bad'\] is .*not static"):
         check_static(({"bad": spec, "good": tf.TensorSpec([2])},), "the batch")

@@ -1,4 +1,4 @@
-"""What a user's function does with whole batches."""
+"""batch_transform: a user's function of whole batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def centred(features: Any, labels: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": True}, {"transform": lambda x, y: (x, y)}])
-def test_it_gets_the_whole_batch(raw_digits: Written, options: dict[str, Any]) -> None:
+def test_batch_transform_gets_the_whole_batch(raw_digits: Written, options: dict[str, Any]) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=False, batch_transform=centred, **options)
     first, last = list(input_fn({"batch_size": 64}).as_numpy_iterator())
     images = np.asarray(raw_digits.images["test"][:64], np.float32)
@@ -29,7 +29,7 @@ def test_it_gets_the_whole_batch(raw_digits: Written, options: dict[str, Any]) -
     assert [len(labels) for _, labels in pairs] == [64, 37]
 
 
-def test_it_draws_the_same_after_a_restart(raw_digits: Written) -> None:
+def test_draws_the_same_after_a_restart(raw_digits: Written) -> None:
     def noisy(features: Any, labels: Any, seed: Any) -> Any:
         if labels[0] > 4:  # AutoGraph converts it.
             return {"noise": tf.random.stateless_uniform([len(labels)], seed)}, labels
@@ -42,7 +42,7 @@ def test_it_draws_the_same_after_a_restart(raw_digits: Written) -> None:
     assert len(set(whole)) == 9
 
 
-def test_it_comes_after_mixing(raw_digits: Written) -> None:
+def test_runs_after_mixing(raw_digits: Written) -> None:
     def shares(_: Any, labels: Any) -> Any:
         return {"largest": tf.reduce_max(labels, axis=1)}, labels
 
@@ -53,7 +53,7 @@ def test_it_comes_after_mixing(raw_digits: Written) -> None:
     assert (features["largest"] < 1).any()
 
 
-def test_weights_keep_their_place(raw_digits: Written) -> None:
+def test_requires_a_place_for_weights(raw_digits: Written) -> None:
     def bare(features: Any, labels: Any) -> Any:
         return features["image"], labels
 
@@ -74,7 +74,7 @@ def test_weights_keep_their_place(raw_digits: Written) -> None:
             input_fn({"batch_size": 8})
 
 
-def test_rejects_results_that_are_no_batch(raw_digits: Written) -> None:
+def test_rejects_results_that_are_not_a_batch(raw_digits: Written) -> None:
     wrong: list[tuple[Any, type, str]] = [
         (lambda _, __: None, UsageError, "batch_transform returned None"),
         (lambda features, labels: [features, labels], UsageError, "batch_transform returned a list"),

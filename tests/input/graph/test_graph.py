@@ -1,4 +1,4 @@
-"""What a dataset is: a graph that runs in processes without our code, and whose iterators are saved and restored."""
+"""Each dataset is a graph that runs without our code, and whose iterators can be saved and restored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tpudata import (
 from tpudata.format import Feature
 from tpudata.input.input_fn import InputFn
 
-# Ops that call Python back, which is in the process that made them only.
+# Ops that call back into Python, which exists only in the process that made them.
 PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"}
 
 
@@ -120,10 +120,10 @@ def operations(dataset: tf.data.Dataset) -> set[str]:
     return {node.op for node in nodes}
 
 
-# Each is read or ordered in a way that the others are not.
+# Each is read or ordered in its own way.
 WAYS = ("images", "images on disk", "window", "buckets", "compressed", "lines", "in order", "filter", "mixture")
 SAVED = [*((name, True) for name in WAYS), *((name, False) for name in ("images", "buckets", "compressed"))]
-# In evaluation they are what others are: the digits, the raw digits, or files of records of one form.
+# In evaluation these equal others: the digits, the raw digits, or files of records of one kind.
 AS_OTHERS = {"window", "fixed", "transform", "in order", "epochs", "mixture", "batch transform", "lines", "fixed files"}
 
 
@@ -142,7 +142,7 @@ def check_is_a_graph(dataset: tf.data.Dataset) -> None:
         if (name, training) not in SAVED
     ],
 )
-def test_it_is_a_graph_without_python(sources: Sources, name: str, training: bool) -> None:
+def test_the_dataset_is_a_graph_without_python(sources: Sources, name: str, training: bool) -> None:
     check_is_a_graph(MAKES[name](sources, training)({"batch_size": 3}))
 
 
@@ -150,7 +150,7 @@ def test_it_is_a_graph_without_python(sources: Sources, name: str, training: boo
     ("name", "training"),
     [*SAVED, *(pytest.param(name, True, marks=pytest.mark.matrix) for name in MAKES if name not in WAYS)],
 )
-def test_it_is_a_graph_whose_iterator_is_saved_and_restored(sources: Sources, name: str, training: bool) -> None:
+def test_the_dataset_is_a_graph_that_saves_and_restores_iterators(sources: Sources, name: str, training: bool) -> None:
     dataset = MAKES[name](sources, training)({"batch_size": 3})
     check_is_a_graph(dataset)
     iterator = iter(dataset)
@@ -159,7 +159,7 @@ def test_it_is_a_graph_whose_iterator_is_saved_and_restored(sources: Sources, na
     saved = tf.train.Checkpoint(iterator=iterator).write(str(sources.folder / "saved"))
     rest = list(itertools.islice(iterator, 10))
     assert rest
-    # Restored by one that is further on, and once by a new one: TensorFlow makes each anew from the graph.
+    # Restored by an iterator that is further on, and once by a new one: TensorFlow rebuilds each from the graph.
     for other in (iterator, iter(dataset)) if name == "images" else (iterator,):
         tf.train.Checkpoint(iterator=other).read(saved).assert_consumed()
         for batch, expected in zip(itertools.islice(other, len(rest)), rest, strict=True):

@@ -1,4 +1,4 @@
-"""RandAugment against a loop over Pillow's operations with the same drawn numbers."""
+"""RandAugment compared with a loop over Pillow's operations, with the same drawn numbers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def augmented(image: Pixels, options: RandAugment, seeds: npt.NDArray[np.int32])
     return list(dataset.as_numpy_iterator())
 
 
-def test_three_layers_are_pillow_s() -> None:
+def test_three_layers_equal_pillow() -> None:
     image, options = picture(), RandAugment(layers=3)
     seeds = np.array([(8, number) for number in range(80)], np.int32)
     met: Counter[str] = Counter()
@@ -72,19 +72,19 @@ def test_three_layers_are_pillow_s() -> None:
         want, names = plain(image, tf.random.stateless_uniform([3, 4], seed).numpy())
         met.update(names)
         difference = np.abs(got.astype(int) - want.astype(int))
-        # A value that float32 rounds the other way (by 1) may fall to the other side of what comes after.
+        # float32 may round a value the other way (by 1), which can cross a threshold of the next layer.
         assert (difference > 2).mean() < 0.001, names
     assert set(met) == set(OPERATIONS)
 
 
-def test_sixteen_operations_are_drawn_with_equal_chance() -> None:
+def test_draws_sixteen_operations_with_equal_chance() -> None:
     assert len(OPERATIONS) == 16
     numbers = tf.random.stateless_uniform([16000], (1, 1)).numpy()
     counts = np.bincount((numbers * 16).astype(int), minlength=16)
     assert np.abs(counts - 1000).max() < 150
 
 
-def test_at_magnitude_0_only_operations_without_a_strength_change_an_image() -> None:
+def test_at_magnitude_0_only_operations_without_strength_change_an_image() -> None:
     image, options = picture(), RandAugment(layers=1, magnitude=0)
     seeds = np.array([(2, number) for number in range(60)], np.int32)
     changed = set()
@@ -102,14 +102,14 @@ def test_half_the_magnitude_is_half_as_strong() -> None:
         assert np.abs(got - pillow(name, image, value).astype(int)).max() <= 1, name
 
 
-def test_the_same_seed_gives_the_same_image_and_another_one_another() -> None:
+def test_the_seed_decides_the_image() -> None:
     seeds = np.array([[4, 2], [4, 2], [4, 3]], np.int32)
     one, again, other = augmented(picture(), RandAugment(), seeds)
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
 
 
-def test_maps_move_with_the_image_and_keep_their_values_otherwise() -> None:
+def test_maps_move_with_the_image_and_keep_their_values() -> None:
     classes = np.random.default_rng(3).integers(0, 100, (56, 112, 1), dtype=np.uint8)
     image, deep = np.repeat(classes, 3, axis=2), classes.astype(np.int32) * 500
     options = RandAugment(layers=1, map_fill=255)
@@ -134,7 +134,7 @@ def test_maps_move_with_the_image_and_keep_their_values_otherwise() -> None:
     assert met == set(OPERATIONS)
 
 
-def test_shapes_are_static_in_a_dataset() -> None:
+def test_augmented_images_have_static_shapes_in_a_dataset() -> None:
     dataset = tf.data.Dataset.from_tensor_slices([picture()]).map(
         lambda image: rand_augment(image, RandAugment(), (1, 2))
     )
@@ -153,7 +153,7 @@ def test_a_graph_of_tensorflow_1_gives_the_same() -> None:
     "image",
     [tf.zeros((8, 8, 1), tf.uint8), tf.zeros((8, 8, 3), tf.float32), tf.zeros((2, 8, 8, 3), tf.uint8)],
 )
-def test_other_images_are_rejected(image: tf.Tensor) -> None:
+def test_rejects_other_shapes_and_dtypes(image: tf.Tensor) -> None:
     with pytest.raises(UsageError, match="RandAugment takes uint8"):
         rand_augment(image, RandAugment(), (1, 2))
 
@@ -162,6 +162,6 @@ def test_other_images_are_rejected(image: tf.Tensor) -> None:
     "options",
     [{"layers": 0}, {"layers": 1.5}, {"layers": True}, {"magnitude": -1}, {"magnitude": 10.5}, {"magnitude": "9"}],
 )
-def test_options_out_of_range_are_rejected_by_name(options: dict[str, Any]) -> None:
+def test_rejects_options_out_of_range_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"RandAugment.{next(iter(options))}: invalid value"):
         RandAugment(**options)

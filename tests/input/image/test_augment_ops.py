@@ -1,4 +1,4 @@
-"""Every operation against Pillow's, on several kinds of pictures, to the pixel."""
+"""Every operation equals Pillow's to the pixel, on several kinds of pictures."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ VALUES: dict[str, tuple[float, ...]] = {
 
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize", "invert"])
-def test_operations_without_a_strength_are_pillow_s(name: str) -> None:
+def test_operations_without_strength_equal_pillow(name: str) -> None:
     for image in pictures():
         got = getattr(augment_ops, name)(tf.constant(image)).numpy()
         np.testing.assert_array_equal(got, pillow(name, image, 0))
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VALUES.items() for value in values])
-def test_operations_are_pillow_s(name: str, value: float) -> None:
+def test_operations_equal_pillow(name: str, value: float) -> None:
     for image in pictures():
         got = getattr(augment_ops, name)(tf.constant(image), value)
         assert got.dtype == tf.uint8
@@ -44,7 +44,7 @@ def test_operations_are_pillow_s(name: str, value: float) -> None:
 
 @settings(max_examples=60)
 @given(st.sampled_from(["color", "contrast", "brightness", "sharpness"]), st.floats(0, 2, width=32))
-def test_blends_by_any_factor_are_pillow_s(name: str, factor: float) -> None:
+def test_blends_by_any_factor_equal_pillow(name: str, factor: float) -> None:
     image = pictures()[0]
     got = getattr(augment_ops, name)(tf.constant(image), factor).numpy().astype(int)
     # float32 may be rounded once more or less than Pillow's C compiler does.
@@ -53,7 +53,7 @@ def test_blends_by_any_factor_are_pillow_s(name: str, factor: float) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 30), st.integers(0, 40), st.integers(0, 32))
-def test_cutout_is_a_grey_square(side: int, y: int, x: int) -> None:
+def test_cutout_paints_a_grey_square(side: int, y: int, x: int) -> None:
     image = pictures()[0]
     got = augment_ops.cutout(tf.constant(image), side, tf.constant([y, x])).numpy()
     np.testing.assert_array_equal(got, plain_cutout(image, side, y, x))

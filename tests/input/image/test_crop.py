@@ -1,4 +1,4 @@
-"""Windows against the same algorithm in plain Python, number by number, and as distributions."""
+"""Windows compared with the same algorithm in plain Python, number by number and as distributions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def seeds_of(count: int) -> npt.NDArray[np.int32]:
         TrainCrop(8, area=(0.25, 0.25), ratio=(0.5, 2.0)),
     ],
 )
-def test_windows_are_the_plain_algorithm_s(height: int, width: int, options: TrainCrop) -> None:
+def test_windows_equal_the_plain_algorithm(height: int, width: int, options: TrainCrop) -> None:
     seeds = seeds_of(60)
     want = [plain_window(height, width, options, Drawn(seed)) for seed in seeds]
     np.testing.assert_array_equal(windows(height, width, options, seeds), want)
@@ -120,7 +120,7 @@ def test_a_window_lies_within_its_image(height: int, width: int, seed: tuple[int
     assert wide >= 1
 
 
-def test_windows_are_distributed_as_the_algorithm_s_are() -> None:
+def test_windows_have_the_algorithms_distribution() -> None:
     height, width, count = 375, 500, 4000
     options = TrainCrop(224)
     got = windows(height, width, options, seeds_of(count)).astype(float)
@@ -147,7 +147,7 @@ def distance(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
     return float(np.abs(below[0] - below[1]).max())
 
 
-def test_no_window_means_the_middle() -> None:
+def test_falls_back_to_the_centre_if_no_window_fits() -> None:
     options = TrainCrop(224, area=(0.9, 1.0))
     got = windows(30, 2000, options, seeds_of(3))  # No ratio up to 4/3 covers 90 % of this.
     np.testing.assert_array_equal(got, [[2, 987, 26, 26]] * 3)
@@ -155,12 +155,12 @@ def test_no_window_means_the_middle() -> None:
 
 @pytest.mark.parametrize("fraction", [0.875, 0.5, 1.0, 0.001])
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (501, 375), (256, 256), (1, 9)])
-def test_the_middle_is_where_resnet_preprocessing_has_it(height: int, width: int, fraction: float) -> None:
+def test_the_centre_crop_equals_resnet_preprocessing(height: int, width: int, fraction: float) -> None:
     got = crop_window(tf.constant([height, width, 3]), CentreCrop(224, fraction)).numpy()
     np.testing.assert_array_equal(got, plain_centre(height, width, fraction))
 
 
-def test_about_half_of_the_crops_are_mirrored_and_the_windows_do_not_tell_which() -> None:
+def test_half_of_the_crops_are_mirrored_independently_of_their_windows() -> None:
     seeds = seeds_of(2000)
     options = TrainCrop(224)
     drawn = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: crop_flips(options, seed))
@@ -172,7 +172,7 @@ def test_about_half_of_the_crops_are_mirrored_and_the_windows_do_not_tell_which(
     assert not crop_flips(CentreCrop(224), None)
 
 
-def test_a_train_crop_needs_a_seed() -> None:
+def test_a_train_crop_requires_a_seed() -> None:
     with pytest.raises(UsageError, match="int32"):
         crop_window(tf.constant([10, 10, 3]), TrainCrop(8))
 
@@ -198,6 +198,6 @@ def test_a_train_crop_needs_a_seed() -> None:
         (lambda: CentreCrop(8, fraction=1.5), "CentreCrop.fraction"),
     ],
 )
-def test_options_out_of_range_are_rejected_by_name(make: Any, named: str) -> None:
+def test_rejects_options_out_of_range_by_name(make: Any, named: str) -> None:
     with pytest.raises(UsageError, match=rf"{named}: invalid value \(got .*, expected "):
         make()

@@ -1,4 +1,4 @@
-"""Mixed batches against numpy, with the shares read off the labels."""
+"""Mixed batches compared with numpy, with the shares read from the labels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shares_of(soft: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
-def test_mixup_mixes_images_in_the_shares_of_the_labels(dtype: str) -> None:
+def test_mixup_blends_images_by_the_shares_of_the_labels(dtype: str) -> None:
     images, labels = batch(dtype=dtype)
     got, soft = mix(images, labels, 12, MixUp(1.0), SEED)
     assert got.dtype == dtype
@@ -48,7 +48,7 @@ def test_mixup_mixes_images_in_the_shares_of_the_labels(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
-def test_cutmix_takes_a_rectangle_from_the_partner_and_labels_by_its_pixels(dtype: str) -> None:
+def test_cutmix_pastes_a_rectangle_and_shares_labels_by_its_pixels(dtype: str) -> None:
     images, labels = batch(40, dtype=dtype)
     got, soft = mix(images, labels, 40, CutMix(), SEED)
     values, mixed = tf.cast(images, tf.float32).numpy(), tf.cast(got, tf.float32).numpy()
@@ -64,7 +64,7 @@ def test_cutmix_takes_a_rectangle_from_the_partner_and_labels_by_its_pixels(dtyp
     assert len(np.unique(shares)) > 10
 
 
-def test_shares_are_distributed_as_beta() -> None:
+def test_shares_have_a_beta_distribution() -> None:
     rng = np.random.default_rng(0)
     for alpha in (0.2, 1.0, 3.0):
         got = np.sort(beta(4000, alpha, SEED).numpy())
@@ -74,7 +74,7 @@ def test_shares_are_distributed_as_beta() -> None:
         assert np.abs(far).max() / 4000 < 1.95 * math.sqrt(2 / 4000)
 
 
-def test_the_rectangle_s_area_is_one_minus_the_share_where_nothing_is_cut_off() -> None:
+def test_an_uncut_rectangles_area_is_one_minus_the_share() -> None:
     images = tf.reshape(tf.range(200.0), (200, 1, 1, 1)) + tf.zeros((1, 100, 100, 1))
     _, soft = mix(images, tf.range(200), 200, CutMix(), SEED)
     kept = shares_of(soft.numpy())
@@ -88,7 +88,7 @@ def test_the_rectangle_s_area_is_one_minus_the_share_where_nothing_is_cut_off() 
 
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 50.0])
 @pytest.mark.parametrize("make", [MixUp, CutMix])
-def test_extreme_alphas_give_numbers(make: Any, alpha: float) -> None:
+def test_extreme_alphas_give_finite_values(make: Any, alpha: float) -> None:
     images, labels = batch(64)
     got, soft = mix(images, labels, 64, make(alpha), SEED)
     assert np.isfinite(got.numpy()).all()
@@ -96,7 +96,7 @@ def test_extreme_alphas_give_numbers(make: Any, alpha: float) -> None:
     assert (soft.numpy() >= 0).all()
 
 
-def test_labels_may_be_shares_already_and_a_row_may_be_its_own_partner() -> None:
+def test_accepts_shares_as_labels_and_a_row_as_its_own_partner() -> None:
     images, _ = batch(1)
     labels = tf.constant([[0.25, 0.75]])
     for options in (MixUp(), CutMix()):
@@ -105,7 +105,7 @@ def test_labels_may_be_shares_already_and_a_row_may_be_its_own_partner() -> None
         np.testing.assert_allclose(soft, labels, atol=1e-6)
 
 
-def test_the_same_seed_gives_the_same_batch_and_another_one_another() -> None:
+def test_the_seed_decides_the_batch() -> None:
     images, labels = batch()
     for options in (MixUp(), CutMix()):
         one, again, other = (
@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_batch_and_another_one_another() -> None:
         assert (one.numpy() != other.numpy()).any()
 
 
-def test_shapes_are_static_in_a_dataset() -> None:
+def test_mixed_batches_have_static_shapes_in_a_dataset() -> None:
     dataset = tf.data.Dataset.from_tensors(batch(4, "uint8"))
     for options in (MixUp(), CutMix()):
         mixed = dataset.map(lambda images, labels, options=options: mix(images, labels, 9, options, SEED))
@@ -123,7 +123,7 @@ def test_shapes_are_static_in_a_dataset() -> None:
 
 
 @pytest.mark.parametrize("label", [-1, 12])
-def test_a_label_out_of_range_is_an_error(label: int) -> None:
+def test_rejects_a_label_out_of_range(label: int) -> None:
     images, _ = batch(2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="12 classes"):
         mix(images, tf.constant([0, label]), 12, MixUp(), SEED)
@@ -131,6 +131,6 @@ def test_a_label_out_of_range_is_an_error(label: int) -> None:
 
 @pytest.mark.parametrize("make", [MixUp, CutMix])
 @pytest.mark.parametrize("alpha", [0, -1.0, math.inf, math.nan, "1", True])
-def test_options_out_of_range_are_rejected_by_name(make: Any, alpha: Any) -> None:
+def test_rejects_options_out_of_range_by_name(make: Any, alpha: Any) -> None:
     with pytest.raises(UsageError, match=f"{make.__name__}.alpha: invalid value"):
         make(alpha)

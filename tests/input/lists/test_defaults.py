@@ -1,4 +1,4 @@
-"""Features that some records lack, and weights of records."""
+"""Defaults of features that some records lack, and weights of records."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rows_of(path: Any, **options: Any) -> list[tuple[dict[str, Any], Any]]:
     return [row for row in rows if row[0]["weights"]]
 
 
-def test_records_that_lack_a_feature_have_its_default(path: str, records: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_records_that_lack_a_feature_get_its_default(path: str, records: list[dict[str, Any]], tmp_path: Path) -> None:
     fills = {
         "age": -1,
         "place": [0.5, 2],
@@ -102,19 +102,19 @@ def test_records_that_lack_a_feature_have_its_default(path: str, records: list[d
                 np.testing.assert_array_equal(features[name], np.asarray(want[name], dtype))
 
 
-def test_filter_gets_defaults(path: str, records: list[dict[str, Any]]) -> None:
+def test_the_filter_gets_defaults(path: str, records: list[dict[str, Any]]) -> None:
     rows = rows_of(path, filter=lambda record: record["age"] < 0)
     assert [features["x"].tolist() for features, _ in rows] == [r["x"].tolist() for r in records if "age" not in r]
     assert rows
 
 
-def test_a_feature_without_a_default_is_missed(path: str) -> None:
+def test_names_a_missing_feature_without_a_default(path: str) -> None:
     others = {name: value for name, value in DEFAULTS.items() if name != "age"}
     with pytest.raises((FeatureError, DatasetError), match="'age'"):
         rows_of(path, defaults=others)
 
 
-def test_files_without_a_manifest_have_defaults(path: str, records: list[dict[str, Any]]) -> None:
+def test_files_without_a_manifest_get_defaults(path: str, records: list[dict[str, Any]]) -> None:
     # The first record may lack features.
     data = TFRecordFiles(f"{path}/train-*", (X, AGE, CITY))
     input_fn = make_input_fn(data, training=False, defaults={"age": 5, "city": ""})
@@ -139,12 +139,12 @@ def test_files_without_a_manifest_have_defaults(path: str, records: list[dict[st
         ({"grid": -1}, "'grid' is out of range .got -1, expected 0 to 65535"),
     ],
 )
-def test_wrong_defaults_say_what_is_expected(path: str, defaults: Any, message: str) -> None:
+def test_rejects_wrong_defaults(path: str, defaults: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         rows_of(path, defaults=defaults)
 
 
-def test_images_and_records_of_one_length_have_no_defaults(tmp_path: Path) -> None:
+def test_rejects_defaults_for_images_and_records_of_one_length(tmp_path: Path) -> None:
     image = Feature("image/encoded", "bytes", "uint8", (2, 2, 3), "image")
     record = {"image/encoded": encode_image(np.zeros((2, 2, 3), np.uint8))}
     path = write_dataset(str(tmp_path / "images"), {"train": [record]}, (image,), layout="imagenet", shards=1)
@@ -160,7 +160,7 @@ def weights_of(records: list[dict[str, Any]], least: float = 0.0) -> list[float]
     return [max(record.get("importance", 1), least) for record in records]
 
 
-def test_records_have_weights_in_training_and_evaluation(
+def test_weights_of_records_apply_in_training_and_evaluation(
     path: str, records: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"defaults": DEFAULTS, "pad": {"list": 3}, "weight": "importance"}
@@ -180,7 +180,7 @@ def test_records_have_weights_in_training_and_evaluation(
         assert "weights" not in features
 
 
-def test_a_transform_leaves_weights_alone(path: str, records: list[dict[str, Any]]) -> None:
+def test_transforms_do_not_change_weights(path: str, records: list[dict[str, Any]]) -> None:
     def only_x(features: dict[str, tf.Tensor], labels: tf.Tensor) -> Any:
         assert "weights" not in features
         return {"x": features["x"]}, labels
@@ -201,7 +201,7 @@ def test_a_transform_leaves_weights_alone(path: str, records: list[dict[str, Any
 
 
 @pytest.mark.parametrize("weights", ["feature", "sample_weight"])
-def test_keras_weighs_records(path: str, records: list[dict[str, Any]], weights: Any) -> None:
+def test_keras_applies_the_weights_of_records(path: str, records: list[dict[str, Any]], weights: Any) -> None:
     def batches(training: bool, **options: Any) -> tf.data.Dataset:
         arguments: dict[str, Any] = {"defaults": DEFAULTS, "pad": {"list": 3}, "weight": "importance"}
         transform: Any = lambda features, labels: ({"x": features["x"]}, labels)  # noqa: E731
@@ -228,7 +228,7 @@ def test_keras_weighs_records(path: str, records: list[dict[str, Any]], weights:
         np.testing.assert_allclose(found["ce"], want, rtol=1e-5)
 
 
-def test_weights_of_records_multiply_those_of_tokens(tmp_path: Path) -> None:
+def test_weights_of_records_multiply_token_weights(tmp_path: Path) -> None:
     ids = Feature("input_ids", "int64", "int64", (4,))
     records = [{"input_ids": [1, 2, 3, 4], "w": 0.5 * number} for number in range(3)]
     features = (ids, Feature("w", "float", "float32"))
@@ -246,7 +246,7 @@ def test_weights_of_records_multiply_those_of_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_an_error(value: float, tmp_path: Path) -> None:
+def test_rejects_negative_and_non_finite_weights(value: float, tmp_path: Path) -> None:
     records = [{"a": 1, "w": 1.0}, {"a": 1, "w": value}]
     path = write_dataset(
         str(tmp_path),
@@ -273,13 +273,13 @@ def test_a_weight_that_is_none_is_an_error(value: float, tmp_path: Path) -> None
         ({"weight": "age", "images": Images(mix=MixUp()), "training": True}, UsageError, "weight: a mixed row"),
     ],
 )
-def test_wrong_weights_say_what_there_is(path: str, options: Any, kind: type[Exception], message: str) -> None:
+def test_rejects_wrong_weight_options(path: str, options: Any, kind: type[Exception], message: str) -> None:
     arguments = {"training": False, "defaults": None, "pad": {"list": 3}, **options}
     with pytest.raises(kind, match=message):
         make_input_fn(path, "train", **arguments)
 
 
-def test_keras_needs_labels_for_weights(tmp_path: Path) -> None:
+def test_keras_requires_labels_for_weights(tmp_path: Path) -> None:
     features = (Feature("a", "int64", "int64"), Feature("w", "float", "float32"))
     path = write_dataset(str(tmp_path), {"train": [{"a": 1, "w": 1.0}]}, features, layout="x", shards=1)
     with pytest.raises(UsageError, match="weight= needs labels"):

@@ -83,7 +83,7 @@ def labels_of(path: Any, label: str | None, batch_size: int = 8, **options: Any)
     return np.concatenate([labels[f["weights"] > 0] for f, labels in as_numpy(input_fn, batch_size)])
 
 
-def test_another_feature_is_the_label(path: str, records: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_label_chooses_another_feature(path: str, records: list[dict[str, Any]], tmp_path: Path) -> None:
     wants = {
         None: [record["label"] for record in records],
         "age": np.array([record["age"] for record in records], np.float32),
@@ -99,7 +99,9 @@ def test_another_feature_is_the_label(path: str, records: list[dict[str, Any]], 
             np.testing.assert_array_equal(got, want)
 
 
-def test_the_usual_label_is_then_a_feature(path: str, records: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_the_usual_label_becomes_a_feature_if_another_is_chosen(
+    path: str, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
     input_fn = make_input_fn(path, "train", training=True, label="gaze", extra_features=("label",), shuffle=False)
     features, _ = next(as_numpy(input_fn, 4))
     assert features["label"].tolist() == [record["label"] for record in records[:4]]
@@ -109,7 +111,7 @@ def test_the_usual_label_is_then_a_feature(path: str, records: list[dict[str, An
     assert labels.tolist() == [0, 0.25, 0.5, 0.75]
 
 
-def test_a_list_that_is_padded_is_a_label(path: str, records: list[dict[str, Any]]) -> None:
+def test_a_padded_list_can_be_the_label(path: str, records: list[dict[str, Any]]) -> None:
     input_fn = make_input_fn(path, "train", training=False, label="caption_ids", pad={"caption_ids": Pad(4, -1)})
     features, labels = next(as_numpy(input_fn, COUNT))
     assert features["caption_ids/count"].tolist() == [len(record["caption_ids"]) for record in records]
@@ -120,7 +122,7 @@ def test_a_list_that_is_padded_is_a_label(path: str, records: list[dict[str, Any
         make_input_fn(path, "train", training=False, label="caption_ids", pad={"c*": 4})
 
 
-def test_a_class_that_is_unknown_is_an_error(tmp_path: Path) -> None:
+def test_rejects_an_unknown_class(tmp_path: Path) -> None:
     for kind in (0, 6):
         with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
             writer.write(encode_example({"x": 1, "kinds": [2]}))
@@ -188,14 +190,14 @@ def test_keras_trains_on_several_classes(path: str) -> None:
     assert len(model.predict(batches(False), verbose=0)) == COUNT
 
 
-def test_serving_needs_no_label(path: str) -> None:
+def test_serving_features_omit_the_label(path: str) -> None:
     columns = FeatureOptions(label="age", extra_features=("gaze",), pad={"caption_ids": 4})
     with tf.Graph().as_default():
         served = ServingFeatures(open_dataset(path), ImageOptions(), Tokens(), columns).build().features
     assert served.keys() == {"image", "gaze", "caption_ids", "caption_ids/count"}
 
 
-def test_a_label_of_files_without_a_manifest(tmp_path: Path) -> None:
+def test_label_chooses_a_part_of_fixed_length_records(tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(np.array([(3, 1.5), (4, 2.5)], [("a", "<i4"), ("b", "<f4")]).tobytes())
     data = FixedLengthRecordFiles(path, [("a", "<i4"), ("b", "<f4")])
@@ -213,6 +215,6 @@ def test_a_label_of_files_without_a_manifest(tmp_path: Path) -> None:
         ("caption_ids", FeatureError, "'caption_ids': a label is int64 or float32 of a static shape.*num_classes"),
     ],
 )
-def test_wrong_labels_say_what_there_is(path: str, label: Any, kind: type[Exception], message: str) -> None:
+def test_rejects_wrong_labels(path: str, label: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         make_input_fn(path, "train", training=False, label=label)

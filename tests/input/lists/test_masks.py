@@ -1,4 +1,4 @@
-"""Masks of objects, decoded, padded and moved with their image, against numpy."""
+"""Masks of objects, decoded, padded and moved with their image, compared with numpy."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_masks_follow_crops_and_flips(shapes: Shapes) -> None:
 
 
 @pytest.mark.parametrize("crop", [None, pytest.param(TrainCrop(40), marks=pytest.mark.matrix)])
-def test_masks_follow_augmentation_as_their_box_does(shapes: Shapes, crop: TrainCrop | None) -> None:
+def test_masks_follow_augmentation(shapes: Shapes, crop: TrainCrop | None) -> None:
     size = None if crop else (40, 56)
     images = Images(size=size, crop=crop, augment=RandAugment(2, map_fill=OUTSIDE))
     compared = 0
@@ -136,7 +136,7 @@ def test_masks_follow_augmentation_as_their_box_does(shapes: Shapes, crop: Train
     assert compared > 100
 
 
-def test_masks_are_resized_cached_and_cut(shapes: Shapes, tmp_path: Path) -> None:
+def test_masks_can_be_resized_cached_and_cut(shapes: Shapes, tmp_path: Path) -> None:
     images = Images(size=(30, 44))
     for options in ({}, {"cache": tmp_path}, {"transform": lambda features: features}):
         rows = rows_of(shapes, 1, images, 8, training=False, seed=None, **options)
@@ -177,7 +177,7 @@ def test_rejects_masks_that_cannot_move(shapes: Shapes) -> None:
 
 
 @pytest.mark.parametrize("images", [Images(crop=CentreCrop(8)), Images()])
-def test_a_mask_of_another_size_is_an_error(images: Images, tmp_path: Path) -> None:
+def test_rejects_a_mask_of_another_size(images: Images, tmp_path: Path) -> None:
     image = encode_image(np.zeros((8, 8, 3), np.uint8))
     record = {"image/encoded": image, MASK: [png_of(np.ones((8, 9), int))]}
     features = (dataclasses.replace(IMAGE, shape=(8, 8, 3)), Feature(MASK, "bytes", "string", (None,)))

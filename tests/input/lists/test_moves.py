@@ -1,4 +1,4 @@
-"""Boxes and points that move with their image, against numpy: the moves are found in images whose pixels are their places."""
+"""Boxes and points move with their image, compared with numpy; pixels encode their places, which shows the moves."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_crops_and_flips_move_boxes_and_points(scenes: Scenes) -> None:
     assert dropped > 300
 
 
-def test_the_centre_crop_moves_them_too(scenes: Scenes, tmp_path: Path) -> None:
+def test_the_centre_crop_moves_boxes_and_points(scenes: Scenes, tmp_path: Path) -> None:
     for cache in (False, tmp_path, tmp_path):
         images = Images(crop=CentreCrop(SIZE), dtype="float32")
         rows = rows_of(scenes, 1, images, 10, training=False, seed=None, cache=cache)
@@ -194,13 +194,13 @@ def test_the_centre_crop_moves_them_too(scenes: Scenes, tmp_path: Path) -> None:
             check_row(row, record, crop(window, shape))
 
 
-def test_resizing_keeps_their_places(scenes: Scenes) -> None:
+def test_resizing_keeps_relative_positions(scenes: Scenes) -> None:
     images = Images(size=(SIZE, 31), transpose="HWCN")
     dataset = make_input_fn(scenes.path, "train", training=False, pad=PAD, images=images)({"batch_size": 10})
     (batch,) = dataset.as_numpy_iterator()
     for row, record in enumerate(scenes.records):
         np.testing.assert_array_equal(batch[WHOLE.name][row][: len(record[WHOLE.name])], record[WHOLE.name])
-        # A box without an area stays.
+        # A box without area is kept.
         assert batch["image/object/count"][row] == len(record[CLASS.name])
 
 
@@ -217,7 +217,7 @@ def affine_of(places: Any, shape: tuple[int, int]) -> Any:
     return lambda y, x: tuple(inverse @ (np.array([y, x]) - fitted[2]))
 
 
-def test_augmentation_moves_them(scenes: Scenes) -> None:
+def test_augmentation_moves_boxes_and_points(scenes: Scenes) -> None:
     # Large results, so that the fit to whole pixels is good.
     images = Images(size=(250, 250), augment=RandAugment(1, map_fill=OUTSIDE))
     moved_rows = dropped = 0
@@ -231,7 +231,7 @@ def test_augmentation_moves_them(scenes: Scenes) -> None:
     assert moved_rows > 50
 
 
-def test_crops_and_layers_follow_each_other(scenes: Scenes) -> None:
+def test_boxes_and_points_follow_a_crop_and_then_augmentation(scenes: Scenes) -> None:
     images = Images(crop=TrainCrop(240, area=(0.5, 1.0), shrink=False), augment=RandAugment(2, map_fill=OUTSIDE))
     compared = 0
     for row in rows_of(scenes, 10, images, 20):
@@ -352,7 +352,7 @@ def test_rejects_boxes_and_points_that_cannot_move(scenes: Scenes, pad: Any, ima
         (Feature("a/bbox/ymin", "float", "float32", (None,)), {"a/*": 3}, "the boxes 'a/bbox' .*got a/bbox/ymin"),
     ],
 )
-def test_columns_that_would_stay_are_rejected(feature: Feature, pad: Any, message: str, tmp_path: Path) -> None:
+def test_rejects_columns_that_would_not_move(feature: Feature, pad: Any, message: str, tmp_path: Path) -> None:
     image = encode_image(np.zeros((8, 8, 3), np.uint8))
     path = write_dataset(str(tmp_path), {"train": [{"image/encoded": image}]}, (IMAGE, feature), layout="a", shards=1)
     with pytest.raises(UsageError, match=message):
@@ -360,6 +360,6 @@ def test_columns_that_would_stay_are_rejected(feature: Feature, pad: Any, messag
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, True, "all"])
-def test_least_visible_is_a_share(share: Any) -> None:
+def test_rejects_least_visible_outside_0_to_1(share: Any) -> None:
     with pytest.raises(UsageError, match="least_visible: invalid value"):
         Images(least_visible=share)

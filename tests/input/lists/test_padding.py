@@ -1,4 +1,4 @@
-"""Lists of any length through make_input_fn, against plain loops."""
+"""Lists of any length through make_input_fn, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def same(first: Any, second: Any) -> None:
         np.testing.assert_array_equal(first[name], second[name])
 
 
-def test_pads_lists_next_to_their_counts(lists: Lists, tmp_path: Path) -> None:
+def test_pads_lists_and_adds_their_counts(lists: Lists, tmp_path: Path) -> None:
     # Into the cache, and from it.
     for cache in (False, True, tmp_path, tmp_path):
         check_rows(rows_of(lists.path, cache=cache), lists.records)
@@ -94,14 +94,14 @@ def test_pads_lists_next_to_their_counts(lists: Lists, tmp_path: Path) -> None:
     assert spec["image/object/count"] == spec["caption/count"] == tf.TensorSpec((4,), tf.int32)
 
 
-def test_cuts_lists_that_are_longer_if_asked_to(lists: Lists) -> None:
+def test_cuts_longer_lists_only_with_cut(lists: Lists) -> None:
     pad = {name: Pad(3, cut=True) for name in ALL}
     check_rows(rows_of(lists.path, pad=pad), lists.records, 3)
     with pytest.raises(FeatureError, match=r"Feature \S+: a record has lists of more entries than pad has.*cut=True"):
         rows_of(lists.path, pad={**pad, "image/object/*": LONGEST - 1})
 
 
-def test_padding_has_the_value_for_features_of_its_type(lists: Lists) -> None:
+def test_the_padding_value_applies_to_features_of_its_type(lists: Lists) -> None:
     longer = LONGEST + 1
     for value, fills in ((-1, (-1.0, -1, b"")), (0.5, (0.5, 0, b"")), ("none", (0.0, 0, b"none"))):
         pad = {"image/object/[bc]*": Pad(longer, value), "image/object/shade": longer, "caption": 9, "ids": 9}
@@ -120,7 +120,7 @@ def test_padding_has_the_value_for_features_of_its_type(lists: Lists) -> None:
     fill=st.integers(-3, 3),
     batch_size=st.integers(1, 4),
 )
-def test_any_lists_are_cut_and_padded(
+def test_cuts_and_pads_any_lists(
     rows: list[list[int]], length: int, fill: int, batch_size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "records"
@@ -138,7 +138,7 @@ def test_any_lists_are_cut_and_padded(
         assert got["count"] == min(length, len(row))
 
 
-def test_a_missing_list_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_list_counts_as_empty(tmp_path: Path) -> None:
     records = write_lists(tmp_path / "whole", 6).records
     absent: dict[str, Any] = {feature.name: [] for feature in (*OBJECTS, CAPTIONS, IDS)}
     for feature in (BOXES, SHADES):
@@ -149,7 +149,7 @@ def test_a_missing_list_is_an_empty_one(tmp_path: Path) -> None:
     check_rows(rows_of(path), want)
 
 
-def test_a_table_has_as_many_entries_in_each_column(tmp_path: Path) -> None:
+def test_rejects_a_table_whose_columns_differ_in_length(tmp_path: Path) -> None:
     records = write_lists(tmp_path / "whole", 6).records
     records[4][NAMES.name] = ["one"] * (len(records[4][CLASSES.name]) + 1)
     path = write_records(tmp_path / "odd", records)
@@ -167,12 +167,12 @@ def test_a_table_has_as_many_entries_in_each_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("feature", [BOXES, SHADES, IDS])
-def test_values_that_are_no_whole_entries_name_the_feature(feature: Feature, tmp_path: Path) -> None:
+def test_names_a_feature_with_incomplete_entries(feature: Feature, tmp_path: Path) -> None:
     records = write_lists(tmp_path / "whole", 6).records
     kind = np.uint8 if feature.encoding else np.float32
     records[3][feature.name] = np.zeros(5, kind)
     path = write_records(tmp_path / "odd", records)
-    # Next to a record that makes the bytes of both whole again.
+    # Next to a record that completes the bytes of both.
     if feature is IDS:
         records[2][feature.name] = np.zeros(3, kind)
         path = write_records(tmp_path / "odd2", records)
@@ -180,7 +180,7 @@ def test_values_that_are_no_whole_entries_name_the_feature(feature: Feature, tmp
         rows_of(path)
 
 
-def test_lists_that_the_layout_does_not_feed_are_fed_if_padded(tmp_path: Path) -> None:
+def test_pad_feeds_lists_that_the_layout_omits(tmp_path: Path) -> None:
     path = str(tmp_path / "records")
     with tf.io.TFRecordWriter(path) as writer:
         for number in range(3):
@@ -232,7 +232,7 @@ def test_hosts_readers_and_restarts_give_the_same_batches(lists: Lists, tmp_path
     same({name: value.numpy() for name, value in next(second).items()}, want[2])
 
 
-def test_filter_gets_lists_as_they_are_stored(lists: Lists) -> None:
+def test_the_filter_gets_lists_as_they_are_stored(lists: Lists) -> None:
     rows = rows_of(lists.path, filter=lambda record: tf.size(record[NAMES.name]) > 3)
     check_rows(rows, [record for record in lists.records if len(record[NAMES.name]) > 3])
 
@@ -251,7 +251,7 @@ def test_keras_and_jax_get_padded_lists(lists: Lists) -> None:
     np.testing.assert_array_equal(found, rows[:8])
 
 
-def test_a_transform_gets_lists_of_one_length(lists: Lists) -> None:
+def test_a_transform_gets_padded_lists(lists: Lists) -> None:
     def first(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         assert features["ids"].shape == (LONGEST,)
         return {"first": features["ids"][0], "count": features["ids/count"]}
@@ -260,7 +260,7 @@ def test_a_transform_gets_lists_of_one_length(lists: Lists) -> None:
     assert [row["count"] for row in rows] == [len(record["ids"]) for record in lists.records]
 
 
-def test_pad_comes_before_the_length_of_tokens(tmp_path: Path) -> None:
+def test_pad_takes_precedence_over_sequence_length(tmp_path: Path) -> None:
     path = str(tmp_path / "records")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(encode_example({"input_ids": [1, 2, 3], "kinds": [7, 8]}))
@@ -297,7 +297,7 @@ def test_pad_comes_before_the_length_of_tokens(tmp_path: Path) -> None:
         ({"extra_features": ("caption",)}, "extra_features: 'caption' is read anyway"),
     ],
 )
-def test_wrong_arguments_say_what_there_is(lists: Lists, options: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_arguments(lists: Lists, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_input_fn(lists.path, "train", training=False, **{"pad": ALL, **options})
 
@@ -312,12 +312,12 @@ def test_wrong_arguments_say_what_there_is(lists: Lists, options: dict[str, Any]
         ({"length": 2, "cut": 1}, "Pad.cut"),
     ],
 )
-def test_pad_checks_its_attributes(options: dict[str, Any], message: str) -> None:
+def test_pad_rejects_wrong_attributes(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Pad(**options)
 
 
-def test_images_are_not_padded(tmp_path: Path) -> None:
+def test_rejects_pad_for_images_and_other_shapes(tmp_path: Path) -> None:
     features = (
         Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
         Feature("frames", "bytes", "uint8", (None, 2, 2), "raw"),
@@ -332,12 +332,12 @@ def test_images_are_not_padded(tmp_path: Path) -> None:
             make_input_fn(data, training=False, pad={name: 3}, images=Images(size=(2, 2)))
 
 
-def test_lists_that_are_not_padded_say_how(lists: Lists) -> None:
+def test_an_unpadded_list_is_rejected_with_the_fix(lists: Lists) -> None:
     with pytest.raises(FeatureError, match=r"'caption'.*varies.*Pass pad={'caption': N}.*--pad caption=N"):
         make_input_fn(lists.path, "train", training=False, pad={"image/object/*": 7})
 
 
-def test_counts_that_share_a_name_are_rejected(tmp_path: Path) -> None:
+def test_rejects_counts_that_share_a_name(tmp_path: Path) -> None:
     path = str(tmp_path / "records")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(encode_example({"a/b": [1], "a/count": 2, "c/a": [1]}))
@@ -349,14 +349,14 @@ def test_counts_that_share_a_name_are_rejected(tmp_path: Path) -> None:
         make_input_fn(TFRecordFiles(path, features), training=False, pad={"a/*": 1, "*a": 1})
 
 
-def test_another_length_has_another_cache(lists: Lists, tmp_path: Path) -> None:
+def test_each_length_gets_its_own_cache(lists: Lists, tmp_path: Path) -> None:
     for pad in (ALL, {**ALL, "ids": 9}, {**ALL, "ids": Pad(9, 5)}, {name: Pad(3, cut=True) for name in ALL}):
         (got,) = rows_of(lists.path, 1, pad=pad, cache=tmp_path)[:1]
         (want,) = rows_of(lists.path, 1, pad=pad)[:1]
         same(got, want)
 
 
-def test_static_lists_of_strings_come_back_from_a_cache(tmp_path: Path) -> None:
+def test_a_cache_returns_static_lists_of_strings(tmp_path: Path) -> None:
     path = str(tmp_path / "records")
     records = [[b"a", b""], [b"bc", b"d" * 40]]
     features = [dataclasses.replace(CAPTIONS, shape=(2,)), NUMBER]

@@ -1,4 +1,4 @@
-"""Whose rows are whose."""
+"""The rows of each global batch that a host feeds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class OriginalContext:
         return self._deployment
 
 
-def test_alone_a_batch_is_the_global_batch() -> None:
+def test_a_single_host_feeds_the_global_batch() -> None:
     assert find_rows(6, {}, None) == find_rows(6, {"context": None}, None) == Rows(6, 6, 0, 6)
     assert find_rows(6, {}, tf.distribute.InputContext()) == Rows(6, 6, 0, 6)
 
 
-def test_with_per_host_v2_a_call_feeds_a_batch_for_each_of_its_replicas() -> None:
+def test_per_host_v2_feeds_a_batch_per_replica() -> None:
     context: Any = OriginalContext(1, 2)
     context._internal_ctx = types.SimpleNamespace(is_input_per_host_with_iterators=lambda: True)
     assert find_rows(6, {"context": context}, None) == Rows(6, 96, 48, 96)
@@ -36,7 +36,7 @@ def test_with_per_host_v2_a_call_feeds_a_batch_for_each_of_its_replicas() -> Non
     assert find_rows(6, {"context": context}, None) == Rows(6, 12, 6, 12)
 
 
-def test_an_input_context_shares_out_the_batches_of_the_replicas() -> None:
+def test_an_input_context_divides_the_replicas_batches() -> None:
     def rows(pipelines: int, replicas: int) -> list[Rows]:
         return [
             find_rows(6, {}, tf.distribute.InputContext(pipelines, number, replicas)) for number in range(pipelines)
@@ -46,13 +46,13 @@ def test_an_input_context_shares_out_the_batches_of_the_replicas() -> None:
     assert rows(2, 8) == [Rows(6, 48, 0, 24), Rows(6, 48, 24, 48)]
     assert rows(1, 4) == [Rows(6, 24, 0, 24)]
     assert [row.count for row in rows(3, 3)] == [6, 6, 6]
-    # Replicas that are not told: one for each pipeline.
+    # Without a number of replicas, there is one per pipeline.
     assert find_rows(6, {}, tf.distribute.InputContext(4, 3)) == Rows(6, 24, 18, 24)
 
 
-def test_the_original_context_names_the_call() -> None:
+def test_the_original_context_gives_the_rows_of_its_call() -> None:
     assert find_rows(6, {"context": OriginalContext(2, 4)}, None) == Rows(6, 24, 12, 18)
-    # What the strategy says goes first.
+    # The strategy's context takes precedence.
     assert find_rows(6, {"context": OriginalContext(2, 4)}, tf.distribute.InputContext(2, 0)) == Rows(6, 12, 0, 6)
 
 
@@ -65,6 +65,6 @@ def test_the_original_context_names_the_call() -> None:
         ({"context": OriginalContext(-1, 2)}, None, "Input pipeline -1 of 2"),
     ],
 )
-def test_numbers_that_do_not_fit(params: Any, context: Any, message: str) -> None:
+def test_rejects_host_and_replica_counts_that_do_not_fit(params: Any, context: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         find_rows(6, params, context)

@@ -1,4 +1,4 @@
-"""Options of images through make_input_fn: what they make of the pictures, and what is rejected."""
+"""Options of images through make_input_fn: their effects on the pictures, and their checks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def images_of(path: str, batch_size: int = 12, steps: int = 2, **options: Any) -
         *(pytest.param(*case, marks=pytest.mark.matrix) for case in (("photos", True), ("raw_photos", False))),
     ],
 )
-def test_the_evaluation_crop_is_the_middle(data: str, cache: bool, request: pytest.FixtureRequest) -> None:
+def test_the_evaluation_crop_is_central(data: str, cache: bool, request: pytest.FixtureRequest) -> None:
     written: Written = request.getfixturevalue(data)
     (got,) = images_of(written.path, 24, training=False, images=Images(crop=CentreCrop(16, fraction=1.0)), cache=cache)
     for image, source in zip(got, written.images["train"], strict=True):
@@ -78,7 +78,7 @@ def test_the_evaluation_crop_is_the_middle(data: str, cache: bool, request: pyte
         np.testing.assert_allclose(image, want, atol=0.51)
 
 
-def test_cropped_images_are_normalised_without_being_rounded_before(photos: Written) -> None:
+def test_cropped_images_are_normalised_without_rounding(photos: Written) -> None:
     rounded = images_of(photos.path, **TRAIN, images=Images(crop=TrainCrop(16)))
     floats = images_of(
         photos.path, **TRAIN, images=Images(crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="float32")
@@ -98,7 +98,7 @@ def test_cropped_images_are_normalised_without_being_rounded_before(photos: Writ
     np.testing.assert_allclose(halves, floats, rtol=2**-8)
 
 
-def test_normalisation_without_a_crop(raw_photos: Written) -> None:
+def test_whole_images_are_normalised(raw_photos: Written) -> None:
     options: Any = {"images": Images(normalize=Normalize((0.5,), (0.25,)), dtype="float32")}
     (got,) = images_of(raw_photos.path, 24, training=False, **options)
     want = (np.stack(raw_photos.images["train"]) / 255 - 0.5) / 0.25
@@ -134,7 +134,7 @@ ALL: dict[str, Any] = {
         pytest.param({"crop": TrainCrop(16), "mix": CutMix()}, True, 5, marks=pytest.mark.matrix),
     ],
 )
-def test_a_start_at_any_step_gives_the_same_bytes(
+def test_starting_at_any_step_gives_the_same_bytes(
     photos: Written, options: dict[str, Any], cache: Any, window: int | None, tmp_path: Path
 ) -> None:
     def batches(start: int, steps: int) -> list[bytes]:
@@ -156,12 +156,12 @@ def test_crops_and_augmentation_do_not_depend_on_the_number_of_hosts(photos: Wri
         dataset = input_fn({"batch_size": 8 // hosts}, context).take(4)
         return np.stack([features["image"] for features, _ in dataset.as_numpy_iterator()])
 
-    # The rows of the second one tell: those of the first begin with the same number.
+    # The second host shows a difference: the first host's rows begin with the same number.
     np.testing.assert_array_equal(batches(2, 1), batches(1, 0)[:, 4:])
 
 
-def test_mixed_labels_are_the_shares_of_the_pixels(raw_photos: Written) -> None:
-    # Pictures in which every pixel is the label tell from which pictures a mixed one is.
+def test_mixed_labels_equal_the_shares_of_pixels(raw_photos: Written) -> None:
+    # Each pixel is the picture's label, so a mixed picture shows its sources.
     def transform(features: Any, labels: Any) -> Any:
         return {"image": tf.zeros((8, 8, 1)) + tf.cast(labels, tf.float32)}, labels
 
@@ -174,7 +174,7 @@ def test_mixed_labels_are_the_shares_of_the_pixels(raw_photos: Written) -> None:
             np.testing.assert_allclose(share, want, atol=1e-6)
 
 
-def test_labels_of_transform_may_be_shares_already(raw_photos: Written) -> None:
+def test_accepts_shares_as_labels_of_transform(raw_photos: Written) -> None:
     def soft(features: Any, labels: Any) -> Any:
         return features, tf.one_hot(labels, 12)
 
@@ -191,7 +191,7 @@ def test_labels_of_transform_may_be_shares_already(raw_photos: Written) -> None:
         *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((False, True), (True, False))),
     ],
 )
-def test_transposed_batches(raw_photos: Written, bare: bool, training: bool) -> None:
+def test_transpose_puts_the_batch_axis_last(raw_photos: Written, bare: bool, training: bool) -> None:
     options: dict[str, Any] = {"training": training, "features": "image" if bare else None}
     if training:
         options["seed"] = 3
@@ -206,7 +206,7 @@ def test_transposed_batches(raw_photos: Written, bare: bool, training: bool) -> 
     np.testing.assert_array_equal(turned, plain.transpose(1, 2, 3, 0))
 
 
-def test_a_raw_image_is_cropped_as_an_encoded_one(raw_photos: Written, tmp_path: Path) -> None:
+def test_crops_a_raw_image_as_an_encoded_one(raw_photos: Written, tmp_path: Path) -> None:
     encoded = write_images(
         str(tmp_path), {"train": raw_photos.images["train"]}, raw_photos.labels, shape=(32, 40, 3), shards=2
     )
@@ -216,7 +216,7 @@ def test_a_raw_image_is_cropped_as_an_encoded_one(raw_photos: Written, tmp_path:
     assert crop_image(tf.constant(raw_photos.images["train"][0]), TrainCrop(16), seed).shape == (16, 16, 3)
 
 
-def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Written) -> None:
+def test_crops_and_whole_images_have_separate_caches(tmp_path: Path, digits: Written) -> None:
     for _ in range(2):
         (whole,) = images_of(digits.path, 300, training=False, cache=tmp_path)
         (crops,) = images_of(
@@ -252,7 +252,7 @@ def test_rejects_options_that_do_not_fit(digits: Written, options: dict[str, Any
         make_input_fn(digits.path, "train", **{"training": True, **grouped(options)})
 
 
-def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path) -> None:
+def test_rejects_image_options_without_one_image_and_mixing_without_classes(tmp_path: Path) -> None:
     text = Feature("text", "bytes", "string")
     path = write_dataset(str(tmp_path / "text"), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
     with pytest.raises(UsageError, match=r"crop: it is for images, .* and the features have none"):
@@ -268,7 +268,7 @@ def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path
         make_input_fn(path, "train", training=True, features="left", images=Images(mix=MixUp()))
 
 
-def test_both_images_of_a_pair_take_the_same_steps(tmp_path: Path) -> None:
+def test_both_images_of_a_pair_get_the_same_crop_and_scaling(tmp_path: Path) -> None:
     features = [Feature(name, "bytes", "uint8", (None, None, 3), "image") for name in ("left/encoded", "right/encoded")]
     pictures = [
         np.kron(rng.integers(0, 256, (4, 5, 3)), np.ones((9, 9 + row, 1), int)).astype(np.uint8)
@@ -295,7 +295,7 @@ def test_both_images_of_a_pair_take_the_same_steps(tmp_path: Path) -> None:
         list(as_numpy(input_fn, 6))
 
 
-def test_rejects_steps_of_images_for_channels_that_come_first(tmp_path: Path) -> None:
+def test_rejects_crop_and_transpose_for_channels_first(tmp_path: Path) -> None:
     path = tmp_path / "cifar"
     path.write_bytes(bytes(2 * 3073))
     files = FixedLengthRecordFiles(str(path), [("label", "u1"), ("image", "u1", (3, 32, 32))])
@@ -307,7 +307,7 @@ def test_rejects_steps_of_images_for_channels_that_come_first(tmp_path: Path) ->
     assert features["image"].shape == (2, 3, 32, 32)
 
 
-def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos: Written) -> None:
+def test_mixing_and_transposing_require_an_image_after_transform(raw_photos: Written) -> None:
     def flat(features: Any, labels: Any) -> Any:
         return {"image": tf.reshape(features["image"], [-1])}, labels
 
@@ -318,7 +318,7 @@ def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos:
             input_fn({"batch_size": 4})
 
 
-def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
+def test_mixing_requires_classes_or_shares(raw_photos: Written) -> None:
     def halves(features: Any, labels: Any) -> Any:
         return features, tf.cast(labels, tf.float32) / 2
 
@@ -327,7 +327,7 @@ def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
         input_fn({"batch_size": 4})
 
 
-def test_scales_nothing_but_pictures(tmp_path: Path) -> None:
+def test_scales_only_images(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     pixels = rng.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
     beside = {"coarse": (), "many": (7,), "grid": (5, 4)}

@@ -1,4 +1,4 @@
-"""Options of feeding, as they are checked and what follows from them."""
+"""Checks of the feeding options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 
 
-def test_options_are_checked_at_the_door() -> None:
+def test_options_reject_wrong_values() -> None:
     good: dict[str, Any] = {
         "training": True,
         "images": Images(),

@@ -25,8 +25,8 @@ def chosen(steps: BucketSteps, step: int, end: int) -> list[int]:
 
 @settings(max_examples=8)
 @given(st.data())
-def test_an_epoch_has_every_record_once(data: st.DataObject) -> None:
-    """The steps alone: batch by batch as a plain loop that counts."""
+def test_bucket_steps_take_every_record_once_per_epoch(data: st.DataObject) -> None:
+    """Compare the steps, batch by batch, with a plain loop that counts."""
     records = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
     sizes = data.draw(st.lists(st.integers(1, 50), min_size=len(records), max_size=len(records)))
     steps = BucketSteps(records, sizes, data.draw(st.integers(0, 5)))
@@ -47,7 +47,7 @@ def test_an_epoch_has_every_record_once(data: st.DataObject) -> None:
 
 @settings(max_examples=12)
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 50)), min_size=1, max_size=4))
-def test_evaluation_takes_one_bucket_after_the_other(buckets: list[tuple[int, int]]) -> None:
+def test_evaluation_takes_one_bucket_after_another(buckets: list[tuple[int, int]]) -> None:
     steps = BucketSteps([n for n, _ in buckets], [b for _, b in buckets], None)
     want = [number for number, (records, size) in enumerate(buckets) for _ in range(-(-records // size))]
     assert steps.steps == len(want)
@@ -55,7 +55,7 @@ def test_evaluation_takes_one_bucket_after_the_other(buckets: list[tuple[int, in
     assert steps.count_done(len(want) + 3) == np.bincount(want).tolist()
 
 
-def test_a_step_far_away_is_found_at_once() -> None:
+def test_finds_a_distant_step_without_replay() -> None:
     steps = BucketSteps([1_000_000, 3_000_000], [512, 128], 1)
     before, after = steps.count_done(10**12), steps.count_done(10**12 + 1)
     assert sum(before) == 10**12
@@ -63,7 +63,7 @@ def test_a_step_far_away_is_found_at_once() -> None:
     assert after[bucket] == before[bucket] + 1
 
 
-def test_records_go_where_they_fit() -> None:
+def test_records_go_into_the_smallest_bucket_that_fits() -> None:
     lengths = np.array([0, 4, 5, 16, 17, 8])
     found = find_buckets(lengths, LIMITS)
     assert [(bucket.length, bucket.ids.tolist()) for bucket in found] == [(4, [0, 1]), (8, [2, 5]), (16, [3, 4])]
@@ -71,7 +71,7 @@ def test_records_go_where_they_fit() -> None:
 
 # Without a number the window has all records, as in tests/input/test_epochs.py.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
-def test_training_takes_all_records_and_restarts_anywhere(tmp_path: Path, buffer: int | None) -> None:
+def test_training_feeds_all_records_and_restarts_at_any_step(tmp_path: Path, buffer: int | None) -> None:
     texts = documents(120, 16)
     input_fn = make_input_fn(
         write_tokens(tmp_path, texts),
@@ -160,7 +160,7 @@ def test_evaluation_is_exact_over_hosts(tmp_path: Path, pipelines: int) -> None:
     assert len(set(counts)) == 1
 
 
-def test_a_record_that_fits_no_bucket_is_named(tmp_path: Path) -> None:
+def test_names_a_record_that_fits_no_bucket(tmp_path: Path) -> None:
     texts = [*documents(9, 16), np.ones(17, np.int32)]
     input_fn = make_input_fn(
         write_tokens(tmp_path, texts), "train", training=True, tokens=tpudata.Tokens(buckets=LIMITS)

@@ -1,4 +1,4 @@
-"""What is read at once: how long, and that no chunk crosses the end of a shard."""
+"""Chunks, the records read at once: their length, and that none crosses the end of a shard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpudata.input.order.chunks import Chunks, chunk_records
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 2, 8, 64]))
-def test_chunks_are_the_records_and_end_with_shards(shards: list[int], length: int) -> None:
+def test_chunks_cover_all_records_and_end_with_shards(shards: list[int], length: int) -> None:
     chunks = Chunks.of(shards, length)
     assert chunks.records == sum(shards)
     spans = list(zip(chunks.starts.tolist(), chunks.stops.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Draws: of the seed, the number and the use alone, and the same with every release of TensorFlow."""
+"""Draws depend only on the seed, the number and the use, and are the same with every TensorFlow release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, STEP_DRAWS, draw
 
 
-def test_they_are_those_of_the_first_release() -> None:
+def test_draws_equal_those_of_the_first_release() -> None:
     # What TensorFlow 2.15 gave. A dataset's order follows from them, and users rely on it across releases.
     assert draw([3], 7, tf.constant(2, tf.int64), BLOCK_DRAWS).numpy().tolist() == [
         933740275850,
@@ -21,13 +21,13 @@ def test_they_are_those_of_the_first_release() -> None:
     ]
 
 
-def test_seeds_numbers_and_uses_share_none() -> None:
+def test_different_seeds_numbers_and_uses_share_no_draws() -> None:
     uses = (EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS)
     found = [draw([64], *key).numpy() for key in itertools.product((0, 1, 2**32 - 1), (0, 1, 2**40), uses)]
     assert len(np.unique(np.concatenate(found))) == 64 * len(found)
 
 
-def test_they_are_uniform() -> None:
+def test_draws_are_uniform() -> None:
     found = draw([100_000], 1, tf.constant(0, tf.int64), EPOCH_DRAWS).numpy()
     assert found.min() >= 0
     assert found.max() < 2**DRAW_BITS
@@ -43,7 +43,7 @@ def test_they_are_uniform() -> None:
     st.integers(0, 2**62),
     st.sampled_from((EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS)),
 )
-def test_they_are_the_high_bits_of_stateless_uniform(shape: list[int], seed: int, number: int, use: int) -> None:
+def test_draws_are_the_high_bits_of_stateless_uniform(shape: list[int], seed: int, number: int, use: int) -> None:
     key = tf.constant([4 * seed + use, number], tf.int64)
     expected = tf.random.stateless_uniform(shape, key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")
     found = draw(shape, seed, tf.constant(number, tf.int64), use)

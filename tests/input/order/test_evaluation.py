@@ -10,7 +10,7 @@ from tpudata.input.order.evaluation import EvaluationOrder
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 9), st.integers(1, 6), st.data())
-def test_ranges_are_a_hosts_rows_without_padding(
+def test_ranges_cover_a_hosts_rows_without_padding(
     shards: list[int], length: int, rows: int, data: st.DataObject
 ) -> None:
     hosts = data.draw(st.integers(1, 4))

@@ -1,4 +1,4 @@
-"""Seeds: of the place alone, and spread over all bits."""
+"""Seeds depend only on the position, and spread over all bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def splitmix64(state: int) -> int:
     return bits ^ bits >> 31
 
 
-def test_seeds_of_records_are_of_the_position_alone() -> None:
+def test_record_seeds_depend_only_on_the_position() -> None:
     seeds = record_seeds(3, tf.range(10_000, dtype=tf.int64)).numpy()
     assert (seeds.shape, seeds.dtype) == ((10_000, 2), np.int32)
     assert len(np.unique(seeds, axis=0)) == 10_000
@@ -29,7 +29,7 @@ def test_seeds_of_records_are_of_the_position_alone() -> None:
     assert (np.abs(share - 0.5) < 0.03).all()
 
 
-def test_they_are_splitmix64() -> None:
+def test_record_seeds_equal_splitmix64() -> None:
     seed, positions = 2**32 - 1, [0, 1, 2**40]
     found = record_seeds(seed, tf.constant(positions, tf.int64)).numpy().view("<u8")[:, 0]
     assert found.tolist() == [splitmix64(position + 1 + (seed << 32) & _MASK) for position in positions]

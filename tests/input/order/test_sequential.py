@@ -1,4 +1,4 @@
-"""The order of training without a shuffle, against numpy."""
+"""The order of training without a shuffle, compared with numpy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from tpudata.input.order.sequential import SequentialOrder
     st.integers(1, 12),
     st.integers(0, 50),
 )
-def test_ranges_are_the_records_again_and_again(
-    shards: list[int], length: int, hosts: int, rows: int, step: int
-) -> None:
+def test_ranges_repeat_the_records_in_order(shards: list[int], length: int, hosts: int, rows: int, step: int) -> None:
     chunks = Chunks.of(shards, length)
     total, batch = sum(shards), rows * hosts
     order = SequentialOrder(chunks, batch)
@@ -43,7 +41,7 @@ def test_ranges_are_the_records_again_and_again(
         assert found[: len(expected)] == expected.tolist()
 
 
-def test_a_late_step_is_a_matter_of_arithmetic() -> None:
+def test_computes_a_distant_step_without_replay() -> None:
     chunks = Chunks.of([1_000_003, 17], 4096)
     order = SequentialOrder(chunks, 1024)
     step = 10**12

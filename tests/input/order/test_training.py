@@ -1,4 +1,4 @@
-"""The order of training: each record once an epoch, and the same rows on any hosts and from any step."""
+"""The order of training: each record once per epoch, and the same rows on any hosts and from any step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
 
 @settings(max_examples=8, deadline=None)
 @given(st.data())
-def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
+def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.DataObject) -> None:
     # A step costs a millisecond here, and a batch of one record makes as many steps as there are records.
     shards = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4), "records of the shards")
     chunks = Chunks.of(shards, data.draw(st.integers(1, 8), "records of a chunk"))
@@ -64,11 +64,11 @@ def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
     np.testing.assert_array_equal(late, batches[start:, first:last])
 
 
-def test_neighbours_part_and_epochs_differ() -> None:
+def test_neighbours_separate_and_epochs_differ() -> None:
     order = TrainingOrder.of(Chunks.of([4096], 16), 32, 1024, 5)
     epochs = taken(order, 3 * 4096 // 32, 0, 32).reshape(3, -1)
     for epoch in epochs:
-        # Of random numbers, one pair is expected.
+        # Random numbers would have one pair on average.
         assert np.count_nonzero(np.abs(np.diff(epoch)) == 1) < 10
         # Rows of a batch come from all over the dataset.
         assert np.ptp(epoch.reshape(-1, 32), axis=1).mean() > 0.8 * 4096
@@ -77,8 +77,8 @@ def test_neighbours_part_and_epochs_differ() -> None:
     assert np.count_nonzero(taken(other, 128, 0, 32).ravel() == epochs[0]) < 10
 
 
-def test_all_places_are_as_likely() -> None:
-    # Of 64 records that are all in the window, over 256 epochs.
+def test_all_places_are_equally_likely() -> None:
+    # 64 records, all in the window, over 256 epochs.
     order = TrainingOrder.of(Chunks.of([64], 1), 8, 64, 3)
     places = np.argsort(taken(order, 256 * 8, 0, 8).reshape(256, 64), axis=1)
     counts = np.array([np.bincount(column, minlength=64) for column in places.T])
@@ -92,7 +92,7 @@ def test_a_window_of_one_reads_lanes_in_order() -> None:
     assert (np.diff(lanes, axis=1) == 1).all()
 
 
-def test_memory_is_a_window_or_a_chunk_of_each_lane() -> None:
+def test_memory_is_a_window_or_one_chunk_per_lane() -> None:
     order = TrainingOrder.of(Chunks.of([10**6], 128), 1024, 100_000, 0)
     assert order.turns * order.lanes <= 100_000
     assert TrainingOrder.of(Chunks.of([10**6], 128), 32, 1, 0).turns == 128
@@ -102,7 +102,7 @@ def test_lanes_divide_the_batch() -> None:
     assert [largest_divisor(size, 32) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
 
 
-def test_hosts_read_the_lanes_of_their_rows_alone() -> None:
+def test_hosts_read_only_the_lanes_of_their_rows() -> None:
     order = TrainingOrder.of(Chunks.of([640], 4), 64, 100, 0)
     for hosts in (1, 2, 4):
         rows = 64 // hosts

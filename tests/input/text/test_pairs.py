@@ -1,4 +1,4 @@
-"""Pairs and loss weights as a model is fed them, against the records of conversions."""
+"""Pairs and loss weights as fed to a model, compared with the converted records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batches(folder: Path, **options: Any) -> dict[str, npt.NDArray[Any]]:
     return {name: np.concatenate([batch[name] for batch in found]) for name in found[0]}
 
 
-def test_both_sides_have_their_own_length_and_mask(source: Path, tmp_path: Path) -> None:
+def test_each_side_has_its_own_length_and_mask(source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", *FLAGS) == 0
     found = batches(tmp_path / "out", tokens=tpudata.Tokens(sequence_length={"inputs": 24, "targets": 16}))
     for row, pair in enumerate(PAIRS):
@@ -52,7 +52,7 @@ def test_both_sides_have_their_own_length_and_mask(source: Path, tmp_path: Path)
         (["--field=q", "--field=inputs:str=none"], ["q"]),
     ],
 )
-def test_texts_are_fed_under_their_names(flags: list[str], names: list[str], source: Path, tmp_path: Path) -> None:
+def test_feeds_texts_under_their_names(flags: list[str], names: list[str], source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", *flags, "--no-shuffle", "--num-shards=1") == 0
     found = batches(tmp_path / "out")
     assert sorted(set(found) - {"weights"}) == names
@@ -69,7 +69,7 @@ def test_rejects_lengths_of_unknown_features(source: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_targets_are_weighted_by_the_token_that_they_are(source: Path, tmp_path: Path, pack: bool) -> None:
+def test_targets_have_the_loss_weights_of_their_tokens(source: Path, tmp_path: Path, pack: bool) -> None:
     flags = ["--sequence-length=40", *(["--pack"] if pack else [])]
     assert convert(source, tmp_path / "out", *FLAGS, *flags) == 0
     found = batches(tmp_path / "out")
@@ -85,7 +85,7 @@ def test_targets_are_weighted_by_the_token_that_they_are(source: Path, tmp_path:
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_the_names_of_t5x_weight_the_targets(source: Path, tmp_path: Path, pack: bool) -> None:
+def test_t5x_names_weight_the_targets(source: Path, tmp_path: Path, pack: bool) -> None:
     flags = ["--sequence-length=40", *(["--pack"] if pack else [])]
     assert convert(source, tmp_path / "out", *FLAGS, *flags) == 0
     found = batches(tmp_path / "out", tokens=tpudata.Tokens(names="t5x"))
@@ -97,7 +97,7 @@ def test_the_names_of_t5x_weight_the_targets(source: Path, tmp_path: Path, pack:
         assert np.count_nonzero(found["decoder_segment_ids"][number]) == len(real)
 
 
-def test_maxtext_counts_the_targets_alone(source: Path, tmp_path: Path) -> None:
+def test_maxtext_names_count_only_the_targets(source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", *FLAGS, "--sequence-length=40", "--pack") == 0
     plain = batches(tmp_path / "out")
     found = batches(tmp_path / "out", tokens=tpudata.Tokens(names="maxtext"))
@@ -105,7 +105,7 @@ def test_maxtext_counts_the_targets_alone(source: Path, tmp_path: Path) -> None:
     assert (found["inputs_segmentation"] == plain["segment_ids"]).all()
 
 
-def test_keras_gets_the_weights(source: Path, tmp_path: Path) -> None:
+def test_sample_weight_holds_the_token_weights(source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", *FLAGS, "--sequence-length=40", "--pack") == 0
     plain = batches(tmp_path / "out")
     input_fn = tpudata.make_input_fn(str(tmp_path / "out"), "train", training=False, weights="sample_weight")
@@ -113,7 +113,7 @@ def test_keras_gets_the_weights(source: Path, tmp_path: Path) -> None:
     assert (weights == plain["token_weights"]).all()
 
 
-def test_packed_pairs_under_the_names_of_t5x(source: Path, tmp_path: Path) -> None:
+def test_packed_pairs_get_t5x_names(source: Path, tmp_path: Path) -> None:
     flags = ["--inputs-length=48", "--targets-length=32", "--pack", "--long-documents=reject"]
     assert convert(source, tmp_path / "out", *FLAGS, *flags) == 0
     rows = list(records(tmp_path / "out"))

@@ -1,4 +1,4 @@
-"""Text and token datasets through make_input_fn, against plain loops."""
+"""Text and token datasets through make_input_fn, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def evaluated(path: str, batch_size: int, **options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("cache", [False, True])
-def test_tokens_are_padded_with_a_mask(tmp_path: Path, cache: bool) -> None:
+def test_pads_tokens_and_adds_a_mask(tmp_path: Path, cache: bool) -> None:
     texts = documents(23, 12)
     path = write_tokens(tmp_path, texts)
     rows: list[Any] = []
@@ -78,7 +78,7 @@ def test_tokens_are_padded_with_a_mask(tmp_path: Path, cache: bool) -> None:
     assert [weight for *_, weight in rows[23:]] == [0, 0]
 
 
-def test_longer_records_are_an_error_or_cut(tmp_path: Path) -> None:
+def test_rejects_longer_records_or_truncates_them(tmp_path: Path) -> None:
     texts = documents(23, 12)
     path = write_tokens(tmp_path, texts)
     input_fn = make_input_fn(path, "train", training=False, tokens=tpudata.Tokens(sequence_length=5))
@@ -92,7 +92,7 @@ def test_longer_records_are_an_error_or_cut(tmp_path: Path) -> None:
     assert [row.tolist() for row in ids[:23]] == [[*text[:5].tolist(), *[0] * (5 - len(text))] for text in texts]
 
 
-def test_padding_is_that_of_the_manifests_tokenizer(tmp_path: Path) -> None:
+def test_pads_with_the_pad_id_of_the_manifest(tmp_path: Path) -> None:
     path = write_tokens(tmp_path, [np.arange(1, 4, dtype=np.int32)], shards=1)
     manifest = tmp_path / "manifest.json"
     found = Manifest.from_bytes(manifest.read_bytes(), str(manifest))
@@ -101,7 +101,7 @@ def test_padding_is_that_of_the_manifests_tokenizer(tmp_path: Path) -> None:
     assert features["input_ids"].tolist() == [[1, 2, 3, 7, 7]]
 
 
-def test_targets_of_padded_tokens(tmp_path: Path) -> None:
+def test_targets_of_padded_tokens_are_the_next_tokens(tmp_path: Path) -> None:
     texts = documents(11, 9, seed=1)
     records = [{"input_ids": text} for text in texts]
     path = write_dataset(str(tmp_path), {"train": records}, [IDS], layout="tokens", shards=2)
@@ -143,7 +143,7 @@ def test_targets_are_the_next_tokens_of_the_same_document(
     assert (found["weights"][:count] == 1).all()
 
 
-def test_segments_of_another_length_are_rejected(tmp_path: Path) -> None:
+def test_rejects_segments_of_another_length(tmp_path: Path) -> None:
     features = [Feature(name, "int64", "int64", (size,)) for name, size in (("input_ids", 4), ("segment_ids", 3))]
     record = {"input_ids": [1, 2, 3, 4], "segment_ids": [1, 1, 1]}
     path = write_dataset(str(tmp_path), {"train": [record]}, features, layout="packed", shards=1)
@@ -153,7 +153,7 @@ def test_segments_of_another_length_are_rejected(tmp_path: Path) -> None:
     assert features_read["segment_ids"].tolist() == [[1, 1, 1]]
 
 
-def test_an_end_of_text_that_is_also_padding_is_predicted_once(tmp_path: Path) -> None:
+def test_an_eos_that_is_also_padding_is_predicted_once(tmp_path: Path) -> None:
     records = [{"input_ids": [5, 6, 2, 2, 2]}, {"input_ids": [5, 6, 7, 8, 2]}]
     path = write_dataset(
         str(tmp_path), {"train": records}, [Feature("input_ids", "int64", "int64", (5,))], layout="sequences", shards=1
@@ -166,7 +166,7 @@ def test_an_end_of_text_that_is_also_padding_is_predicted_once(tmp_path: Path) -
     assert features["token_weights"].tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]
 
 
-def test_keras_takes_the_weights_of_tokens(tmp_path: Path) -> None:
+def test_keras_evaluates_with_token_weights(tmp_path: Path) -> None:
     path, rows = write_rows(tmp_path, "packed", "int64")
     options: Any = {"weights": "sample_weight", "transform": lambda features, labels: (features, labels % 50)}
     for training in (True, False):
@@ -184,7 +184,7 @@ def test_keras_takes_the_weights_of_tokens(tmp_path: Path) -> None:
     assert found == pytest.approx((guesses == rows["input_ids"][:, 1:] % 50)[has_next].mean(), abs=1e-6)
 
 
-def test_several_texts_have_a_mask_each(tmp_path: Path) -> None:
+def test_each_of_several_texts_gets_a_mask(tmp_path: Path) -> None:
     features = [Feature(name, "int64", "int64", (None,)) for name in ("source_ids", "target_ids")]
     records = [{"source_ids": [1, 2], "target_ids": [3]}, {"source_ids": [], "target_ids": [4, 5, 6]}]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="tokens", shards=1)
@@ -208,7 +208,7 @@ def test_only_tokens_are_padded_with_pad_id(tmp_path: Path) -> None:
     }
 
 
-def test_targets_need_a_place_for_their_weights(tmp_path: Path) -> None:
+def test_rejects_targets_if_token_weights_is_taken(tmp_path: Path) -> None:
     features = [IDS, Feature("token_weights", "float", "float32")]
     records = [{"input_ids": [1, 2], "token_weights": 0.5}]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)
@@ -217,13 +217,13 @@ def test_targets_need_a_place_for_their_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["packed", "image"])
-def test_a_pad_id_is_for_what_is_padded(tmp_path: Path, raw_digits: Written, layout: str) -> None:
+def test_rejects_a_pad_id_if_nothing_is_padded(tmp_path: Path, raw_digits: Written, layout: str) -> None:
     path = raw_digits.path if layout == "image" else write_rows(tmp_path, "packed", "int64")[0]
     with pytest.raises(UsageError, match="pad_id=0: nothing is padded with it"):
         make_input_fn(path, "train", training=True, tokens=tpudata.Tokens(pad_id=0))
 
 
-def test_text_is_fed_with_labels_for_transform_to_tokenize(tmp_path: Path) -> None:
+def test_transform_can_tokenize_text_with_labels(tmp_path: Path) -> None:
     lines = [f"line {i} ä" for i in range(7)]
     records = [{"text": line, "label": i} for i, line in enumerate(lines)]
     text = Feature("text", "bytes", "string", encoding="utf8")
@@ -271,13 +271,13 @@ def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelin
         ({"buckets": (8,), "cache": True}, UsageError, "cache=True: with buckets"),
     ],
 )
-def test_arguments_out_of_range(tmp_path: Path, options: dict[str, Any], error: type, message: str) -> None:
+def test_rejects_wrong_arguments(tmp_path: Path, options: dict[str, Any], error: type, message: str) -> None:
     path = write_tokens(tmp_path, documents(3, 4), shards=1)
     with pytest.raises(error, match=message):
         make_input_fn(path, "train", training=True, **grouped(options))
 
 
-def test_sequence_length_is_for_lengths_that_vary(tmp_path: Path) -> None:
+def test_rejects_sequence_length_for_fixed_lengths(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path, "sequences", "int64")
     asked: dict[str, Any]
     for asked, name in (({"sequence_length": 8}, "sequence_length=8"), ({"buckets": (4, 8)}, "buckets=(4, 8)")):

@@ -1,4 +1,4 @@
-"""Batches under the names of MaxText and T5X, against rows that are put together document by document."""
+"""Batches under the names of MaxText, T5X and Transformers, compared with rows built document by document."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def padded(parts: list[list[int]]) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["int64", "bytes"])
-def test_packed_rows_for_maxtext(tmp_path: Path, kind: str) -> None:
+def test_packed_rows_get_maxtext_names(tmp_path: Path, kind: str) -> None:
     path, columns = write_rows(tmp_path, "packed", kind)
     rows = split_rows(columns)
     found = batches(path, 7, tokens=tpudata.Tokens(names="maxtext"))
@@ -67,7 +67,7 @@ def test_packed_rows_for_maxtext(tmp_path: Path, kind: str) -> None:
     assert not found["targets_segmentation"][len(rows) :].any()
 
 
-def test_packed_rows_for_t5x(tmp_path: Path) -> None:
+def test_packed_rows_get_t5x_names(tmp_path: Path) -> None:
     path, columns = write_rows(tmp_path, "packed", "bytes")
     rows = split_rows(columns)
     found = batches(path, 7, tokens=tpudata.Tokens(names="t5x"))
@@ -81,7 +81,7 @@ def test_packed_rows_for_t5x(tmp_path: Path) -> None:
     assert not found["decoder_loss_weights"][len(rows) :].any()
 
 
-def test_packed_rows_for_transformers_have_the_tokens_themselves_as_labels(tmp_path: Path) -> None:
+def test_packed_rows_for_transformers_have_unshifted_labels(tmp_path: Path) -> None:
     path, columns = write_rows(tmp_path, "packed", "bytes")
     rows = split_rows(columns)
     found = batches(path, 7, tokens=tpudata.Tokens(names="transformers"))
@@ -96,7 +96,7 @@ def test_packed_rows_for_transformers_have_the_tokens_themselves_as_labels(tmp_p
     assert (found["labels"][len(rows) :] == -100).all()
 
 
-def test_padded_tokens_for_transformers(tmp_path: Path) -> None:
+def test_padded_tokens_get_transformers_names(tmp_path: Path) -> None:
     texts = [text for text in documents(9, LENGTH) if len(text)]
     # The loss counts the tokens from the third on.
     records = [{"input_ids": text, "loss_weights": [0, 0, *[1] * len(text)][: len(text)]} for text in texts]
@@ -112,7 +112,7 @@ def test_padded_tokens_for_transformers(tmp_path: Path) -> None:
         assert found["labels"][number].tolist() == counted + [-100] * (LENGTH - len(text))
 
 
-def test_rows_of_a_stream_and_padded_tokens_are_one_segment(tmp_path: Path) -> None:
+def test_stream_rows_and_padded_tokens_are_one_segment(tmp_path: Path) -> None:
     path, columns = write_rows(tmp_path / "rows", "sequences", "bytes")
     ids = columns["input_ids"]
     found = batches(path, len(ids), tokens=tpudata.Tokens(names="maxtext"))
@@ -136,7 +136,7 @@ def test_rows_of_a_stream_and_padded_tokens_are_one_segment(tmp_path: Path) -> N
         assert found["decoder_segment_ids"][number].tolist() == padded([[1] * len(text)])
 
 
-def test_training_has_the_same_batches_under_other_names(tmp_path: Path) -> None:
+def test_names_do_not_change_training_batches(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path, "packed", "bytes")
     plain, named = (
         make_input_fn(path, "train", training=True, seed=3, tokens=tpudata.Tokens(names=names))(
@@ -159,7 +159,7 @@ def test_other_features_keep_their_names(tmp_path: Path) -> None:
     assert found["score"].tolist() == [0.5, 0.5]
 
 
-def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
+def test_rejects_names_that_do_not_fit(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path / "rows", "packed", "bytes")
     wrong: list[dict[str, Any]] = [{"names": "flax"}, {"targets": False}, {"weights": "sample_weight"}]
     for options in wrong:
@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
     write_images(str(tmp_path / "images"), images, {"train": [0, 1]}, shape=(4, 4, 3), shards=1)
     with pytest.raises(UsageError, match="needs the next tokens of 'input_ids' as targets"):
         make_input_fn(str(tmp_path / "images"), "train", training=False, tokens=tpudata.Tokens(names="maxtext"))
-    # Labels and next tokens exclude each other: each of the two errors leads out.
+    # Labels and next tokens exclude each other: each error gives a way out.
     labelled = write_tokens(tmp_path / "labelled", documents(3, 9))
     tokens = {"sequence_length": 12, "names": "t5x"}
     for options, message in (

@@ -1,4 +1,4 @@
-"""Sessions: a program of them keeps TensorFlow 1's behaviour, and next to an estimator they need a graph."""
+"""Sessions: a session program keeps TensorFlow 1's behaviour; sessions next to an estimator need a graph."""
 
 from tpudata.migrate.program import Migration, migrate, migrate_files
 
@@ -54,7 +54,7 @@ def lines(found: Migration) -> list[tuple[int, str]]:
     return [(note.line, note.text.partition(" ")[0]) for note in found.notes]
 
 
-def test_a_program_of_sessions_keeps_the_behaviour_of_tensorflow_1() -> None:
+def test_a_session_program_keeps_tensorflow_1_behaviour() -> None:
     found = migrate(SESSIONS, "a.py")
     head = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
     assert found.text == SESSIONS.replace("import tensorflow as tf\n", head)
@@ -62,7 +62,7 @@ def test_a_program_of_sessions_keeps_the_behaviour_of_tensorflow_1() -> None:
     assert migrate(found.text, "a.py").changes == 0
 
 
-def test_a_program_that_chose_its_behaviour_keeps_it() -> None:
+def test_keeps_the_behaviour_that_a_program_chose() -> None:
     for call in ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution"):
         text = SESSIONS.replace("\n\n", f"\ntf.{call}()\n\n", 1)
         found = migrate(text, "a.py")
@@ -70,18 +70,18 @@ def test_a_program_that_chose_its_behaviour_keeps_it() -> None:
         assert found.notes == ()
 
 
-def test_notes_sessions_of_a_program_that_stays_without_the_behaviour() -> None:
+def test_notes_sessions_without_tensorflow_1_behaviour() -> None:
     text = SESSIONS.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf")
     found = migrate(text, "a.py")
     assert found.text == text
     assert lines(found) == [(4, "tf.Session")]
     assert found.notes[0].text.endswith("Call tf.disable_v2_behavior() after the imports.")
-    # A part of a program, of which nothing shows who starts it.
+    # A part of a program, without the code that starts it.
     part = migrate(SESSIONS.partition("def main")[0], "a.py")
     assert part.notes[0].text.endswith("Call tf.disable_v2_behavior() in the program that imports this file.")
 
 
-def test_the_behaviour_is_chosen_where_tensorflow_is_imported() -> None:
+def test_adds_the_behaviour_call_where_tensorflow_is_imported() -> None:
     part = SESSIONS.partition("if __name__")[0]
     found = migrate_files({"main.py": "import part\npart.main()\n", "part.py": part})
     assert "tf.disable_v2_behavior()" in found["part.py"].text
@@ -113,7 +113,7 @@ def test_notes_sessions_next_to_an_estimator() -> None:
     assert lines(split["helper.py"]) == [(3, "tf.gradients"), (3, "tf.train.Saver")]
 
 
-def test_two_programs_at_once_are_two() -> None:
+def test_two_programs_do_not_affect_each_other() -> None:
     found = migrate_files({"train.py": ESTIMATOR, "iris.py": SESSIONS})
     assert "disable_v2_behavior" in found["iris.py"].text
     assert "disable_v2_behavior" not in found["train.py"].text

@@ -1,10 +1,10 @@
-"""Programs of several files: one of TensorFlow 1 decides for the others."""
+"""Programs of several files: a file of TensorFlow 1 decides for the others."""
 
 import pytest
 
 from tpudata.migrate.program import migrate, migrate_files
 
-# It has no name that TensorFlow 1 alone has, and 0.9 is the share to keep there.
+# It has no name that only TensorFlow 1 has; there, 0.9 is the share to keep.
 HELPER = "import tensorflow as tf\n\ndef f(x):\n    return tf.nn.dropout(x, 0.9)\n"
 OLD, NEW = "import tensorflow as tf\n", "import tensorflow.compat.v1 as tf\n"
 
@@ -21,7 +21,7 @@ OLD, NEW = "import tensorflow as tf\n", "import tensorflow.compat.v1 as tf\n"
         "from tensorflow.gfile import Exists\n",
     ],
 )
-def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
+def test_a_helper_file_follows_the_programs_release(other: str) -> None:
     found = migrate_files({"a/helper.py": HELPER, "main.py": other})
     assert found["a/helper.py"].text == HELPER.replace(OLD, NEW)
     assert found["a/helper.py"].notes == ()
@@ -29,7 +29,7 @@ def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["m = tf.keras.Sequential()", "f = tf.function(f)", "t = tf.GradientTape()"])
-def test_a_program_of_its_own_of_keras_or_eager_code_stays_next_to_one_of_tensorflow_1(line: str) -> None:
+def test_a_keras_or_eager_file_stays_unless_a_tensorflow_1_program_imports_it(line: str) -> None:
     helper, other = f"{HELPER}{line}\n", f"{OLD}x = tf.to_float(1)\n"
     alone = migrate_files({"helper.py": helper, "main.py": other})["helper.py"]
     assert (alone.text, [note.line for note in alone.notes]) == (helper, [4])
@@ -39,7 +39,7 @@ def test_a_program_of_its_own_of_keras_or_eager_code_stays_next_to_one_of_tensor
         assert (found.text, found.notes) == (helper.replace(OLD, NEW), ())
 
 
-def test_notes_a_helper_file_that_was_not_ported_with_the_others() -> None:
+def test_notes_a_helper_file_left_behind_by_an_earlier_migration() -> None:
     found = migrate_files({"helper.py": HELPER, "main.py": NEW})["helper.py"]
     assert found.text == HELPER.replace(OLD, NEW)
     assert [note.line for note in found.notes] == [4]
@@ -54,24 +54,24 @@ def test_notes_a_helper_file_that_was_not_ported_with_the_others() -> None:
         "import numpy as tf\nx = tf.nn.dropout(1, 0.1)\n",
     ],
 )
-def test_a_file_that_shows_tensorflow_2_stays(helper: str) -> None:
+def test_leaves_a_file_of_tensorflow_2_unchanged(helper: str) -> None:
     alone = migrate(helper, "helper.py")
     assert (alone.text, alone.notes) == (helper, ())
 
 
-def test_a_file_of_tensorflow_2_next_to_one_of_tensorflow_1_stays() -> None:
+def test_a_tensorflow_2_file_stays_next_to_a_tensorflow_1_file() -> None:
     helper = "import tensorflow as tf\nx = tf.compat.v1.to_float(1)\n"
     found = migrate_files({"helper.py": helper, "main.py": "import tensorflow as tf\nx = tf.to_float(1)\n"})
     assert found["helper.py"].text == helper
 
 
-def test_a_file_with_names_of_both_releases_stays_on_tensorflow_2_with_a_note() -> None:
+def test_a_file_with_names_of_both_releases_stays_on_2_and_gets_a_note() -> None:
     found = migrate(f"{OLD}tf.random.set_seed(1)\ntf.logging.info(tf.nn.dropout(1, 0.1))\n", "a.py")
     assert found.text == f"{OLD}tf.random.set_seed(1)\ntf.compat.v1.logging.info(tf.nn.dropout(1, 0.1))\n"
     assert [(note.line, "1 alone and of 2 alone" in note.text) for note in found.notes] == [(1, True)]
 
 
-def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
+def test_notes_a_call_whose_release_is_unknown() -> None:
     found = migrate(HELPER, "helper.py")
     assert found.text == HELPER
     assert [(note.line, note.text.partition(" was")[0]) for note in found.notes] == [
@@ -88,7 +88,7 @@ def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
     assert migrate(resizes % "tf.to_float(1), ", "main.py").notes == ()
 
 
-def test_a_name_of_the_other_release_is_taken_from_there() -> None:
+def test_takes_names_of_the_other_release_from_its_module() -> None:
     old = migrate(f"{NEW}x = tf.to_float(tf.nn.gelu(1))\n", "a.py")
     assert old.text == f"{NEW}x = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
     new = migrate("import tensorflow as tf\nx = tf.to_float(tf.compat.v1.to_int32(1))\n", "a.py")
@@ -122,12 +122,12 @@ def test_a_guarded_import_keeps_its_place_before_new_ones() -> None:
 @pytest.mark.parametrize(
     "name", ["train.experimental.enable_mixed_precision_graph_rewrite", "mixed_precision.experimental.FixedLossScale"]
 )
-def test_a_name_of_early_releases_of_tensorflow_2_does_not_make_a_program_one_of_tensorflow_1(name: str) -> None:
+def test_names_of_early_tensorflow_2_do_not_imply_tensorflow_1(name: str) -> None:
     program = f"import tensorflow as tf\nx = tf.{name}(tf.keras.Model())\n"
     assert migrate(program, "a.py").text == program.replace("tf.", "tf.compat.v1.", 1)
 
 
-def test_notes_what_keras_has_no_longer() -> None:
+def test_notes_names_that_keras_removed() -> None:
     found = migrate("import tensorflow as tf\ne = tf.keras.estimator.model_to_estimator(tf.keras.Model())\n", "a.py")
     assert [(note.line, note.text.partition(" has")[0]) for note in found.notes] == [
         (2, "tf.keras.estimator.model_to_estimator")

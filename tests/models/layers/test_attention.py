@@ -15,7 +15,7 @@ def drawn(*shape: int) -> Any:
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def test_tokens_see_what_is_before_them_in_their_segment() -> None:
+def test_tokens_see_only_earlier_tokens_of_their_segment() -> None:
     found = visible(tf.constant(SEGMENTS)).numpy()
     assert found.shape == (2, 1, 6, 6)
     for row, segments in enumerate(SEGMENTS):
@@ -24,7 +24,7 @@ def test_tokens_see_what_is_before_them_in_their_segment() -> None:
                 assert found[row, 0, i, j] == (j <= i and segments[i] == segments[j])
 
 
-def test_attention_is_that_of_keras() -> None:
+def test_attention_equals_keras() -> None:
     heads, size = 3, 4
     layer = tf_keras.layers.MultiHeadAttention(heads, size, use_bias=False)
     inputs = drawn(2, 6, 5)
@@ -36,7 +36,7 @@ def test_attention_is_that_of_keras() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_rotated_pairs_are_turned_complex_numbers() -> None:
+def test_rotating_pairs_equals_multiplying_complex_numbers() -> None:
     inputs, positions = drawn(2, 3, 5, 8), RNG.integers(0, 50, size=(2, 5)).astype(np.int32)
     turns = np.exp(1j * positions[:, None, :, None] / 10_000 ** (np.arange(4) / 4))
     expected = (inputs[..., :4] + 1j * inputs[..., 4:]) * turns
@@ -44,7 +44,7 @@ def test_rotated_pairs_are_turned_complex_numbers() -> None:
     np.testing.assert_allclose(found[..., :4] + 1j * found[..., 4:], expected, atol=1e-4)
 
 
-def test_products_of_rotated_vectors_depend_on_distances() -> None:
+def test_products_of_rotated_vectors_depend_only_on_distances() -> None:
     a, b = drawn(1, 1, 4, 8), drawn(1, 1, 4, 8)
 
     def products(shift: int) -> Any:
@@ -56,7 +56,7 @@ def test_products_of_rotated_vectors_depend_on_distances() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_softmax_is_computed_in_float32(dtype: str) -> None:
+def test_attention_to_large_scores_is_finite(dtype: str) -> None:
     values = tf.cast(drawn(1, 1, 6, 4), dtype)
     mask = visible(tf.ones([1, 6], tf.int32))
     # Scores beyond what exp takes.

@@ -1,4 +1,4 @@
-"""The recurrence and its own gradient, against Keras' LSTM and what TensorFlow derives from it."""
+"""The recurrence and its gradient, compared with Keras' LSTM and TensorFlow's gradient of it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def drawn(*shape: int) -> Any:
 
 
 @pytest.mark.parametrize(("batch", "steps", "size", "units"), [(3, 7, 4, 5), (1, 1, 2, 3), (2, 2, 1, 1)])
-def test_outputs_and_gradients_are_those_of_keras(batch: int, steps: int, size: int, units: int) -> None:
+def test_outputs_and_gradients_equal_keras(batch: int, steps: int, size: int, units: int) -> None:
     layer = tf_keras.layers.LSTM(units, return_sequences=True)
     inputs, weigh = drawn(batch, steps, size), drawn(batch, steps, units)
     layer.build(inputs.shape)
@@ -49,7 +49,7 @@ def test_outputs_and_gradients_are_those_of_keras(batch: int, steps: int, size: 
     np.testing.assert_allclose(cells[-1], state(inputs)[2], rtol=1e-5, atol=1e-6)
 
 
-def test_xla_computes_the_same() -> None:
+def test_xla_computes_the_same_gradient() -> None:
     gates, recurrent = drawn(6, 2, 12), drawn(3, 12)
 
     def gradient(gates: Any) -> Any:

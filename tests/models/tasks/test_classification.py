@@ -1,4 +1,4 @@
-"""Losses, metrics and predictions of classifiers, against numpy and TensorFlow's own."""
+"""Losses, metrics and predictions of classifiers, compared with numpy and TensorFlow."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,7 +41,7 @@ def head(folder: Path, batch_size: int = 8, replicas: int | None = None, **param
 
 
 @pytest.mark.parametrize(("offset", "batch_size", "replicas"), [(0, 8, None), (1, 21, None), (3, 6, 2)])
-def test_evaluation_is_exact_and_padding_counts_for_nothing(
+def test_evaluation_is_exact_and_ignores_padding(
     offset: int, batch_size: int, replicas: int | None, tmp_path: Path
 ) -> None:
     trained = head(tmp_path, batch_size, replicas, label_offset=offset)
@@ -62,20 +62,20 @@ def test_evaluation_is_exact_and_padding_counts_for_nothing(
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_training_loss(smoothing: float, shared: bool, tmp_path: Path) -> None:
+def test_training_loss_is_the_smoothed_cross_entropy(smoothing: float, shared: bool, tmp_path: Path) -> None:
     shares = np.eye(CLASSES, dtype=np.float32)[LABELS]
     if shared:
         shares = 0.7 * shares + 0.3 * shares[::-1]
     target = (1 - smoothing) * shares + smoothing / CLASSES
     labels: Any = LABELS + np.int32(1)
-    if shared:  # As mixed images have them: a column for each stored label, the unused 0, too.
+    if shared:  # As with mixed images: a column for each stored label, including the unused 0.
         labels = np.concatenate([np.zeros((21, 1), np.float32), shares], axis=1).astype(np.float32)
     trained = head(tmp_path, 21, label_offset=1, label_smoothing=smoothing)
     trained.train(rows({"logits": LOGITS}, labels, forever=True), max_steps=1)
     assert trained.last_loss == pytest.approx(-(target * log_probabilities(LOGITS)).sum(1).mean(), rel=1e-5)
 
 
-def test_top_5_is_that_of_tensorflow_and_nan_is_wrong() -> None:
+def test_top_5_equals_tensorflow_and_counts_nan_as_wrong() -> None:
     logits = RNG.integers(0, 4, size=(200, CLASSES)).astype(np.float32)
     labels = RNG.integers(0, CLASSES, size=200).astype(np.int32)
     logits[:20, 0] = np.nan
@@ -87,7 +87,7 @@ def test_top_5_is_that_of_tensorflow_and_nan_is_wrong() -> None:
     assert not found[~finite].any()
 
 
-def test_rejects_labels_and_logits_that_do_not_fit() -> None:
+def test_rejects_labels_that_do_not_match_the_logits() -> None:
     logits = tf.zeros([2, CLASSES])
     with pytest.raises(UsageError, match="a_classifier: mode 'eval' needs labels"):
         classification_spec({}, None, ModeKeys.EVAL, logits, Params())

@@ -8,7 +8,7 @@ RNG = np.random.default_rng(1)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_tokens_come_as_often_as_they_are_probable(temperature: float) -> None:
+def test_draws_tokens_with_their_probabilities(temperature: float) -> None:
     logits = np.array([1.0, -1.0, 0.5, 2.0, -30.0], np.float32)
     count = 20_000
     uniform = (np.arange(count, dtype=np.float32) + 0.5) / count
@@ -17,7 +17,7 @@ def test_tokens_come_as_often_as_they_are_probable(temperature: float) -> None:
     np.testing.assert_allclose(np.bincount(found, minlength=5) / count, exact / exact.sum(), atol=2e-4)
 
 
-def test_a_temperature_of_zero_takes_the_best_and_the_ends_are_tokens() -> None:
+def test_temperature_zero_takes_the_best_and_extreme_draws_are_tokens() -> None:
     logits = tf.constant(RNG.normal(size=(50, 7)).astype(np.float32))
     np.testing.assert_array_equal(draw(logits, tf.zeros([50]), 0.0), logits.numpy().argmax(1))
     top = np.nextafter(np.float32(1), np.float32(0))
@@ -25,7 +25,7 @@ def test_a_temperature_of_zero_takes_the_best_and_the_ends_are_tokens() -> None:
     assert draw(logits, tf.zeros([50]), 1.0).numpy().tolist() == [0] * 50
 
 
-def test_seeds_of_rows_are_those_of_their_prompts() -> None:
+def test_row_seeds_depend_only_on_the_prompt_and_the_given_seed() -> None:
     prompts = tf.constant([[1, 2, 3], [1, 2, 9], [2, 1, 3], [1, 2, 3], [0, 0, 0]])
     lengths = tf.constant([3, 3, 3, 3, 3])
     seeds = row_seeds(prompts, lengths).numpy()
@@ -40,7 +40,7 @@ def test_seeds_of_rows_are_those_of_their_prompts() -> None:
     assert given[0] != given[3]
 
 
-def test_draws_are_even_and_follow_from_the_seeds() -> None:
+def test_draws_are_uniform_and_follow_their_seeds() -> None:
     seeds = tf.range(200)
     found = uniform_draws(7, seeds, 50).numpy()
     assert found.shape == (200, 50)
@@ -50,7 +50,7 @@ def test_draws_are_even_and_follow_from_the_seeds() -> None:
     np.testing.assert_array_equal(uniform_draws(7, seeds[::-1], 50), found[::-1])
 
 
-def test_compiled_draws_are_the_same() -> None:
+def test_compiled_draws_equal_uncompiled_ones() -> None:
     seeds = tf.constant([0, 1, -1, 2**31 - 1, -(2**31)])
     found = tf.function(lambda: uniform_draws(7, seeds, 5), jit_compile=True)()
     np.testing.assert_array_equal(found, uniform_draws(7, seeds, 5))

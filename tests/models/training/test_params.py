@@ -25,7 +25,7 @@ class Params(ModelParams):
         self.require_one_of("name", ("x", "y"))
 
 
-def test_values_as_files_of_settings_have_them() -> None:
+def test_converts_values_from_config_files() -> None:
     given = {"needed": np.int64(3), "rate": 1, "limit": None, "sizes": [1, 2], "shape": [4, 5], "flag": True}
     found = Params.from_params({**given, "batch_size": 8, "use_tpu": True, "context": object()})
     assert found == Params(needed=3, rate=1.0, sizes=(1, 2), shape=(4, 5), flag=True)
@@ -55,7 +55,7 @@ def test_values_as_files_of_settings_have_them() -> None:
         ({"needed": 1, "shape": [1, 2, 3]}, "shape must be a list of 2 int or None"),
     ],
 )
-def test_bad_params(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_params(params: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
         Params.from_params(params)
     assert message in str(error.value)
@@ -76,7 +76,7 @@ def test_bad_params(params: dict[str, Any], message: str) -> None:
         ({"schedule": "step", "decay_boundaries": [5, 3]}, "decay_boundaries must be ascending steps"),
     ],
 )
-def test_bad_training(params: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_training_params(params: dict[str, Any], message: str) -> None:
     class Trained(TrainingParams):
         model: ClassVar[str] = "a_model"
 

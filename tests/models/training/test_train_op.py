@@ -1,4 +1,4 @@
-"""Steps of the optimizers, on the variables of a small linear model, against numpy."""
+"""Optimizer steps on a small linear model, compared with numpy."""
 
 import functools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tpudata.models.training.weights import weighted_mean
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
 Y = RNG.normal(size=(12, 2)).astype(np.float32)
-# Rows of replicas that weigh differently.
+# Rows whose weights differ between replicas.
 WEIGHTS = RNG.integers(1, 5, size=12).astype(np.float32)
 STEPS = 4
 
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], float | None]] = {
         *(pytest.param(case, 2, marks=[] if case in ("lars", "clipped") else pytest.mark.matrix) for case in CASES),
     ],
 )
-def test_steps_are_as_computed_by_hand(case: str, replicas: int | None, tmp_path: Path) -> None:
+def test_optimizer_steps_equal_numpy(case: str, replicas: int | None, tmp_path: Path) -> None:
     rule, params, clip = CASES[case]
     trained = estimator(model_fn, tmp_path, 12, replicas, learning_rate=0.05, **params)
     trained.train(rows({"x": X, "weights": WEIGHTS}, Y, forever=True), max_steps=STEPS)
@@ -115,11 +115,11 @@ def test_steps_are_as_computed_by_hand(case: str, replicas: int | None, tmp_path
     kernel, bias = followed(rule, clip)
     np.testing.assert_allclose(found["dense/kernel"], kernel, rtol=2e-4, atol=1e-5)
     np.testing.assert_allclose(found["dense/bias"], bias, rtol=2e-4, atol=1e-5)
-    # What the loss does not depend on stays, weight decay or not.
+    # Variables without a gradient do not change, even with weight decay.
     np.testing.assert_array_equal(found["idle"], np.ones((2, 2)))
 
 
-def test_lars_of_weights_that_are_zero_has_the_ratio_one() -> None:
+def test_lars_uses_the_ratio_1_for_zero_weights() -> None:
     def build() -> Any:
         weights = variable("w", [2, 2], tf.compat.v1.zeros_initializer())
         loss = tf.reduce_sum(weights * [[1.0, 2.0], [3.0, 4.0]])
@@ -132,5 +132,5 @@ def test_lars_of_weights_that_are_zero_has_the_ratio_one() -> None:
         np.testing.assert_allclose(session.run(weights), [[-0.5, -1.0], [-1.5, -2.0]])
 
 
-def test_a_mean_of_nothing_is_zero() -> None:
+def test_a_weighted_mean_without_weight_is_0() -> None:
     assert float(weighted_mean(tf.ones([3]), tf.zeros([3]), training=False)) == 0

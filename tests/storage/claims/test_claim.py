@@ -1,4 +1,4 @@
-"""Claims: what is read back, and files that are no claim."""
+"""Claims: what is read back, and files that are not claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tpudata.storage.claims.claim import JOB, PROCESS, Claim
 
 
-def test_a_claim_is_read_as_it_was_written() -> None:
+def test_round_trip_keeps_a_claim() -> None:
     claim = Claim.new(PROCESS)
     assert Claim.from_bytes(claim.to_bytes()) == claim
     job = dataclasses.replace(claim, ends_with=JOB, job={"id": "1", "where": "there", "endpoint": ""})
@@ -42,5 +42,5 @@ def test_rejects_values_of_another_kind(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[1]", b"NaN", b"[" * 100_000, b"1" * 5000])
-def test_rejects_what_is_no_json_object(data: bytes) -> None:
+def test_rejects_data_that_is_not_a_json_object(data: bytes) -> None:
     assert Claim.from_bytes(data) is None

@@ -16,7 +16,7 @@ needs_ps = pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
 
 
 @pytest.mark.parametrize("birth", [birth_of, pytest.param(birth_by_ps, marks=needs_ps)])
-def test_the_birth_of_a_process_is_its_own_until_it_ends(
+def test_birth_of_a_process_is_constant_until_it_ends(
     birth: Callable[[int], str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -32,7 +32,7 @@ def test_the_birth_of_a_process_is_its_own_until_it_ends(
     assert birth(process.pid) is None
 
 
-def test_a_machine_keeps_its_identity() -> None:
+def test_machine_identity_is_the_same_in_another_process() -> None:
     program = "from tpudata.storage.claims.process_identity import machine_identity; print(machine_identity())"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == machine_identity()

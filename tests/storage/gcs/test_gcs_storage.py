@@ -1,4 +1,4 @@
-"""Google Cloud Storage, against a small store on loopback."""
+"""Google Cloud Storage, against a fake store on loopback."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def gcs(store: FakeGcs) -> Storage:
     return GcsStorage()
 
 
-def test_a_scan_asks_for_a_page_at_a_time(store: FakeGcs, gcs: Storage) -> None:
+def test_scan_requests_a_page_at_a_time(store: FakeGcs, gcs: Storage) -> None:
     for number in range(40):
         store.put("b", f"in/{number:02d}.jpg", bytes(number))
         store.put("b", f"in/{number:02d}/x", b"x")
@@ -57,7 +57,7 @@ def test_a_scan_asks_for_a_page_at_a_time(store: FakeGcs, gcs: Storage) -> None:
         next(gcs.scan("gs://b/none"))
 
 
-def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: FakeGcs, gcs: Storage) -> None:
+def test_lists_objects_and_folders_over_many_pages(store: FakeGcs, gcs: Storage) -> None:
     for number in range(13):
         store.put("b", f"in/{number:02d}.jpg", bytes(number))
     store.put("b", "in/deep/er/a", b"a")
@@ -73,14 +73,14 @@ def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: FakeGcs, 
     assert [entry.name for entry in gcs.list("gs://b")] == ["in", "inside"]
 
 
-def test_a_folder_on_two_pages_is_listed_once(store: FakeGcs, gcs: Storage) -> None:
+def test_lists_a_folder_on_two_pages_once(store: FakeGcs, gcs: Storage) -> None:
     store.repeats_folders = True
     for number in range(20):
         store.put("b", f"in/{number:02d}/a", b"a")
     assert [entry.name for entry in gcs.list("gs://b/in")] == [f"{number:02d}" for number in range(20)]
 
 
-def test_a_folder_may_be_marked_by_an_empty_object(store: FakeGcs, gcs: Storage) -> None:
+def test_recognises_a_folder_marked_by_an_empty_object(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/", b"")
     assert gcs.list("gs://b/in") == []
     found = gcs.stat("gs://b/in")
@@ -88,7 +88,7 @@ def test_a_folder_may_be_marked_by_an_empty_object(store: FakeGcs, gcs: Storage)
     assert found.is_folder
 
 
-def test_stat_tells_objects_folders_and_nothing_apart(store: FakeGcs, gcs: Storage) -> None:
+def test_stat_distinguishes_objects_folders_and_missing_paths(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/a.jpg", b"abc")
     found = {path: gcs.stat(path) for path in ("gs://b/in/a.jpg", "gs://b/in", "gs://b", "gs://b/i")}
     sizes = {path: entry and (entry.path, entry.name, entry.size, entry.is_folder) for path, entry in found.items()}
@@ -103,7 +103,7 @@ def test_stat_tells_objects_folders_and_nothing_apart(store: FakeGcs, gcs: Stora
             gcs.stat(path)
 
 
-def test_reading_whole_and_in_parts(store: FakeGcs, gcs: Storage) -> None:
+def test_reads_objects_whole_and_in_parts(store: FakeGcs, gcs: Storage) -> None:
     data = os.urandom(20 << 20)
     store.put("b", "a/ä #?%.bin", data)
     path = gcs.join("gs://b/a", "ä #?%.bin")
@@ -121,7 +121,7 @@ def test_reading_whole_and_in_parts(store: FakeGcs, gcs: Storage) -> None:
 
 
 @pytest.mark.parametrize("data", [b"text " * 100_000, os.urandom(9 << 20), b""], ids=["text", "noise", "nothing"])
-def test_an_object_stored_with_an_encoding_is_rejected(store: FakeGcs, gcs: Storage, data: bytes) -> None:
+def test_rejects_an_object_with_a_content_encoding(store: FakeGcs, gcs: Storage, data: bytes) -> None:
     store.put("b", "a.csv", gzip.compress(data), encoding="gzip")
     message = r"gs://b/a\.csv could not be read: it is stored with Content-Encoding: gzip.*--clear-content-encoding"
     with pytest.raises(StorageError, match=message):
@@ -138,7 +138,7 @@ def test_an_object_stored_with_an_encoding_is_rejected(store: FakeGcs, gcs: Stor
         assert gzip.decompress(file.read()) == data
 
 
-def test_an_open_object_stays_what_it_was(store: FakeGcs, gcs: Storage) -> None:
+def test_reading_fails_if_the_object_is_replaced_meanwhile(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "a", b"old" * (4 << 20))
     with gcs.open("gs://b/a") as file:
         assert file.read(3) == b"old"
@@ -149,7 +149,7 @@ def test_an_open_object_stays_what_it_was(store: FakeGcs, gcs: Storage) -> None:
             file.read()
 
 
-def test_an_object_appears_whole_when_it_is_finished(store: FakeGcs, gcs: Storage) -> None:
+def test_an_object_appears_only_when_it_is_finished(store: FakeGcs, gcs: Storage) -> None:
     parts = [os.urandom(3 << 20) for _ in range(7)]
     with gcs.create("gs://b/out/a") as file:
         for part in parts:
@@ -164,7 +164,7 @@ def test_an_object_appears_whole_when_it_is_finished(store: FakeGcs, gcs: Storag
     assert store.buckets["b"]["out/empty"].data == b""
 
 
-def test_nothing_appears_where_writing_fails(store: FakeGcs, gcs: Storage) -> None:
+def test_failed_writes_leave_no_object(store: FakeGcs, gcs: Storage) -> None:
     def write() -> None:
         with gcs.create("gs://b/out/a") as file:
             file.write(bytes(20 << 20))
@@ -188,9 +188,7 @@ def test_two_writers_of_one_object_do_not_mix(store: FakeGcs, gcs: Storage, same
 
 @pytest.mark.parametrize("size", [5, 20 << 20])
 @pytest.mark.parametrize("same", [True, False])
-def test_a_writer_that_must_not_replace_finds_another_object_there(
-    store: FakeGcs, gcs: Storage, same: bool, size: int
-) -> None:
+def test_create_without_replace_keeps_an_existing_object(store: FakeGcs, gcs: Storage, same: bool, size: int) -> None:
     data = os.urandom(size)
     other = store.put("b", "out/a", data if same else data[::-1])
     refused = contextlib.nullcontext() if same else pytest.raises(StorageError, match="another job wrote it meanwhile")
@@ -208,7 +206,9 @@ def test_a_writer_that_must_not_replace_finds_another_object_there(
 @pytest.mark.parametrize(
     ("size", "requests"), [(0, {"upload": 1}), (1 << 20, {"upload": 1}), ((1 << 20) + 1, {"upload": 1, "part": 1})]
 )
-def test_a_small_object_is_one_request(store: FakeGcs, gcs: Storage, size: int, requests: dict[str, int]) -> None:
+def test_writes_a_small_object_in_one_request(
+    store: FakeGcs, gcs: Storage, size: int, requests: dict[str, int]
+) -> None:
     data = os.urandom(size)
     with gcs.create('gs://b/a "b"/\\', replace=False) as file:
         file.write(data)
@@ -219,7 +219,7 @@ def test_a_small_object_is_one_request(store: FakeGcs, gcs: Storage, size: int, 
 @pytest.mark.parametrize(
     "kind", ["503", "reset", "lost", "truncated", "corrupt", "cut", "empty", "html", "unsaid", "short"]
 )
-def test_a_small_object_is_made_once_whatever_happens_on_the_way(store: FakeGcs, kind: str) -> None:
+def test_writes_a_small_object_despite_any_fault(store: FakeGcs, kind: str) -> None:
     gcs = GcsStorage(RetryPolicy(first_wait=0.001, longest_wait=0.001))
     data = os.urandom(3000)
     store.faults.add(Fault(kind, "upload", count=2))
@@ -229,7 +229,7 @@ def test_a_small_object_is_made_once_whatever_happens_on_the_way(store: FakeGcs,
     assert store.faults.met == 2 or kind in ("lost", "unsaid", "truncated", "short")
 
 
-def test_deleting(store: FakeGcs, gcs: Storage) -> None:
+def test_deletes_an_object_and_ignores_a_missing_one(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "a", b"")
     gcs.delete("gs://b/a")
     gcs.delete("gs://b/a")
@@ -269,14 +269,14 @@ def test_checks_that_a_path_can_be_written(store: FakeGcs, gcs: Storage) -> None
         gcs.check_writable("gs://none/out")
 
 
-def test_patterns_expand_on_it(store: FakeGcs) -> None:
+def test_expands_patterns_on_gs(store: FakeGcs) -> None:
     for name in ("in/cat/a.jpg", "in/cat/b.png", "in/dog/c.jpg"):
         store.put("b", name, b"x")
     assert [below for _, below in expand("gs://b/in/*/*.jpg")] == ["cat/a.jpg", "dog/c.jpg"]
 
 
 @pytest.mark.parametrize("path", ["gs://b/in", "gs://b/in/"])
-def test_a_folder_with_a_mark_is_a_folder_also_with_a_slash_behind(store: FakeGcs, gcs: Storage, path: str) -> None:
+def test_recognises_a_marked_folder_with_and_without_a_final_slash(store: FakeGcs, gcs: Storage, path: str) -> None:
     store.put("b", "in/", b"")
     store.put("b", "in/a", b"a")
     found = gcs.stat(path)
@@ -286,7 +286,7 @@ def test_a_folder_with_a_mark_is_a_folder_also_with_a_slash_behind(store: FakeGc
 
 
 @pytest.mark.parametrize(("folder", "name"), [("gs://b/in", "in//a"), ("gs://b/in", "in//"), ("gs://b", "/a")])
-def test_a_name_with_an_empty_part_is_no_endless_folder(store: FakeGcs, gcs: Storage, folder: str, name: str) -> None:
+def test_rejects_names_with_an_empty_part(store: FakeGcs, gcs: Storage, folder: str, name: str) -> None:
     store.put("b", "in/b", b"")
     store.put("b", name, b"")
     with pytest.raises(
@@ -317,7 +317,7 @@ ODD_NAMES = [
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 @pytest.mark.parametrize("data", [b"", b"data"], ids=["empty", "not empty"])
-def test_odd_names(store: FakeGcs, gcs: Storage, name: str, data: bytes) -> None:
+def test_reads_and_writes_objects_with_odd_names(store: FakeGcs, gcs: Storage, name: str, data: bytes) -> None:
     path = gcs.join("gs://b/deep er", name, name)
     with gcs.create(path) as file:
         file.write(data)
@@ -335,7 +335,7 @@ def test_odd_names(store: FakeGcs, gcs: Storage, name: str, data: bytes) -> None
 
 
 @pytest.mark.parametrize("bucket", ["with.dots.example.com", "under_score", "a-1"])
-def test_buckets_of_every_kind_of_name(store: FakeGcs, gcs: Storage, bucket: str) -> None:
+def test_reads_and_writes_buckets_of_every_kind_of_name(store: FakeGcs, gcs: Storage, bucket: str) -> None:
     store.bucket(bucket)
     with gcs.create(f"gs://{bucket}/a/b") as file:
         file.write(b"data")
@@ -353,12 +353,12 @@ def test_buckets_of_every_kind_of_name(store: FakeGcs, gcs: Storage, bucket: str
         ("GS://b/a", "GS://b/a: no storage for GS://"),
     ],
 )
-def test_paths_that_are_none(store: FakeGcs, path: str, words: str) -> None:
+def test_rejects_invalid_paths(store: FakeGcs, path: str, words: str) -> None:
     with pytest.raises(StorageError, match=words):
         storage_for(path).stat(path)
 
 
-def test_thousands_of_objects_over_many_pages(store: FakeGcs, gcs: Storage) -> None:
+def test_lists_5000_objects_in_five_requests(store: FakeGcs, gcs: Storage) -> None:
     for number in range(5000):
         store.put("b", f"in/{number:05d}", bytes(number % 3))
     store.page = 1000
@@ -371,7 +371,7 @@ def test_thousands_of_objects_over_many_pages(store: FakeGcs, gcs: Storage) -> N
 
 
 @pytest.mark.parametrize("megabytes", [1, 20])
-def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs, megabytes: int) -> None:
+def test_detects_a_changed_bit_in_a_whole_read(store: FakeGcs, megabytes: int) -> None:
     store.put("b", "a", os.urandom(megabytes << 20))
     store.faults.add(Fault("corrupt", "read"))
     with GcsStorage(RetryPolicy(first_wait=0.01)).open("gs://b/a") as file:
@@ -386,7 +386,7 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 
 
 @pytest.mark.parametrize("action", ["list", "read", "stat", "delete"])
-def test_a_long_wait_is_logged_once_in_a_while(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
+def test_logs_a_long_wait_at_intervals(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
     began = time.monotonic()
@@ -401,7 +401,7 @@ def test_a_long_wait_is_logged_once_in_a_while(store: FakeGcs, caplog: pytest.Lo
     assert said[0].endswith("trying again, for 0.25 s in all.")
 
 
-def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None:
+def test_passes_on_the_message_of_the_store_in_one_line(store: FakeGcs) -> None:
     store.denied.add("b")
     with pytest.raises(
         StorageUnavailableError,
@@ -410,9 +410,7 @@ def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None
         GcsStorage().read("gs://b/a")
 
 
-def test_a_long_message_of_the_store_is_shortened_and_has_no_address(
-    store: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shortens_a_long_message_and_removes_upload_ids(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "GET https://x/y?upload_id=1 <html>\n\n<b>busy</b> " + "la " * 999
     monkeypatch.setattr("scripts.fake_gcs.api._media", _reject(text))
     store.put("b", "a", b"a")
@@ -432,7 +430,7 @@ def _reject(message: str) -> Any:
     return reject
 
 
-def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disables_nagle_on_connections_through_a_proxy(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     # Otherwise each part waits until the proxy's machine acknowledges the head, 40 ms.
     asked = []
 
@@ -448,7 +446,7 @@ def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypat
     assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in asked[0]
 
 
-def test_swap_is_done_if_the_content_is_as_expected(store: FakeGcs, gcs: Storage) -> None:
+def test_swaps_only_if_the_content_is_as_expected(store: FakeGcs, gcs: Storage) -> None:
     path = "gs://b/new/file"
     assert not gcs.swap(path, b"one", b"two")
     assert gcs.swap(path, None, b"one")
@@ -462,7 +460,7 @@ def test_swap_is_done_if_the_content_is_as_expected(store: FakeGcs, gcs: Storage
     assert not store.buckets["b"]
 
 
-def test_of_many_swaps_at_once_one_is_done(store: FakeGcs, gcs: Storage) -> None:
+def test_only_one_of_many_concurrent_swaps_succeeds(store: FakeGcs, gcs: Storage) -> None:
     store.latency = 0.01
     standing: bytes | None = None
     with ThreadPoolExecutor(8) as pool:
@@ -486,9 +484,7 @@ def test_of_many_swaps_at_once_one_is_done(store: FakeGcs, gcs: Storage) -> None
         )
     ],
 )
-def test_a_swap_is_done_once_whatever_happens_on_the_way(
-    store: FakeGcs, kind: str, passing: int, operation: str
-) -> None:
+def test_swaps_once_despite_any_fault(store: FakeGcs, kind: str, passing: int, operation: str) -> None:
     gcs = GcsStorage(RetryPolicy(first_wait=0.001, longest_wait=0.001))
     store.faults.add(Fault(kind, operation, passing=passing))
     contents = [None, b"one", b"two", b"three", None]
@@ -498,7 +494,7 @@ def test_a_swap_is_done_once_whatever_happens_on_the_way(
         assert (found and found.data) == new
 
 
-def test_the_environment_sets_the_retries(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_sets_the_retries(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     store.faults.add(Fault("html", "read", count=None))
     monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.01, longest_wait=0.05,limit=0.2")
     began = time.monotonic()
@@ -509,7 +505,7 @@ def test_the_environment_sets_the_retries(store: FakeGcs, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["limit", "limit=x", "limit=-1", "limit=nan", "patience=3"])
-def test_rejects_settings_of_retries_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_rejects_invalid_retry_settings(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("TPUDATA_GCS_RETRY", f"first_wait=1,{text}")
     with pytest.raises(UsageError, match=rf"TPUDATA_GCS_RETRY: unknown setting \(got '{text}'"):
         GcsStorage()

@@ -1,4 +1,4 @@
-"""Requests slow down while the store asks for less, and come back to full speed after."""
+"""Requests slow down while the store asks for fewer, and return to full speed afterwards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_all(store: FakeGcs) -> None:
     assert [data for _, data in read_references(references)] == [one.data for one in objects.values()]
 
 
-def test_the_limit_is_halved_once_a_round_and_grows_by_one_a_round() -> None:
+def test_limit_falls_once_per_round_and_grows_by_one_per_round() -> None:
     now = 0.0
     pace = Pace(lambda: 64, lambda: now)
     with pace.request() as first, pace.request() as second:
@@ -56,7 +56,7 @@ def test_the_limit_is_halved_once_a_round_and_grows_by_one_a_round() -> None:
     assert pace.limit == 64
 
 
-def test_no_more_requests_are_in_flight_than_the_limit() -> None:
+def test_keeps_requests_in_flight_within_the_limit() -> None:
     pace, most, now = Pace(lambda: 3), 0, 0
     lock = threading.Lock()
 
@@ -78,7 +78,7 @@ def test_no_more_requests_are_in_flight_than_the_limit() -> None:
     assert most == 3
 
 
-def test_a_store_that_answers_429_gets_fewer_requests(store: FakeGcs) -> None:
+def test_sends_fewer_requests_after_answers_of_429(store: FakeGcs) -> None:
     # 64 readers, of whom the store serves 4 at a time: each round of 64 would be 60 answers 429.
     store.latency, store.capacity = 0.01, 4
     read_all(store)
@@ -91,7 +91,7 @@ def test_a_store_that_answers_429_gets_fewer_requests(store: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("code", ["429", "503"])
-def test_retry_after_is_kept_to(store: FakeGcs, code: str) -> None:
+def test_waits_as_long_as_retry_after_says(store: FakeGcs, code: str) -> None:
     store.retry_after = 0.2
     store.faults.add(Fault(code, "read", count=1))
     began = time.monotonic()
@@ -113,7 +113,7 @@ def test_an_outage_without_retry_after_does_not_change_the_pace(store: FakeGcs) 
     assert transport.pace.limit == 1
 
 
-def test_held_limits_hold(store: FakeGcs) -> None:
+def test_readers_keep_within_held_limits(store: FakeGcs) -> None:
     store.latency = 0.005
     with held_request_limits(RequestLimits(read_threads=3, retry_seconds=7)):
         read_all(store)
@@ -121,7 +121,7 @@ def test_held_limits_hold(store: FakeGcs) -> None:
     assert store.most_in_flight <= 3
 
 
-def test_limits_that_are_held_later_hold(store: FakeGcs) -> None:
+def test_an_existing_transport_follows_held_limits(store: FakeGcs) -> None:
     transport = Transport()
     assert transport.pace.limit == 128
     with held_request_limits(RequestLimits(read_threads=200)):
@@ -129,7 +129,7 @@ def test_limits_that_are_held_later_hold(store: FakeGcs) -> None:
     assert transport.pace.limit == 128
 
 
-def test_contexts_of_limits_end_in_any_order() -> None:
+def test_contexts_of_limits_may_end_in_any_order() -> None:
     first, second, third = (held_request_limits(RequestLimits(read_threads=number)) for number in (3, 4, 3))
     for context in (first, second, third):
         context.__enter__()
@@ -142,7 +142,7 @@ def test_contexts_of_limits_end_in_any_order() -> None:
     assert request_limits() == RequestLimits()
 
 
-def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_overrides_held_retry_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with held_request_limits(RequestLimits(retry_seconds=7)):
         monkeypatch.setenv("TPUDATA_GCS_RETRY", "limit=9,first_wait=0.1")
         assert (Transport().policy.limit, Transport().policy.first_wait) == (9, 0.1)
@@ -151,6 +151,6 @@ def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("said", [{"read_threads": 0}, {"read_threads": 1025}, {"retry_seconds": 0}])
-def test_limits_out_of_range_are_rejected(said: dict[str, int]) -> None:
+def test_rejects_limits_out_of_range(said: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(said)).replace('_', '-')}: out of range"):
         RequestLimits(**said)

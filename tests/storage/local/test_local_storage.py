@@ -25,7 +25,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_write_and_read(tmp_path: Path) -> None:
+def test_reads_what_was_written(tmp_path: Path) -> None:
     path = STORAGE.join(str(tmp_path), "new", "folder", "file")
     assert path == str(tmp_path / "new" / "folder" / "file")
     with STORAGE.create(path) as file:
@@ -41,7 +41,7 @@ def test_write_and_read(tmp_path: Path) -> None:
     assert names(Path(path).parent) == ["file"]
 
 
-def test_what_is_read_is_whole(tmp_path: Path) -> None:
+def test_reads_large_and_empty_files_whole(tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
     path = tmp_path / "file"
     path.write_bytes(data)
@@ -52,7 +52,7 @@ def test_what_is_read_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="a system without such advice")
-def test_the_system_is_told_what_will_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expect_advises_the_system_of_the_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _file, *advice: told.append(advice))
     path = tmp_path / "file"
@@ -69,7 +69,7 @@ def test_the_system_is_told_what_will_be_read(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="a system that does not say what it has in its memory")
-def test_the_system_is_not_told_of_what_it_has_in_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expect_skips_cached_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _file, *advice: told.append(advice))
     path = tmp_path / "file"
@@ -87,12 +87,12 @@ def test_the_system_is_not_told_of_what_it_has_in_its_memory(tmp_path: Path, mon
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no files whose size is not known")
-def test_a_file_of_no_known_size() -> None:
+def test_reads_a_file_of_unknown_size() -> None:
     assert Path("/proc/self/cmdline").stat().st_size == 0
     assert STORAGE.read("/proc/self/cmdline") == Path("/proc/self/cmdline").read_bytes() != b""
 
 
-def test_calls_that_give_or_take_less_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_short_reads_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, pieces = str(tmp_path / "file"), [os.urandom(length) for length in (700, 1, 50_000, 0, 300)]
     read, pread, write = os.read, os.pread, os.write
     monkeypatch.setattr(os, "read", lambda fd, length: read(fd, min(length, 1000)))
@@ -107,7 +107,7 @@ def test_calls_that_give_or_take_less_than_was_asked_for(tmp_path: Path, monkeyp
     assert STORAGE.read_range(path, 3, 20_000) == data[3:20_003]
 
 
-def test_many_lines_at_once(tmp_path: Path) -> None:
+def test_writes_many_lines_at_once(tmp_path: Path) -> None:
     path, lines = str(tmp_path / "file"), [b"%d\n" % number for number in range(5000)]
     with STORAGE.create(path) as file:
         file.write(b"head\n")
@@ -130,7 +130,7 @@ def test_list_is_sorted_and_names_folders(tmp_path: Path) -> None:
     assert [entry.path for entry in entries] == [str(tmp_path / name) for name in "abc"]
 
 
-def test_stat_of_nothing(tmp_path: Path) -> None:
+def test_stat_returns_none_for_missing_paths(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert STORAGE.stat(str(tmp_path / "missing")) is None
     assert STORAGE.stat(str(tmp_path / "file" / "below")) is None
@@ -138,7 +138,7 @@ def test_stat_of_nothing(tmp_path: Path) -> None:
     assert STORAGE.stat(str(tmp_path)) == Entry(str(tmp_path), tmp_path.name, 0, True)
 
 
-def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
+def test_replaces_an_existing_file_when_finished(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old and longer")
     with STORAGE.create(str(path)) as file:
@@ -148,7 +148,7 @@ def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: BaseException) -> None:
+def test_an_error_keeps_only_the_old_file(tmp_path: Path, error: BaseException) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
@@ -200,7 +200,7 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-def test_delete(tmp_path: Path) -> None:
+def test_deletes_a_file_and_ignores_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     STORAGE.delete(str(tmp_path / "file"))
     STORAGE.delete(str(tmp_path / "file"))
@@ -229,7 +229,7 @@ def write(path: str) -> None:
         file.write(b"x")
 
 
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
+def test_errors_name_a_fix(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     found = {}
@@ -278,9 +278,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         (errno.ENOLCK, "No locks available.$"),
     ],
 )
-def test_what_the_system_rejects_when_a_file_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
-) -> None:
+def test_errors_of_writing_name_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str) -> None:
     def reject(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
@@ -290,7 +288,7 @@ def test_what_the_system_rejects_when_a_file_is_written(
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_folder_that_is_somebody_elses(tmp_path: Path) -> None:
+def test_reports_missing_permissions_for_a_folder(tmp_path: Path) -> None:
     program = f"""
 import os, sys
 from tpudata.errors import StorageError
@@ -314,7 +312,7 @@ for call in (LocalStorage().list, LocalStorage().stat):
 
 
 @pytest.mark.parametrize("name", ["pipe", "device"])
-def test_what_is_neither_a_file_nor_a_folder_is_not_waited_for(tmp_path: Path, name: str) -> None:
+def test_rejects_pipes_and_devices_without_waiting(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name == "pipe":
         os.mkfifo(path)
@@ -336,7 +334,7 @@ def test_checks_that_a_path_can_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_a_path_that_cannot_be_written(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_why_a_path_cannot_be_written(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reject(*_: object, **__: object) -> None:
         raise OSError(error, os.strerror(error))
 
@@ -345,14 +343,14 @@ def test_a_path_that_cannot_be_written(error: int, tmp_path: Path, monkeypatch: 
         STORAGE.check_writable(str(tmp_path / "new"))
 
 
-def test_the_path_decides_the_storage(tmp_path: Path) -> None:
+def test_selects_the_storage_by_the_path(tmp_path: Path) -> None:
     for path in (str(tmp_path), "relative/path", "C:odd", "a://b"[1:]):
         assert isinstance(storage_for(path), LocalStorage)
     with pytest.raises(StorageError, match="no storage for none://"):
         storage_for("none://host/file")
 
 
-def test_swap_is_done_if_the_content_is_as_expected(tmp_path: Path) -> None:
+def test_swaps_only_if_the_content_is_as_expected(tmp_path: Path) -> None:
     path = str(tmp_path / "new" / "file")
     assert not STORAGE.swap(path, b"one", b"two")
     assert STORAGE.swap(path, None, b"one")
@@ -367,7 +365,7 @@ def test_swap_is_done_if_the_content_is_as_expected(tmp_path: Path) -> None:
     assert names(tmp_path / "new") == []
 
 
-def test_of_many_swaps_at_once_one_is_done(tmp_path: Path) -> None:
+def test_only_one_of_many_concurrent_swaps_succeeds(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     standing: bytes | None = None
     with ThreadPoolExecutor(8) as pool:
@@ -380,7 +378,7 @@ def test_of_many_swaps_at_once_one_is_done(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-def test_swap_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swaps_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
@@ -390,13 +388,13 @@ def test_swap_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert STORAGE.read(str(tmp_path / "file")) == b"one"
 
 
-def test_a_swap_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_reports_a_swap_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="could not be written"):
         STORAGE.swap(str(tmp_path / "file" / "below"), None, b"one")
 
 
-def test_a_scan_lists_the_same_in_the_order_of_stores(tmp_path: Path) -> None:
+def test_scan_lists_entries_in_the_order_of_object_stores(tmp_path: Path) -> None:
     for name in ("b", "a.jpg", "a/x", "a!", "c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1" * len(name))
@@ -433,7 +431,7 @@ def test_rejects_a_pipe_a_socket_and_a_device_at_once(tmp_path: Path, kind: str)
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file of this system always fails")
-def test_a_disk_that_fails_while_a_file_is_read_is_named() -> None:
+def test_names_the_file_if_the_disk_fails_during_a_read() -> None:
     # Its first page is never mapped, so that reading it is an EIO.
     path = "/proc/self/mem"
     reads: list[Callable[[BinaryIO], object]] = [

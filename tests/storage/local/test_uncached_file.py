@@ -1,4 +1,4 @@
-"""Files written past the page cache: the same bytes as any other way, wherever the buffer ends and whatever the system says."""
+"""Files written past the page cache have the bytes of any other file, for any buffer and any answer of the system."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @given(WRITES)
-def test_bytes_are_those_that_were_written(writes: list[tuple[str, int]]) -> None:
+def test_file_holds_the_bytes_that_were_written(writes: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, due = Path(folder, "file"), b""
         with UncachedFile(path, new_buffer(SIZE)) as file:
@@ -55,7 +55,7 @@ def test_bytes_are_those_that_were_written(writes: list[tuple[str, int]]) -> Non
         assert path.read_bytes() == due
 
 
-def test_full_buffers_go_past_the_page_cache_and_the_rest_does_not(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_only_full_buffers_past_the_page_cache(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     write = os.write
 
@@ -104,20 +104,20 @@ def rejecting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("rejecting")
-def test_where_the_system_rejects_the_file_is_written_all_the_same(path: Path) -> None:
+def test_writes_the_file_if_the_system_rejects_direct_writes(path: Path) -> None:
     with UncachedFile(path, new_buffer(SIZE)) as file:
         file.writelines([DATA[:1000], 3 * DATA, DATA[:10]])
     assert path.read_bytes() == DATA[:1000] + 3 * DATA + DATA[:10]
 
 
-def test_a_file_that_is_there_is_not_touched(path: Path) -> None:
+def test_rejects_and_keeps_an_existing_file(path: Path) -> None:
     path.write_bytes(b"old")
     with pytest.raises(FileExistsError):
         UncachedFile(path, new_buffer(SIZE))
     assert path.read_bytes() == b"old"
 
 
-def test_errors_of_the_disk_are_raised_and_the_file_is_closed(path: Path) -> None:
+def test_raises_disk_errors_and_closes_the_file(path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     file = UncachedFile(path, new_buffer(SIZE))
     try:
@@ -133,7 +133,7 @@ def test_errors_of_the_disk_are_raised_and_the_file_is_closed(path: Path) -> Non
         os.fstat(file.fileno())
 
 
-def test_a_storage_uses_a_buffer_again_and_no_two_files_share_one(tmp_path: Path) -> None:
+def test_concurrent_files_share_no_buffer(tmp_path: Path) -> None:
     storage, large = LocalStorage(), np.random.default_rng(1).bytes(BUFFER_BYTES + 5)
     paths = [str(tmp_path / name) for name in "abc"]
     with storage.create(paths[0]) as one, storage.create(paths[1]) as other:
@@ -153,7 +153,7 @@ def write_and_fail(storage: LocalStorage, path: str) -> None:
         raise OSError("no")
 
 
-def test_what_is_written_to_a_closed_file_gets_into_no_other(path: Path, tmp_path: Path) -> None:
+def test_rejects_writes_to_a_closed_file(path: Path, tmp_path: Path) -> None:
     buffer = new_buffer(SIZE)
     with UncachedFile(path, buffer) as closed:
         closed.write(b"closed")
@@ -166,7 +166,7 @@ def test_what_is_written_to_a_closed_file_gets_into_no_other(path: Path, tmp_pat
     assert (path.read_bytes(), (tmp_path / "other").read_bytes()) == (b"closed", b"one two")
 
 
-def test_arrays_of_any_kind(path: Path) -> None:
+def test_writes_arrays_of_any_dtype(path: Path) -> None:
     arrays = [np.arange(6, dtype=">i4"), np.zeros((3, 0)), np.float64(2.5), np.ones((2, 3), [("a", "i4"), ("b", "u1")])]
     with UncachedFile(path, new_buffer(SIZE)) as file:
         assert [file.write(array) for array in arrays] == [24, 0, 8, 30]
@@ -176,14 +176,14 @@ def test_arrays_of_any_kind(path: Path) -> None:
     assert path.read_bytes() == b"".join(array.tobytes() for array in arrays)
 
 
-def test_a_file_that_is_given_up_is_closed_with_what_it_has(path: Path) -> None:
+def test_discard_closes_the_file_without_flushing(path: Path) -> None:
     file = UncachedFile(path, new_buffer(SIZE))
     file.write(DATA + b"rest")
     file.discard()
     assert (file.closed, path.read_bytes()) == (True, DATA)
 
 
-def test_a_file_that_could_not_be_opened_leaves_no_word_behind(tmp_path: Path) -> None:
+def test_a_failed_open_prints_no_warning(tmp_path: Path) -> None:
     program = """
 import sys
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
@@ -197,7 +197,7 @@ except FileNotFoundError as error:
     assert (done.stdout, done.stderr) == ("rejected\n", "")
 
 
-def test_a_system_without_large_pages_gives_a_buffer_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_without_large_pages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Mapped(mmap.mmap):
         def madvise(self, *_: int) -> None:
             raise OSError(errno.EINVAL, "Invalid argument")
@@ -210,7 +210,7 @@ def test_a_system_without_large_pages_gives_a_buffer_all_the_same(path: Path, mo
 
 @pytest.mark.parametrize("failing", ["write", "fsync", "close"])
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()], ids=["disk", "user"])
-def test_a_storage_gives_up_a_file_at_once_and_leaves_the_old_one(
+def test_a_failed_write_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
 ) -> None:
     storage, path, called = LocalStorage(), tmp_path / "file", []
@@ -240,9 +240,7 @@ def test_a_storage_gives_up_a_file_at_once_and_leaves_the_old_one(
     assert path.read_bytes() == bytes(BUFFER_BYTES + 5)
 
 
-def test_why_a_file_could_not_be_written_is_said_also_where_its_remains_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_the_write_error_even_if_cleanup_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 

@@ -1,4 +1,4 @@
-"""The layer that proves answers, over a store in memory whose answers can be wrong."""
+"""The layer that verifies answers, over a store in memory whose answers can be wrong."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ CELLS = [(read, kind) for read in READS for kind in FAULTS if (read, kind) not i
 
 
 @pytest.mark.parametrize(("read", "kind"), CELLS)
-def test_a_wrong_answer_is_asked_for_again(store: MemoryStore, read: str, kind: str) -> None:
+def test_repeats_a_request_after_a_wrong_answer(store: MemoryStore, read: str, kind: str) -> None:
     storage = CheckedStorage(store)
     assert READS[read](storage) == DUE[read]
     reads = store.reads
@@ -147,7 +147,7 @@ def test_a_wrong_answer_is_asked_for_again(store: MemoryStore, read: str, kind: 
 
 
 @pytest.mark.parametrize("states_checksum", [True, False])
-def test_a_whole_object_is_compared_with_a_checksum(states_checksum: bool) -> None:
+def test_compares_a_whole_object_with_its_checksum(states_checksum: bool) -> None:
     store = MemoryStore(states_checksum=states_checksum)
     store.faults = [FAULTS["changed"]]
     assert CheckedStorage(store).read("x", len(DATA)) == DATA
@@ -156,13 +156,13 @@ def test_a_whole_object_is_compared_with_a_checksum(states_checksum: bool) -> No
 
 @pytest.mark.parametrize("kind", ["cut", "longer", "empty", "absent"])
 @pytest.mark.parametrize("read", READS)
-def test_answers_that_stay_wrong_end_in_an_error(store: MemoryStore, read: str, kind: str) -> None:
+def test_raises_an_error_if_answers_stay_wrong(store: MemoryStore, read: str, kind: str) -> None:
     store.faults = [FAULTS[kind]] * 10_000
     with pytest.raises(StorageUnavailableError, match="x could not be read: "):
         READS[read](CheckedStorage(store))
 
 
-def test_a_part_is_read_twice_unless_the_caller_has_a_checksum(store: MemoryStore) -> None:
+def test_reads_a_part_twice_unless_the_caller_checks_it(store: MemoryStore) -> None:
     storage = CheckedStorage(store)
     for is_checked, reads in ((False, 2), (True, 1)):
         store.reads = 0
@@ -175,7 +175,7 @@ def test_a_part_is_read_twice_unless_the_caller_has_a_checksum(store: MemoryStor
     assert storage.read_range("x", 200, 10) == storage.read_range("x", 999, 10) == b""
 
 
-def test_an_open_object_is_one_version(store: MemoryStore) -> None:
+def test_an_open_object_reads_only_one_version(store: MemoryStore) -> None:
     storage = CheckedStorage(store)
     large = DATA * 50_000
     store.put("x", large, None)
@@ -189,7 +189,7 @@ def test_an_open_object_is_one_version(store: MemoryStore) -> None:
             file.read()
 
 
-def test_swaps_and_deletions_are_of_the_version_that_was_read(store: MemoryStore) -> None:
+def test_swaps_and_deletes_only_the_version_that_was_read(store: MemoryStore) -> None:
     storage = CheckedStorage(store)
     assert not storage.swap("x", b"other", b"new")
     assert storage.swap("x", DATA, b"new")

@@ -14,7 +14,7 @@ REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
 
 @pytest.fixture
 def parse(tmp_path: Path) -> Any:
-    """From the text of a file and further flags to options."""
+    """Function that parses the text of a config file and further flags."""
 
     def parsed(text: str, *flags: str) -> TrainOptions:
         path = tmp_path / "run.yaml"
@@ -24,7 +24,7 @@ def parse(tmp_path: Path) -> Any:
     return parsed
 
 
-def test_a_file_alone(parse: Any) -> None:
+def test_a_config_file_alone_sets_all_options(parse: Any) -> None:
     options = parse(
         "model: char_lstm\ndata: d\nmodel-dir: m\ntrain_steps: 7\nlearning-rate: 4e-3\nimage-size: 6x4\nuse-tpu: no\n"
         "eval_batch_size: null\nparams:\n  hidden-units: 512\n  decay: 1e-2\n  sizes: [1, 2]\n  clip: null\n"
@@ -40,14 +40,14 @@ def test_a_file_alone(parse: Any) -> None:
     )
 
 
-def test_flags_win_over_the_file_and_the_file_over_defaults(parse: Any) -> None:
+def test_flags_override_the_file_and_the_file_overrides_defaults(parse: Any) -> None:
     text = "model: a.b:c\ndata: d\nmodel_dir: m\nbatch_size: 8\nseed: 5\nuse_tpu: true\nparams: {a: 1, b: x}\n"
     options = parse(text, "--batch-size=9", "--no-use-tpu", "--param", "b=[2, 3]", "--param=c=off")
     assert (options.batch_size, options.seed, options.use_tpu, options.train_steps) == (9, 5, False, 1000)
     assert options.params == {"a": 1, "b": [2, 3], "c": False}
 
 
-def test_lists_to_pad_are_those_of_the_file_and_of_flags(parse: Any) -> None:
+def test_merges_pad_of_the_file_and_of_flags(parse: Any) -> None:
     text = 'model: a.b:c\ndata: d\nmodel_dir: m\npad: {"image/object/*": 100, caption: 5}\n'
     assert parse(text).pad == {"image/object/*": 100, "caption": 5}
     assert parse(text, "--pad=caption=7", "--pad", "a=b=3").pad == {"image/object/*": 100, "caption": 7, "a=b": 3}
@@ -65,14 +65,14 @@ def test_lists_to_pad_are_those_of_the_file_and_of_flags(parse: Any) -> None:
         ("params: {learning_rate: 0.1}", "--param=learning-rate=0.2", None, {"learning_rate": 0.2}),
     ],
 )
-def test_a_flag_for_the_learning_rate_wins_under_either_name(
+def test_a_learning_rate_flag_overrides_the_file_under_either_name(
     parse: Any, text: str, flag: str, rate: float | None, params: dict[str, Any]
 ) -> None:
     options = parse(text, *REQUIRED, flag)
     assert (options.learning_rate, options.params) == (rate, params)
 
 
-def test_a_learning_rate_under_both_names_is_rejected() -> None:
+def test_rejects_a_learning_rate_under_both_names() -> None:
     with pytest.raises(UsageError, match="Pass one"):
         parse_options([*REQUIRED, "--learning-rate=0.1", "--param=learning_rate=0.2"])
 
@@ -124,7 +124,7 @@ def test_a_learning_rate_under_both_names_is_rejected() -> None:
         (f"[{', '.join(['1000'] * 1000)}]", "must be a mapping, such as `model: mnist_cnn`, got [1000"),
     ],
 )
-def test_a_wrong_file_is_one_short_line(parse: Any, text: str, message: str) -> None:
+def test_reports_a_wrong_file_in_one_short_line(parse: Any, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text, *REQUIRED)
     assert message in str(caught.value)
@@ -133,12 +133,12 @@ def test_a_wrong_file_is_one_short_line(parse: Any, text: str, message: str) -> 
 
 
 @pytest.mark.parametrize("word", ["units", "=3", "a b=3"])
-def test_a_param_without_a_value(word: str) -> None:
+def test_rejects_a_param_without_a_value(word: str) -> None:
     with pytest.raises(UsageError, match="is not NAME=VALUE, such as hidden_units=512"):
         parse_options([*REQUIRED, f"--param={word}"])
 
 
-def test_a_flag_for_the_crop_wins_over_the_size_in_the_file(parse: Any) -> None:
+def test_a_crop_flag_overrides_the_image_size_of_the_file(parse: Any) -> None:
     options = parse("image_size: 64x64", *REQUIRED, "--crop=32")
     assert (options.crop, options.image_size) == (32, None)
     options = parse("crop: 64", *REQUIRED, "--image-size=32")
@@ -148,7 +148,7 @@ def test_a_flag_for_the_crop_wins_over_the_size_in_the_file(parse: Any) -> None:
             parse(text, *REQUIRED, *flags)
 
 
-def test_one_file_serves_all_modes(parse: Any) -> None:
+def test_ignores_keys_of_the_file_for_other_modes(parse: Any) -> None:
     text = "early_stop_metric: loss\nearly_stop_patience: 2\nsave_checkpoints_steps: 5\n"
     text += "continuous: true\naugment: true\noutput: o\n"
     trained = parse(text, *REQUIRED)
@@ -157,18 +157,18 @@ def test_one_file_serves_all_modes(parse: Any) -> None:
     predicted = parse(text, *REQUIRED, "--mode=predict")
     assert (predicted.output, predicted.early_stop_metric, predicted.augment) == ("o", None, False)
     assert parse(f"{text}mode: eval", *REQUIRED).continuous
-    # A flag applies to the mode next to it.
+    # A flag is checked against the mode.
     with pytest.raises(UsageError, match=r"--augment requires --mode train or train_and_eval \(got predict\)"):
         parse(text, *REQUIRED, "--mode=predict", "--augment")
 
 
-def test_an_empty_file_and_what_it_leaves_missing(parse: Any) -> None:
+def test_an_empty_file_sets_nothing_and_missing_flags_are_named(parse: Any) -> None:
     assert parse("# nothing\n", *REQUIRED) == TrainOptions(model="mnist_cnn", data="d", model_dir="m")
     with pytest.raises(UsageError, match=r"missing: --data, --model-dir\. Pass them as flags, or as keys in the file"):
         parse("model: mnist_cnn\n")
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_rejects_an_empty_or_missing_config_path(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--config is empty"):
         parse_options([*REQUIRED, "--config="])
     with pytest.raises(StorageError, match=r"nothing\.yaml"):

@@ -14,7 +14,7 @@ from tpudata.train.options.train_options import TrainOptions
 REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
 
 
-def test_defaults_of_the_flags_are_those_of_the_options() -> None:
+def test_flags_and_options_have_the_same_defaults() -> None:
     assert parse_options(REQUIRED) == TrainOptions(model="mnist_cnn", data="d", model_dir="m")
 
 
@@ -76,7 +76,7 @@ def test_every_option_has_a_flag() -> None:
     assert parse_options(words) == TrainOptions(**given)
 
 
-def test_the_cluster() -> None:
+def test_cluster_accepts_slurm_and_rejects_other_names_and_modes() -> None:
     words = ["--model=m", "--data=x", "--model-dir=y"]
     assert parse_options([*words, "--cluster=slurm-evaluator"]).cluster == "slurm-evaluator"
     with pytest.raises(UsageError, match=r"--cluster: .* \(got 'slrm', expected slurm or .*\); did you mean slurm\?"):
@@ -87,7 +87,7 @@ def test_the_cluster() -> None:
         parse_options([*words, "--cluster=slurm", "--mode=eval"])
 
 
-def test_the_numbers_of_processes_belong_together() -> None:
+def test_process_flags_require_each_other() -> None:
     words = ["--model=m", "--data=x", "--model-dir=y", "--coordinator-address=a:1", "--num-processes=2"]
     assert parse_options([*words, "--process-id=0"]).process_id == 0
     with pytest.raises(UsageError, match=r"--coordinator-address, --num-processes and --process-id belong together"):
@@ -97,22 +97,22 @@ def test_the_numbers_of_processes_belong_together() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])
-def test_rejects_another_profile(text: str) -> None:
+def test_rejects_profiles_outside_the_training_steps(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--profile must be FIRST:LAST, steps from 1 to 10, got '.*'"):
         parse_options([*REQUIRED, "--train-steps=10", f"--profile={text}"])
 
 
-def test_a_profile_of_some_steps() -> None:
+def test_profile_gives_the_first_and_last_step() -> None:
     assert parse_options([*REQUIRED, "--profile=3:5"]).profile_steps == (3, 5)
     assert parse_options(REQUIRED).profile_steps is None
 
 
-def test_as_the_original_programs_were_called() -> None:
+def test_accepts_the_flags_of_the_original_programs() -> None:
     options = parse_options([*REQUIRED, "--use_tpu=false", "--master=", "--iterations=50", "--train_steps=10"])
     assert (options.use_tpu, options.master, options.iterations_per_loop, options.train_steps) == (False, "", 50, 10)
 
 
-def test_the_tpu_may_be_named_in_dashes_or_underscores() -> None:
+def test_tpu_flags_accept_dashes_and_underscores() -> None:
     flags = {"use_tpu": "true", "tpu_name": "my-tpu", "tpu_zone": "us-central1-b", "gcp_project": "my-project"}
     underscored = parse_options([*REQUIRED, *(f"--{name}={value}" for name, value in flags.items())])
     dashed = parse_options([*REQUIRED, *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())])
@@ -122,7 +122,7 @@ def test_the_tpu_may_be_named_in_dashes_or_underscores() -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("224", (224, 224)), ("32x64", (32, 64)), ("8X9", (8, 9))])
-def test_image_size(text: str, size: tuple[int, int]) -> None:
+def test_image_size_accepts_one_or_two_sides(text: str, size: tuple[int, int]) -> None:
     assert parse_options([*REQUIRED, "--image-size", text]).image_size == size
 
 
@@ -184,14 +184,14 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--eval-bach-size=3"], "did you mean --eval-batch-size"),
     ],
 )
-def test_what_does_not_fit_is_rejected(words: list[str], message: str) -> None:
+def test_rejects_options_that_do_not_fit_together(words: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_options([*REQUIRED, *words])
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_missing_flags_are_named(number: int) -> None:
+def test_names_missing_flags(number: int) -> None:
     words = REQUIRED[:number] + REQUIRED[number + 1 :]
     with pytest.raises(UsageError, match=REQUIRED[number].split("=")[0]):
         parse_options(words)
@@ -200,7 +200,7 @@ def test_missing_flags_are_named(number: int) -> None:
 @pytest.mark.parametrize(
     "name", ["train_steps", "batch_size", "eval_batch_size", "iterations_per_loop", "save_checkpoints_steps"]
 )
-def test_options_check_themselves(name: str) -> None:
+def test_options_reject_counts_of_0(name: str) -> None:
     with pytest.raises(
         UsageError, match=rf"--{name.replace('_', '-')}: .* \(got 0, expected a whole number of 1 or more\)"
     ):
@@ -208,12 +208,12 @@ def test_options_check_themselves(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -1, float("nan"), float("inf"), True])
-def test_a_learning_rate_is_a_number_above_0(value: float) -> None:
+def test_options_reject_learning_rates_that_are_not_above_0(value: float) -> None:
     with pytest.raises(UsageError, match=r"--learning-rate: .* expected a number above 0"):
         TrainOptions(model="m", data="d", model_dir="x", learning_rate=value)
 
 
-def test_every_number_in_a_help_is_the_default() -> None:
+def test_the_help_shows_the_defaults() -> None:
     options = options_of(TrainOptions)
     helps = {name: re.search(r"\(default: ([a-z_\d]+)\)", one.help) for name, one in options.items()}
     found = {name: match[1] for name, match in helps.items() if match and options[name].default is not None}
@@ -221,7 +221,7 @@ def test_every_number_in_a_help_is_the_default() -> None:
     assert len(found) >= 6
 
 
-def test_modes_train_or_evaluate_or_both() -> None:
+def test_modes_say_whether_they_train_and_evaluate() -> None:
     def does(mode: str) -> tuple[bool, bool]:
         options = TrainOptions(model="m", data="d", model_dir="x", mode=mode)
         return options.trains, options.evaluates
@@ -234,12 +234,12 @@ def test_modes_train_or_evaluate_or_both() -> None:
     ]
 
 
-def test_crops_augmentation_and_mixing_have_flags() -> None:
+def test_parses_crop_augment_and_mix() -> None:
     options = parse_options([*REQUIRED, "--crop=32", "--augment", "--mix=cutmix"])
     assert (options.crop, options.augment, options.mix) == (32, True, "cutmix")
 
 
-def test_early_stopping_has_flags() -> None:
+def test_parses_early_stopping_and_continuous_evaluation() -> None:
     words = [
         "--early-stop-metric=loss",
         "--early-stop-patience=2",

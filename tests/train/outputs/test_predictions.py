@@ -18,7 +18,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_lines_join_predictions_with_what_is_known(digits_dataset: Path, tmp_path: Path) -> None:
+def test_lines_join_predictions_with_labels_and_file_names(digits_dataset: Path, tmp_path: Path) -> None:
     dataset = open_dataset(str(digits_dataset))
     truth = [example["image/class/label"][0] for example in dataset.examples("validation")]
     guesses = [0 if number % 3 == 0 else int(label) for number, label in enumerate(truth)]
@@ -37,7 +37,7 @@ def test_lines_join_predictions_with_what_is_known(digits_dataset: Path, tmp_pat
     assert lines[1]["predictions"] == {"classes": guesses[1], "probabilities": [0.1, 0.9]}
 
 
-def test_limit_takes_no_more_than_asked_for(digits_dataset: Path, tmp_path: Path) -> None:
+def test_limit_takes_no_further_predictions(digits_dataset: Path, tmp_path: Path) -> None:
     dataset = open_dataset(str(digits_dataset))
     taken = []
 
@@ -61,7 +61,7 @@ def test_a_wrong_number_of_predictions_writes_nothing(count: int, digits_dataset
     assert list(tmp_path.iterdir()) == []
 
 
-def test_labels_with_an_offset_have_their_names(tmp_path: Path) -> None:
+def test_names_labels_with_an_offset(tmp_path: Path) -> None:
     write_digits(tmp_path, {"train": 3}, label_offset=1)
     dataset = open_dataset(str(tmp_path))
     label = dataset.manifest.feature("image/class/label")
@@ -74,7 +74,7 @@ def test_labels_with_an_offset_have_their_names(tmp_path: Path) -> None:
     assert [line.get("class_name") for line in lines] == ["0", None, "2"]
 
 
-def test_values_of_every_kind(tmp_path: Path) -> None:
+def test_writes_values_of_every_kind_as_json(tmp_path: Path) -> None:
     write_digits(tmp_path, {"train": 1})
     row = {
         "int": np.int64(2**40),
@@ -100,7 +100,7 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
     }
 
 
-def test_csv_keeps_its_own_columns(digits_dataset: Path, tmp_path: Path) -> None:
+def test_csv_prefixes_predictions_named_like_its_columns(digits_dataset: Path, tmp_path: Path) -> None:
     dataset = open_dataset(str(digits_dataset))
     label = dataset.manifest.feature("image/class/label")
     rows = [{"label": np.float32(0.5), "index": np.int32(7), "score": np.array([1, 2])}] * 2
@@ -115,7 +115,7 @@ def test_csv_keeps_its_own_columns(digits_dataset: Path, tmp_path: Path) -> None
     )
 
 
-def test_rejects_predictions_that_are_neither_number_nor_text(digits_dataset: Path, tmp_path: Path) -> None:
+def test_rejects_predictions_that_are_neither_numbers_nor_text(digits_dataset: Path, tmp_path: Path) -> None:
     dataset = open_dataset(str(digits_dataset))
     with pytest.raises(UsageError, match=r"The prediction 'wave' cannot be written \(got complex64"):
         write_predictions(str(tmp_path / "p"), [{"wave": np.complex64(1j)}] * 90, dataset, "validation", None)

@@ -1,4 +1,4 @@
-"""Annotations that follow their pictures as these are turned and shrunk, next to Pillow, and those that do not fit.
+"""Annotations turn and shrink with their pictures, compared with Pillow; those that do not fit are rejected.
 
 Each test is a conversion of a COCO file, or of label maps, with a picture for each case.
 """
@@ -160,7 +160,7 @@ def test_boxes_masks_and_points_turn_and_shrink_with_their_pictures(shorter: int
         assert (points_y[0] > points_y[1], points_x[0] > points_x[1]) == (bool(first[0]), bool(first[1])), case
 
 
-def test_the_size_tells_whether_the_upright_picture_was_annotated(tmp_path: Path) -> None:
+def test_annotated_size_tells_whether_boxes_are_of_the_upright_picture(tmp_path: Path) -> None:
     pictures, sizes, objects = {}, {}, {}
     for orientation in ORIENTATIONS:
         data = encode(PICTURE, "PNG", exif=exif(orientation))
@@ -182,7 +182,7 @@ def test_the_size_tells_whether_the_upright_picture_was_annotated(tmp_path: Path
     assert join_reasons(outcome).count(words) == 4
 
 
-def test_clips_what_is_rounded_and_rejects_boxes_outside_and_without_area(tmp_path: Path) -> None:
+def test_clips_rounded_boxes_and_rejects_boxes_outside_or_without_area(tmp_path: Path) -> None:
     clipped = [(-0.9, -1, 65, 40.9), (-1, -0.01, 64.0001, 41)]
     bad = [
         (0, -1.01, 10, 10),
@@ -217,7 +217,7 @@ def test_clips_what_is_rounded_and_rejects_boxes_outside_and_without_area(tmp_pa
     assert len([name for name in outcome.records if name.startswith("wild")]) > 5
 
 
-def test_objects_are_lists_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_stores_objects_as_lists_in_file_order(tmp_path: Path) -> None:
     cat = {"category_id": 2, "bbox": [32, 0, 32, 40], "area": 2000, "iscrowd": 1}
     pictures = dict.fromkeys(("several", "none"), encode(PICTURE, "PNG"))
     outcome = convert_coco(tmp_path, pictures, {"several": [{}, cat, {}]}, label_offset=1)
@@ -318,7 +318,7 @@ def segments_png(ids: Pixels) -> bytes:
     return encode(np.stack([ids % 256, ids // 256 % 256, ids // 65_536], -1).astype(np.uint8), "PNG")
 
 
-def test_panoptic_segments_are_masks_and_a_map(tmp_path: Path) -> None:
+def test_stores_panoptic_segments_as_masks_and_a_map(tmp_path: Path) -> None:
     ids = np.zeros((HEIGHT, WIDTH), np.uint32)
     ids[:20, :32], ids[20:, 32:] = 70_000, 3
     segments = [
@@ -374,7 +374,7 @@ def test_stores_captions_classes_and_values_of_pictures(tmp_path: Path) -> None:
     assert "not UTF-8" in join_reasons(outcome)
 
 
-def test_annotations_of_different_keypoints_are_an_error(tmp_path: Path) -> None:
+def test_rejects_annotations_with_different_keypoints(tmp_path: Path) -> None:
     categories = [{"id": 1, "name": "dog", "keypoints": ["a"]}, {"id": 2, "name": "cat", "keypoints": ["a", "b"]}]
     objects: dict[str, list[dict[str, Any]]] = {
         "a": [{"keypoints": [1, 2, 2]}, {"category_id": 2, "keypoints": [1, 2, 2, 3, 4, 2]}]

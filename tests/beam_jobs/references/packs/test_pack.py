@@ -1,7 +1,7 @@
 """References take a few bytes each, in memory and between steps.
 
-Only packs know how many: a conversion of so few inputs that a test can run takes more for everything else. That they keep all of a
-reference is tested by conversions, in test_references.py.
+Tests measure packs directly: in a small conversion everything else takes more. test_references.py tests that packs keep all
+of a reference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Numbered(Payload):
     number: int
 
 
-def test_lines_of_a_file_take_a_few_bytes_each() -> None:
+def test_lines_take_less_than_18_bytes_each() -> None:
     lines = [Reference(f"a.txt:{35 * n}", "train", (), "/in/a.txt", 35 * n, 34, Numbered(0)) for n in range(40_000)]
     tracemalloc.start()
     inside = [pack for pack, _ in packs(iter(lines), RecordOrder(shuffle=True, seed=0), 0)]
@@ -34,7 +34,7 @@ def test_lines_of_a_file_take_a_few_bytes_each() -> None:
     assert list(joined.references()) == lines
 
 
-def test_a_pack_takes_few_bytes_a_reference() -> None:
+def test_files_take_less_than_20_bytes_each() -> None:
     items = [
         Reference(f"n01/n01_{n}.JPEG", "train", ("n01",), f"/data/train/n01/n01_{n}.JPEG", WHOLE_FILE, 110_000 + n)
         for n in range(4096)

@@ -1,6 +1,6 @@
-"""Inputs of a shard come in its order, each with its own bytes, however they are read together, and with few reads.
+"""Inputs of a shard are read in its order, each with its own bytes, and with few reads.
 
-How much is read at once is a limit of this module alone, which inputs of a test are far below, and no command counts reads.
+Test inputs are far below the limit of one read, and no command counts reads, so tests call the function directly.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_reads_each_reference_with_its_bytes(tmp_path: Path, seed: int, files: i
     assert [data for _, data in found] == [wanted[reference.key] for reference in references]
 
 
-def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_neighbours_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random.Random(0).randbytes(730)
     (tmp_path / "0").write_bytes(data)
     neighbours = [Reference(str(n), "train", (), str(tmp_path / "0"), n, 1) for n in range(len(data))]
@@ -89,7 +89,7 @@ def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [length for _, length in reads] == [*[100] * 7, 30]
 
 
-def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
+def test_rejects_references_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abcdef")
     path = str(tmp_path / "a")
     references = [

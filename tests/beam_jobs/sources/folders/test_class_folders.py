@@ -29,7 +29,7 @@ def test_folders_above_the_classes_are_splits(tmp_path: Path) -> None:
         opened(tmp_path, split="train=0.5,test=0.5")
 
 
-def test_a_labels_file_fixes_the_order_and_names_strangers(tmp_path: Path) -> None:
+def test_labels_file_sets_the_order_and_rejects_unknown_classes(tmp_path: Path) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": jpeg(0), "in/dog/1.jpg": jpeg(1), "names.txt": b"dog\nape\ncat"})
     said = SourceOptions(labels_file=f"{tmp_path}/names.txt")
     assert opened(tmp_path / "in", said).labels == Labels(("dog", "ape", "cat"))
@@ -67,14 +67,14 @@ def test_rejects_inputs_without_class_folders(tmp_path: Path) -> None:
             opened(tmp_path / name)
 
 
-def test_class_folders_are_converted(tmp_path: Path) -> None:
+def test_converts_class_folders(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"cat/0.jpg": jpeg(0), "dog/1.jpg": jpeg(1)})
     assert converted(tmp_path / "in", tmp_path / "out") == {
         "train": {b"cat/0.jpg": (0, jpeg(0)), b"dog/1.jpg": (1, jpeg(1))}
     }
 
 
-def test_label_type_makes_numbers_of_folders_labels(tmp_path: Path) -> None:
+def test_label_type_int_takes_labels_from_numeric_folders(tmp_path: Path) -> None:
     names = ["0", "2", "10"]
     write_files(tmp_path / "in", {f"{name}/0.jpg": jpeg(number) for number, name in enumerate(names)})
     integers = SourceOptions(label_type="int")
@@ -101,7 +101,7 @@ def test_label_type_makes_numbers_of_folders_labels(tmp_path: Path) -> None:
         opened(tmp_path / "years", integers)
 
 
-def test_label_type_is_rejected_without_labels_that_it_could_be_of(tmp_path: Path) -> None:
+def test_rejects_label_type_for_imagenet_folders(tmp_path: Path) -> None:
     write_files(tmp_path, {"train/n01440764/n01440764_1.JPEG": jpeg(0)})
     with pytest.raises(UsageError, match=r"--label-type is for .* and for folders of classes, and .* is none of these"):
         opened(tmp_path, SourceOptions(label_type="int"))

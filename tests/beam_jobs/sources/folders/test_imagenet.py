@@ -1,6 +1,6 @@
 """ImageNet's tars and folders, and the script that converts them.
 
-How often the script opens a tar is counted where it is opened.
+One test counts in `Tars.find` how often the script opens a tar.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_rejects_splits_and_unknown_synsets(tmp_path: Path) -> None:
         opened(root)
 
 
-def test_folders_that_only_look_alike_are_class_folders(tmp_path: Path) -> None:
+def test_treats_other_synset_folders_as_class_folders(tmp_path: Path) -> None:
     write_files(tmp_path, {"train/n01440764/images/0.JPEG": jpeg(0), "train/n01443537/1.JPEG": jpeg(1)})
     assert [reference.key for reference in listed(opened(tmp_path))] == [
         "train/n01440764/images/0.JPEG",
@@ -129,7 +129,7 @@ def test_folders_that_only_look_alike_are_class_folders(tmp_path: Path) -> None:
     ]
 
 
-def test_a_labels_file_gives_the_order(tmp_path: Path) -> None:
+def test_labels_file_sets_the_order_of_classes(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("\n".join(reversed(SYNSETS)))
     source = opened(folders(tmp_path / "in"), SourceOptions(labels_file=str(names)))
@@ -137,7 +137,9 @@ def test_a_labels_file_gives_the_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("offset", "flags"), [(1, []), (0, ["--label_offset=0"])])
-def test_the_script_writes_the_nine_features(tmp_path: Path, script: ModuleType, offset: int, flags: list[str]) -> None:
+def test_the_script_writes_the_same_features_from_folders_and_tars(
+    tmp_path: Path, script: ModuleType, offset: int, flags: list[str]
+) -> None:
     outputs = []
     for layout in (folders, tars):
         output = tmp_path / layout.__name__

@@ -35,7 +35,7 @@ LIST = b"path,label\n0.jpg,cat\n"
 IDX_IMAGES, IDX_LABELS = b"\0\0\x08\x03\0\0\0\1\0\0\0\1\0\0\0\1\7", b"\0\0\x08\x01\0\0\0\1\5"
 
 
-def test_the_folder_is_the_class_and_the_one_above_the_split(tmp_path: Path) -> None:
+def test_takes_class_and_split_from_the_folders_above_a_file(tmp_path: Path) -> None:
     write_files(tmp_path, {**FILES, "train/cat/.hidden.jpg": b"", "train/cat/notes.txt": b"not matched"})
     wanted = {key: (key.split("/")[0], (key.split("/")[1],), data) for key, data in FILES.items()}
     for pattern in ("*/*/*.jpg", "**/*.jpg", "**/cat/**/*.jpg"):
@@ -45,7 +45,7 @@ def test_the_folder_is_the_class_and_the_one_above_the_split(tmp_path: Path) -> 
             opened(f"{tmp_path}/{pattern}", split="train=0.5,test=0.5")
 
 
-def test_a_fixed_folder_is_no_split(tmp_path: Path) -> None:
+def test_fixed_folders_of_a_pattern_set_no_split(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     assert summary(opened(f"{tmp_path}/test/*/*")) == {"cat/2.jpg": ("train", ("cat",), jpeg(2))}
     assert summary(opened(f"{tmp_path}/test/cat/?.jpg")) == {"2.jpg": ("train", ("cat",), jpeg(2))}
@@ -72,7 +72,7 @@ def test_lists_a_folder_of_unlabelled_images(tmp_path: Path) -> None:
     assert ignored(source) == [f"{tmp_path}/Thumbs.db"]
 
 
-def test_rejects_files_of_other_classes_than_in_a_labels_file(tmp_path: Path) -> None:
+def test_rejects_files_of_classes_outside_the_labels_file(tmp_path: Path) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": jpeg(0), "in/dog/1.jpg": jpeg(1), "names.txt": b"dog\n"})
     source = opened(f"{tmp_path}/in/*/*", SourceOptions(labels_file=f"{tmp_path}/names.txt"))
     assert source.labels == Labels(("dog",))
@@ -91,7 +91,7 @@ def test_rejects_patterns_that_match_nothing(tmp_path: Path) -> None:
         opened(f"{tmp_path}/*/*", SourceOptions(label_column="x"))
 
 
-def test_every_kind_of_image_is_matched(tmp_path: Path) -> None:
+def test_matches_every_kind_of_image(tmp_path: Path) -> None:
     names = ("JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM")
     for name in names:
         data = io.BytesIO()
@@ -126,7 +126,7 @@ FIRST_FILES = [
         *(pytest.param(*case, True, marks=() if case[0] == "**" else pytest.mark.matrix) for case in FIRST_FILES),
     ],
 )
-def test_a_first_file_that_is_no_image_is_one_bad_record(
+def test_counts_an_invalid_first_file_as_one_bad_record(
     tmp_path: Path, pattern: str, bad: bytes, reason: str, skips: bool
 ) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": bad, **{f"in/dog/{i}.jpg": jpeg(i) for i in range(1, 4)}})
@@ -144,7 +144,7 @@ def test_a_first_file_that_is_no_image_is_one_bad_record(
     ]
 
 
-def test_names_say_what_a_pattern_matches(tmp_path: Path) -> None:
+def test_takes_the_form_of_matched_files_from_their_names(tmp_path: Path) -> None:
     write_files(
         tmp_path,
         {
@@ -160,7 +160,7 @@ def test_names_say_what_a_pattern_matches(tmp_path: Path) -> None:
             "rows/b.json": b'{"path": "../lists/1.jpg", "label": "dog"}\n',
             "mnist/t10k-images-idx3-ubyte": IDX_IMAGES,
             "mnist/t10k-labels-idx1-ubyte": IDX_LABELS,
-            # Names that say nothing are those of images; only the last ending counts, and only behind a dot.
+            # Files without a known ending are images; only the last ending counts, and only after a dot.
             "blobs/cat/0a1b": jpeg(0),
             "blobs/dog/tar": jpeg(1),
             "blobs/dog/x.csv.jpeg": jpeg(2),
@@ -191,7 +191,7 @@ def test_names_say_what_a_pattern_matches(tmp_path: Path) -> None:
         (("all/a.csv", "all/a.tar"), r"all/a\.csv is a list.*all/a\.tar is a tar"),
     ],
 )
-def test_a_pattern_of_several_forms_names_one_of_each(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+def test_rejects_patterns_that_match_several_forms(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
     write_files(tmp_path, {f"in/{name}": b"x" for name in names})
     for pattern in ("*/*", "**"):
         with pytest.raises(SourceError, match=message):
@@ -208,7 +208,7 @@ def test_a_pattern_of_several_forms_names_one_of_each(tmp_path: Path, names: tup
         ("a.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x03\0\0\0\0\0\0\0\0\0", "compressed with gzip, and neither"),
     ],
 )
-def test_rejects_patterns_of_forms_that_are_not_read(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_rejects_patterns_of_unsupported_forms(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     write_files(tmp_path, {f"all/{name}": data})
     for pattern in ("*", name.replace("a", "?", 1)):
         with pytest.raises(SourceError, match=rf"all/{name} .*{message}|all/{name} {message}"):
@@ -220,14 +220,14 @@ def test_rejects_patterns_of_forms_that_are_not_read(tmp_path: Path, name: str, 
 
 
 @pytest.mark.parametrize("first", ["BMI", "BM", "P3", "GIF"])
-def test_a_list_that_begins_like_an_image_is_a_list(tmp_path: Path, first: str) -> None:
+def test_reads_a_list_that_begins_like_an_image(tmp_path: Path, first: str) -> None:
     write_files(tmp_path, {"0.jpg": jpeg(0), "list.tsv": f"{first}\tpath\tlabel\n1\t0.jpg\tcat\n".encode()})
     for name in ("list.tsv", "*.tsv"):
         source = opened(tmp_path / name)
         assert [feature.name for feature in source.features] == [first]
 
 
-def test_what_is_opened_does_not_grow_with_the_matches(tmp_path: Path) -> None:
+def test_the_opened_source_does_not_grow_with_the_matches(tmp_path: Path) -> None:
     sizes = []
     for count in (2, 400):
         write_files(tmp_path, {f"in/cat/{i}.jpg": b"x" for i in range(count)})
@@ -235,7 +235,7 @@ def test_what_is_opened_does_not_grow_with_the_matches(tmp_path: Path) -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_a_pattern_that_says_its_form_is_not_listed_to_learn_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_with_a_suffix_opens_without_listing_every_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeGcs(page=1000) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
         # The client of the test before knows another server.
@@ -253,12 +253,12 @@ def test_a_pattern_that_says_its_form_is_not_listed_to_learn_it(monkeypatch: pyt
     assert requests[0] < 10 < 30 < requests[1]
 
 
-def test_a_folder_with_brackets_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_with_brackets_is_not_a_pattern(tmp_path: Path) -> None:
     write_files(tmp_path / "a[1]*", {"cat/0.jpg": jpeg(0)})
     assert summary(opened(tmp_path / "a[1]*")) == {"cat/0.jpg": ("train", ("cat",), jpeg(0))}
 
 
-def test_matched_images_are_converted(tmp_path: Path) -> None:
+def test_converts_matched_images(tmp_path: Path) -> None:
     write_files(tmp_path / "in", FILES)
     assert converted(f"{tmp_path}/in/**/*.jpg", tmp_path / "out") == {
         "train": {b"train/cat/0.jpg": (0, jpeg(0)), b"train/dog/1.jpg": (1, jpeg(1))},

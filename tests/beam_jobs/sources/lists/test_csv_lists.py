@@ -1,6 +1,6 @@
-"""Rows of CSV lists, compared with Python's csv module, and those that are split in bulk with those that are not.
+"""Rows of CSV lists compared with Python's csv module, and rows split in bulk compared with rows split one by one.
 
-Rows are read by themselves: thousands of lists are tried in blocks of any size, which a conversion has only for large ones.
+Tests read rows directly: they try thousands of lists in blocks of any size, and a conversion divides only large lists.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rows_one_by_one(data: bytes, form: CsvForm) -> Iterator[tuple[int, int, dict
 
 
 @given(st.lists(lines, max_size=12), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.sampled_from(",\t"), cuts)
-def test_rows_split_in_bulk_are_those_split_one_by_one(
+def test_splits_rows_in_bulk_as_one_by_one(
     texts: list[str], end: str, is_raw: bool, delimiter: str, places: list[int]
 ) -> None:
     data, form = end.join(texts).encode(), CsvForm("a.csv", delimiter, is_raw)
@@ -60,7 +60,7 @@ def test_rows_split_in_bulk_are_those_split_one_by_one(
 
 
 @given(st.lists(st.tuples(words, words), min_size=1, max_size=9), st.sampled_from(["\n", "\r\n"]), cuts)
-def test_rows_are_those_that_the_csv_module_wrote(table: list[tuple[str, str]], end: str, places: list[int]) -> None:
+def test_reads_the_rows_that_the_csv_module_wrote(table: list[tuple[str, str]], end: str, places: list[int]) -> None:
     buffer = io.StringIO()
     table = [(f"x{first}", second) for first, second in table]
     csv.writer(buffer, lineterminator=end).writerows([COLUMNS, *table])
@@ -71,7 +71,7 @@ def test_rows_are_those_that_the_csv_module_wrote(table: list[tuple[str, str]], 
     assert rows[-1].end == len(data)
 
 
-def test_a_header_takes_no_piece_after_its_row() -> None:
+def test_reading_the_header_takes_no_piece_after_its_row() -> None:
     taken = iter([b"\n", b'"a\n', b'",label\n', b"1,2\n", b"3,4\n"])
     assert csv_header(taken, CsvForm("a.csv", ",")) == (("a", "label"), (3, 12, {}))
     assert next(taken) == b"1,2\n"

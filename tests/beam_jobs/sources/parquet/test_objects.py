@@ -52,7 +52,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("form", ["dict of lists", "list of dicts"])
-def test_boxes_are_those_of_a_plain_loop(tmp_path: Path, form: str) -> None:
+def test_stores_the_boxes_that_a_plain_loop_computes(tmp_path: Path, form: str) -> None:
     objects: list[Any] = OBJECTS
     if form == "list of dicts":
         objects = [[dict(zip(one, row, strict=True)) for row in zip(*one.values(), strict=True)] for one in OBJECTS]
@@ -86,7 +86,7 @@ def test_a_picture_without_objects_has_empty_lists(tmp_path: Path) -> None:
     assert [len(one["image/object/area"]) for one in records(tmp_path / "out")] == [0, 2, 0, 1]
 
 
-def test_pictures_may_have_classes_too(tmp_path: Path) -> None:
+def test_rejects_unnamed_picture_classes_next_to_objects(tmp_path: Path) -> None:
     path = write(tmp_path / "in.parquet", OBJECTS, label=["b", "a", "b"])
     with pytest.raises(SourceError, match=r"labels without names in the file's metadata\. Pass unlabelled=True"):
         tpudata.convert_images(str(path), str(tmp_path / "out"))
@@ -94,7 +94,7 @@ def test_pictures_may_have_classes_too(tmp_path: Path) -> None:
     assert open_dataset(str(tmp_path / "out")).labels() == tuple(NAMES)
 
 
-def test_classes_without_names_take_those_of_a_file(tmp_path: Path) -> None:
+def test_takes_class_names_from_a_labels_file(tmp_path: Path) -> None:
     path = write(tmp_path / "in.parquet", OBJECTS, names=None)
     with pytest.raises(SourceError, match="classes of its objects have no names in the file's metadata"):
         tpudata.convert_images(str(path), str(tmp_path / "out"))
@@ -113,7 +113,7 @@ def test_classes_without_names_take_those_of_a_file(tmp_path: Path) -> None:
         ({"bbox": [[float("nan"), 1.0, 3.0, 3.0]]}, "a box without area"),
     ],
 )
-def test_rejects_objects_that_do_not_fit(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+def test_rejects_damaged_objects(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     write(tmp_path / "in.parquet", [*OBJECTS, {**OBJECTS[2], **change}])
     tpudata.convert_images(tmp_path / "in.parquet", tmp_path / "out", **SKIP)
     ((source, said),) = read_rejects(tmp_path / "out", tmp_path).items()
@@ -122,7 +122,7 @@ def test_rejects_objects_that_do_not_fit(tmp_path: Path, change: dict[str, Any],
     assert len(records(tmp_path / "out")) == 3
 
 
-def test_new_pictures_are_appended(tmp_path: Path) -> None:
+def test_appends_new_pictures(tmp_path: Path) -> None:
     write(tmp_path / "one" / "a.parquet", OBJECTS)
     tpudata.convert_images(str(tmp_path / "one"), str(tmp_path / "out"))
     write(tmp_path / "one" / "b.parquet", OBJECTS[2:])

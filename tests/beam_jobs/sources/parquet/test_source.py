@@ -53,7 +53,7 @@ def test_reads_images_and_class_names_of_hugging_face(tmp_path: Path, rows: int,
     }
 
 
-def test_a_conversion_has_the_class_names_of_the_metadata(tmp_path: Path) -> None:
+def test_stores_the_class_names_of_the_metadata(tmp_path: Path) -> None:
     hugging_face(tmp_path / "in" / "train-00000-of-00001-1a2b.parquet", ROWS[:7])
     hugging_face(tmp_path / "in" / "test-00000-of-00001-3c4d.parquet", ROWS[7:])
     (tmp_path / "in" / "README.md").write_text("---\n---\n")
@@ -130,7 +130,7 @@ def test_rejects_files_without_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_name_without_a_split_next_to_splits_is_an_error(tmp_path: Path, split: str) -> None:
+def test_rejects_a_file_without_a_split_next_to_splits(tmp_path: Path, split: str) -> None:
     hugging_face(tmp_path / "in" / f"{split}-00000-of-00001.parquet", ROWS[:2])
     hugging_face(tmp_path / "in" / "more.parquet", ROWS[2:4])
     wrong = rf"has {split}-00000-of-00001\.parquet, which looks like a split, next to more\.parquet, which does not"
@@ -141,7 +141,7 @@ def test_a_name_without_a_split_next_to_splits_is_an_error(tmp_path: Path, split
         opened(tmp_path / "in")
 
 
-def test_names_without_a_split_are_train_next_to_train(tmp_path: Path) -> None:
+def test_files_without_a_split_join_train_next_to_train(tmp_path: Path) -> None:
     for name in ("more", "train-00000-of-00001"):
         hugging_face(tmp_path / "in" / f"{name}.parquet", ROWS[:2])
     assert {split for split, _, _ in summary(opened(tmp_path / "in")).values()} == {"train"}
@@ -149,7 +149,7 @@ def test_names_without_a_split_are_train_next_to_train(tmp_path: Path) -> None:
     assert {split for split, _, _ in dealt.values()} <= {"a", "b"}
 
 
-def test_the_command_reads_one_footer_and_holds_no_row_groups(tmp_path: Path) -> None:
+def test_opening_a_folder_reads_one_footer_and_holds_no_row_groups(tmp_path: Path) -> None:
     for number in range(40):
         hugging_face(tmp_path / "in" / f"train-{number:05}.parquet", ROWS, row_group_size=1)
     hugging_face(tmp_path / "in" / "train-99999.parquet", ROWS).write_bytes(b"damaged")
@@ -161,7 +161,7 @@ def test_the_command_reads_one_footer_and_holds_no_row_groups(tmp_path: Path) ->
         list(source.units(last, []))
 
 
-def test_damage_is_rejected_by_row_group_if_asked_for(tmp_path: Path) -> None:
+def test_skips_damaged_row_groups_and_files(tmp_path: Path) -> None:
     path = hugging_face(tmp_path / "a.parquet", ROWS, row_group_size=3, write_page_checksum=True, compression="none")
     data = path.read_bytes()
     place = data.index(ROWS[4][0]) + 300
@@ -177,7 +177,7 @@ def test_damage_is_rejected_by_row_group_if_asked_for(tmp_path: Path) -> None:
     assert outcome.rejects["a.parquet"].endswith("row group 1 of 3 rows is not stored")
 
 
-def test_rejects_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) -> None:
+def test_rejects_invalid_utf8_and_repeated_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     labels = pa.array([b"cat", b"\xff"]).view(pa.string())
     parquet.write_table(pa.table({"image": [jpeg(0), jpeg(1)], "label": labels}), path)
@@ -202,7 +202,7 @@ def further(path: Path, **columns: Any) -> Path:
     return path
 
 
-def test_declared_columns_are_features(tmp_path: Path) -> None:
+def test_stores_declared_columns_as_features(tmp_path: Path) -> None:
     types = {
         "age": "int=-1",
         "score": "float",
@@ -263,7 +263,7 @@ def test_rejects_columns_of_other_types(tmp_path: Path, types: dict[str, str], m
         ([[1], [2, None], []], "ints", "column 'x' has a list whose item 1 is null"),
     ],
 )
-def test_a_value_that_fits_no_column_is_a_bad_record(
+def test_rejects_values_that_do_not_fit_their_column(
     tmp_path: Path, values: list[Any], kind: str, message: str
 ) -> None:
     path = further(tmp_path / "a.parquet", x=values)

@@ -1,4 +1,4 @@
-"""From a source to units: in the pipeline, the same whatever lists them."""
+"""Listing the units of a source in ranges changes no record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("shuffle", "unlabelled"), [(True, False), (False, True)])
-def test_ranges_and_workers_change_no_byte(
+def test_listing_in_ranges_changes_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool, unlabelled: bool
 ) -> None:
     source = files(tmp_path / "in")
@@ -63,7 +63,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 
 # tests/beam_jobs/test_text.py has a text in a bucket.
 @pytest.mark.parametrize("kind", ["flat", "folders", pytest.param("text", marks=pytest.mark.matrix)])
-def test_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
+def test_listing_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     given: dict[str, bytes]

@@ -1,4 +1,4 @@
-"""Lists are read in the pipeline, and what comes of it depends neither on workers nor on blocks."""
+"""Lists are scanned in the pipeline; the result depends neither on workers nor on blocks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool) -> N
         assert b"".join(shards[0]) == b"".join(shards[1])
 
 
-def test_a_path_that_comes_twice_is_found_however_far_apart(tmp_path: Path) -> None:
+def test_finds_a_repeated_path_70_000_rows_apart(tmp_path: Path) -> None:
     # More rows than a worker holds back.
     write_files(tmp_path, {"0.jpg": jpeg(0)})
     (tmp_path / "list.csv").write_text("\n".join(["path,label", *(f"{n}.jpg,c" for n in range(70_000)), "0.jpg,c"]))
@@ -59,7 +59,7 @@ def test_a_path_that_comes_twice_is_found_however_far_apart(tmp_path: Path) -> N
         run(["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out")])
 
 
-def test_a_path_that_comes_twice_ends_the_run_before_a_shard_is_written(tmp_path: Path) -> None:
+def test_rejects_a_repeated_path_before_it_writes_a_shard(tmp_path: Path) -> None:
     source = lists(tmp_path / "in", 30, 3)
     with (tmp_path / "in" / "1.csv").open("a") as file:
         file.write("\n0.jpg,c0,test,x\n4.jpg,c1,train,y\n")
@@ -83,7 +83,7 @@ REJECTED = [
 
 @pytest.mark.parametrize(("row", "flags", "kind", "message"), REJECTED)
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_errors_of_the_scan_are_those_of_a_dry_run(
+def test_runs_and_dry_runs_report_the_same_scan_errors(
     tmp_path: Path, row: dict[str, Any], flags: list[str], kind: type[TpudataError], message: str, dry_run: bool
 ) -> None:
     write_files(tmp_path, {f"{n}.jpg": jpeg(n) for n in range(2)})
@@ -94,7 +94,7 @@ def test_errors_of_the_scan_are_those_of_a_dry_run(
         run(["--input", f"{tmp_path}/list.jsonl", "--output", str(tmp_path / "out"), *flags, *["--dry-run"] * dry_run])
 
 
-def test_an_append_of_other_columns_changes_nothing(tmp_path: Path) -> None:
+def test_append_with_other_columns_changes_nothing(tmp_path: Path) -> None:
     write_files(tmp_path, {f"{n}.jpg": jpeg(n) for n in range(3)})
     path, flags = tmp_path / "list.csv", ["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out")]
     path.write_text("path,label,n\n0.jpg,a,1\n1.jpg,b,2\n")
@@ -110,7 +110,7 @@ def test_an_append_of_other_columns_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_kinds_of_columns_are_the_same_however_rows_are_split_over_lists(seed: int, tmp_path: Path) -> None:
+def test_kinds_of_columns_do_not_depend_on_the_division_into_lists(seed: int, tmp_path: Path) -> None:
     mixer = random.Random(seed)
     values = ["1", "2.5", "x", "16777217", "9223372036854775808"][seed:]
     rows = [{"path": f"{n}.jpg", **{name: mixer.choice(values) for name in "abc"}} for n in range(8)]

@@ -1,6 +1,6 @@
 """Rows and cells of CSV, compared with Python's csv module.
 
-Chunks are made small, which a conversion has only for files of many MB.
+Tests make chunks small, because a conversion divides only files of many MB.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rows_of(data: bytes, delimiter: str = ",", cuts: tuple[int, ...] = ()) -> li
     st.booleans(),
     st.tuples(*[st.integers(0, 999)] * 3),
 )
-def test_what_csv_writes_is_read(
+def test_reads_what_the_csv_module_writes(
     table: list[list[str]], delimiter: str, end: str, mark: bool, cuts: tuple[int, ...]
 ) -> None:
     buffer = io.StringIO()
@@ -49,7 +49,7 @@ def test_what_csv_writes_is_read(
 
 
 @given(st.text(st.sampled_from('ab,"\n '), max_size=30))
-def test_rows_are_those_of_the_csv_module(text: str) -> None:
+def test_reads_the_rows_that_the_csv_module_reads(text: str) -> None:
     try:
         expected = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error:
@@ -66,22 +66,22 @@ def test_rows_are_those_of_the_csv_module(text: str) -> None:
     ("row", "message"),
     [('"a', "not closed"), ('"a"b,c', "'b' after the closing quote of cell 1"), ('x,"', "not closed")],
 )
-def test_wrong_quotes_are_errors(row: str, message: str) -> None:
+def test_rejects_wrong_quotes(row: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cells(row, ",")
 
 
-def test_a_quote_inside_a_plain_cell_is_a_character() -> None:
+def test_keeps_a_quote_inside_a_plain_cell() -> None:
     assert rows_of(b'5" pipe,2\n"a\nb",3\n') == ['5" pipe,2', '"a\nb",3']
     assert cells('5" pipe,2', ",") == ['5" pipe', "2"]
 
 
-def test_a_row_of_many_lines_takes_linear_time() -> None:
+def test_reads_a_row_of_200_000_lines() -> None:
     data = b'"' + b"line\n" * 200_000 + b'",1\n"x",2\n'
     assert [len(row) for row in rows_of(data)] == [1_000_004, 5]
 
 
-def test_reads_past_rows_over_the_limit() -> None:
+def test_skips_rows_over_the_limit() -> None:
     spans = row_spans(line_spans([b'"aa\nbb\ncc",1\nd,2\n'], 0, 9), ",", 9, "a.csv")
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 12, b""), (13, 3, b"d,2")]
     with pytest.raises(SourceError, match=r"a\.csv at byte 4: a line is too long \(got 20 bytes, expected at most 9"):

@@ -1,6 +1,6 @@
-"""Files that are one JSON array: the elements that Python's parser finds, whatever the chunks, with bounded memory.
+"""Files that are one JSON array: the elements that Python's parser finds, for any chunks, with bounded memory.
 
-Chunks are made small, which a conversion has only for files of many MB.
+Tests make chunks small, because a conversion divides only files of many MB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VALUES = st.recursive(
     ascii_only=st.booleans(),
     mark=st.sampled_from([b"", b"\xef\xbb\xbf", b" \n"]),
 )
-def test_elements_are_those_of_pythons_parser(
+def test_finds_the_elements_that_pythons_parser_finds(
     values: list[Any], size: int, indent: int | None, ascii_only: bool, mark: bytes
 ) -> None:
     data = mark + json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode() + b"\n"
@@ -58,19 +58,19 @@ def test_elements_are_those_of_pythons_parser(
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_what_is_no_array_names_the_byte(data: bytes, message: str, size: int) -> None:
+def test_rejects_invalid_arrays_at_their_byte(data: bytes, message: str, size: int) -> None:
     with pytest.raises(SourceError, match=f"a.json {message}" if message.startswith("at") else message):
         list(array_spans([data[at : at + size] for at in range(0, len(data), size)], 100, "a.json"))
 
 
-def test_an_element_over_the_limit_is_read_past() -> None:
+def test_skips_an_element_over_the_limit() -> None:
     spans = list(array_spans([b'["a", "', b"x" * 50, b'", {}]'], 20, "a.json"))
     assert [(span.offset, span.size, span.data) for span in spans] == [(1, 3, b'"a"'), (6, 52, b""), (60, 2, b"{}")]
 
 
 @pytest.mark.parametrize("shuffle", ["--shuffle", "--no-shuffle"])
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_an_array_gives_the_records_of_its_lines(tmp_path: Path, suffix: str, shuffle: str) -> None:
+def test_stores_each_element_of_an_array_as_a_record(tmp_path: Path, suffix: str, shuffle: str) -> None:
     rows = [{"text": f'row {number}, "[\\', "n": number, "more": [{"x": "]"}]} for number in range(40)]
     data = json.dumps(rows, indent=1).encode()
     (path := tmp_path / f"a{suffix}").write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
@@ -83,7 +83,7 @@ def test_an_array_gives_the_records_of_its_lines(tmp_path: Path, suffix: str, sh
     assert (shuffle == "--shuffle") != (found == wanted)
 
 
-def test_elements_that_are_no_rows_name_the_byte(tmp_path: Path) -> None:
+def test_rejects_elements_that_are_not_rows_at_their_byte(tmp_path: Path) -> None:
     (path := tmp_path / "a.json").write_text('[{"text": "a"},\n 7,\n {"text": 8}]')
     flags = [f"--input={path}", f"--output={tmp_path}/out", "--no-shuffle"]
     with pytest.raises(BadRecordError, match=r"a\.json at byte 17: rejected: not a JSON object \(got int"):
@@ -95,7 +95,7 @@ def test_elements_that_are_no_rows_name_the_byte(tmp_path: Path) -> None:
     }
 
 
-def test_memory_holds_one_element() -> None:
+def test_reads_20_megabytes_of_elements_in_2_megabytes_of_memory() -> None:
     element = json.dumps({"text": "x" * 1000}).encode() + b", "
     tracemalloc.start()
     try:

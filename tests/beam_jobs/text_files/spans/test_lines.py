@@ -1,6 +1,6 @@
-"""Lines and paragraphs: whatever the ranges and chunks, each record is found once, and whole.
+"""Lines and paragraphs: each record is found once and whole, for any ranges and chunks.
 
-Ranges and chunks are made small, which a conversion has only for files of many MB.
+Tests make ranges and chunks small, because a conversion divides only files of many MB.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def cut(data: bytes, places: list[int]) -> list[int]:
 
 
 @given(contents, st.lists(st.integers(0, 10**6), max_size=6))
-def test_chunks_do_not_matter(data: bytes, places: list[int]) -> None:
+def test_finds_the_same_lines_in_any_chunks(data: bytes, places: list[int]) -> None:
     chunks = [data[start:stop] for start, stop in itertools.pairwise(cut(data, places))]
     spans = list(line_spans(chunks, 7, LIMIT))
     # The oracle is the split of the whole.
@@ -87,7 +87,7 @@ def test_chunks_do_not_matter(data: bytes, places: list[int]) -> None:
 )
 @given(data=contents, places=st.lists(st.integers(0, 10**6), max_size=6), step=st.integers(1, 9))
 @settings(max_examples=300)
-def test_ranges_do_not_matter(
+def test_finds_each_record_once_in_any_ranges(
     in_range: Callable[..., Iterator[Span]],
     plain: Callable[[bytes], list[tuple[int, bytes]]],
     tmp_path_factory: pytest.TempPathFactory,
@@ -108,13 +108,13 @@ def test_ranges_do_not_matter(
 
 @given(contents, st.lists(st.integers(0, 10**6), max_size=6), st.integers(0, 12))
 @settings(max_examples=300)
-def test_blocks_have_the_lines_that_a_plain_loop_has(data: bytes, places: list[int], limit: int) -> None:
+def test_blocks_hold_the_lines_that_a_plain_loop_finds(data: bytes, places: list[int], limit: int) -> None:
     chunks = [data[start:stop] for start, stop in itertools.pairwise(cut(data, places))]
     # Line by line, with a limit that some of the lines exceed.
     assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(lines(line_spans(chunks, 0, limit)))
 
 
-def test_ranges_of_one_byte_have_each_record_once(tmp_path: Path) -> None:
+def test_finds_each_record_once_in_ranges_of_one_byte(tmp_path: Path) -> None:
     data = BOM + "öne\r\n\r\n two\nthree\n\n\nfour".encode()
     path = tmp_path / "a.txt"
     path.write_bytes(data)
@@ -132,7 +132,7 @@ def test_ranges_of_one_byte_have_each_record_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_line_over_the_limit_is_read_past_in_bounded_memory() -> None:
+def test_skips_a_line_over_the_limit() -> None:
     held = []
 
     def chunks() -> Iterator[bytes]:
@@ -156,7 +156,7 @@ def test_a_paragraph_over_the_limit_has_no_data() -> None:
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 8, b""), (10, 1, b"d")]
 
 
-def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_a_range_no_further_than_its_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"line of text\n" * 100_000)
     read = []

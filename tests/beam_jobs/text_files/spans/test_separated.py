@@ -1,6 +1,6 @@
 """Documents between separators.
 
-Ranges and chunks are made small, which a conversion has only for files of many MB.
+Tests make ranges and chunks small, because a conversion divides only files of many MB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def in_chunks(data: bytes, size: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 3, 13, 1000])
-def test_finds_what_a_split_finds_whatever_the_chunks(size: int) -> None:
+def test_finds_the_documents_of_a_plain_split_in_any_chunks(size: int) -> None:
     data = f"{END}\none\n{END}two < |{END}{END}\n \n{END}\r\nthree\n\nmore\r\n".encode()
     found = list(split_documents(in_chunks(data, size), END, LARGE))
     assert [span.data for span in found] == split_plainly(data, END) == [b"one", b"two < |", b"three\n\nmore"]
@@ -36,7 +36,7 @@ def test_finds_what_a_split_finds_whatever_the_chunks(size: int) -> None:
 
 
 @pytest.mark.parametrize("separator", [END, "\n---\n", "--", "a"])
-def test_ranges_together_have_each_document_once(tmp_path: Path, separator: str) -> None:
+def test_finds_each_document_once_in_any_ranges(tmp_path: Path, separator: str) -> None:
     choose = random.Random(5)
     parts = [separator, "-", "\n", "a", "b c", "<|", separator[:-1]]
     for _ in range(30):
@@ -57,5 +57,5 @@ def test_a_document_that_is_too_long_has_no_data(size: int) -> None:
     assert found == [Span(0, 5, b"short"), Span(18, 50, b""), Span(81, 3, b"end")]
 
 
-def test_a_byte_order_mark_belongs_to_no_document() -> None:
+def test_skips_a_byte_order_mark() -> None:
     assert list(split_documents([b"\xef\xbb\xbfone--two"], "--", LARGE)) == [Span(3, 3, b"one"), Span(8, 3, b"two")]

@@ -1,4 +1,4 @@
-"""Draws of a program, computed as the step of several devices does: copied from a scratch graph, and compiled by XLA."""
+"""Draws of a program, computed as in a step of several devices: copied from a scratch graph, and compiled by XLA."""
 
 import functools
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class Compiled:
         self.text = self._run.experimental_get_compiler_ir(*specs)(stage="stablehlo")
 
     def __call__(self, step: int = 0, replica: int = 0) -> Any:
-        """Return the results as arrays, of the variables' first values."""
+        """Return the results for the variables' initial values, as arrays."""
         for name, value in self._first.items():
             self.variables[name].assign(value)
         results = self._run(tf.constant(step, tf.int64), tf.constant(replica))

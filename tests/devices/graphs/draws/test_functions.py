@@ -1,4 +1,4 @@
-"""Draws inside loops, conditions and called functions depend on the step, the replica and the run of the function."""
+"""Draws inside loops, conditions and called functions depend on the step, the replica and the function's run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def draw() -> Any:
 
 
 def is_true() -> Any:
-    """Return true, as a tensor that no trace sees through."""
+    """Return true as a tensor that a trace cannot fold to a constant."""
     return tf.reduce_sum(v1.random_normal([2], seed=1)) > -1e9
 
 
@@ -38,7 +38,7 @@ def called() -> Any:
     return draw()
 
 
-# Results with a row for each run of an operation.
+# Functions whose results have a row for each run of an operation.
 PLACES: dict[str, Callable[[], Any]] = {
     "loop": lambda: loop(lambda _: draw(), 4),
     "nested loops": lambda: tf.reshape(loop(lambda _: loop(lambda _: draw(), 3), 3), [9, 3]),
@@ -57,7 +57,7 @@ def places() -> Compiled:
     return Compiled(lambda: {name: place() for name, place in PLACES.items()})
 
 
-def test_runs_steps_and_replicas_draw_apart(places: Compiled) -> None:
+def test_runs_steps_and_replicas_draw_different_numbers(places: Compiled) -> None:
     found = [places(*place) for place in ((0, 0), (1, 0), (0, 1), (5, 3))]
     for name in PLACES:
         values = np.concatenate([results[name] for results in found])
@@ -65,21 +65,21 @@ def test_runs_steps_and_replicas_draw_apart(places: Compiled) -> None:
         assert ((values >= 0) & (values < 2)).all(), name
 
 
-def test_draws_are_repeated_by_the_next_process(places: Compiled) -> None:
+def test_a_second_compilation_repeats_the_draws(places: Compiled) -> None:
     again = Compiled(lambda: {name: place() for name, place in PLACES.items()})
     for name, values in places(3, 2).items():
         np.testing.assert_array_equal(again(3, 2)[name], values, err_msg=name)
 
 
-def test_no_draw_is_left_to_the_compiler(places: Compiled) -> None:
+def test_the_compiler_gets_no_draws(places: Compiled) -> None:
     assert "stablehlo.rng " not in places.text
 
 
-def test_shapes_stay_known(places: Compiled) -> None:
+def test_replaced_draws_keep_their_static_shapes(places: Compiled) -> None:
     assert all(shape.is_fully_defined() for shape in places.shapes)
 
 
-def test_gradients_see_the_values_that_were_drawn() -> None:
+def test_gradients_use_the_drawn_values() -> None:
     def build() -> Any:
         w = tf.constant(2.0)
         dropped = loop(lambda _: v1.nn.dropout(w * tf.ones([50]), rate=0.5), 4)
@@ -119,7 +119,7 @@ def test_a_loop_can_end_by_a_draw() -> None:
     assert max(ends) < 200
 
 
-def test_rejects_draws_in_functions_that_get_no_position() -> None:
+def test_rejects_draws_in_functions_without_a_position() -> None:
     def draws() -> Any:
         numbers = tf.data.Dataset.range(3).map(lambda _: v1.random_uniform([], seed=1))
         return numbers.reduce(0.0, lambda total, number: total + number)
@@ -130,7 +130,7 @@ def test_rejects_draws_in_functions_that_get_no_position() -> None:
         Compiled(lambda: tf.cond(is_true(), lambda: tf.random.gamma([2], 1.0), lambda: tf.zeros([2])))
 
 
-def test_a_graph_without_draws_stays_as_it_is() -> None:
+def test_leaves_a_graph_without_draws_unchanged() -> None:
     with tf.Graph().as_default() as graph:
         v1.placeholder(tf.int64, [], name="step")
         v1.placeholder(tf.int32, [], name="replica")

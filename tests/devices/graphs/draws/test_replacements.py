@@ -19,7 +19,7 @@ FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 # Deviation of the standard normal distribution cut at 2, from its density and distribution function there.
 CUT_DEVIATION = 0.8796
 
-# Operations, and for those with columns of numbers their least value, upper bound, mean and deviation.
+# Operations; those that draw numbers have their lower bound, upper bound, mean and deviation.
 STATEFUL: dict[str, tuple[Callable[[], Any], tuple[float, float, float, float] | None]] = {
     **{
         f"uniform {dtype.name}": (functools.partial(v1.random_uniform, [ROWS], dtype=dtype), (0, 1, 0.5, 12**-0.5))
@@ -70,7 +70,7 @@ def stateful() -> Compiled:
 
 
 @pytest.mark.parametrize("place", [(0, 0), (4, 3)])
-def test_numbers_have_their_distribution(stateful: Compiled, place: tuple[int, int]) -> None:
+def test_draws_have_their_distribution(stateful: Compiled, place: tuple[int, int]) -> None:
     found = stateful(*place)
     for name, (_, numbers) in STATEFUL.items():
         if numbers is None:
@@ -84,7 +84,7 @@ def test_numbers_have_their_distribution(stateful: Compiled, place: tuple[int, i
         np.testing.assert_allclose(values.std(), deviation, rtol=0.04, err_msg=name)
 
 
-def test_classes_are_as_frequent_as_their_logits_say(stateful: Compiled) -> None:
+def test_draws_classes_with_the_probabilities_of_their_logits(stateful: Compiled) -> None:
     for name in ("classes", "classes of float64"):
         portions = [np.bincount(row, minlength=3) / ROWS for row in stateful()[name]]
         np.testing.assert_allclose(portions, np.exp(LOGITS), atol=0.02, err_msg=name)
@@ -99,7 +99,7 @@ def test_shuffled_rows_stay_whole(stateful: Compiled) -> None:
     assert abs(np.corrcoef(found["vector"], np.arange(ROWS))[0, 1]) < 5 * ROWS**-0.5
 
 
-def test_draws_depend_on_nothing_but_step_and_replica(stateful: Compiled) -> None:
+def test_draws_depend_only_on_step_and_replica(stateful: Compiled) -> None:
     found = {place: stateful(*place) for place in ((0, 0), (1, 0), (0, 1), (1, 1))}
     again = stateful(1, 1)
     for name in STATEFUL:
@@ -112,15 +112,15 @@ def test_draws_of_steps_and_replicas_are_independent(stateful: Compiled) -> None
     np.testing.assert_allclose(np.corrcoef(rows), np.eye(9), atol=5 * ROWS**-0.5)
 
 
-def test_no_draw_is_left_to_the_compiler(stateful: Compiled) -> None:
+def test_the_compiler_gets_no_draws(stateful: Compiled) -> None:
     assert "stablehlo.rng " not in stateful.text
 
 
-def test_shapes_stay_known(stateful: Compiled) -> None:
+def test_replaced_draws_keep_their_static_shapes(stateful: Compiled) -> None:
     assert all(shape.is_fully_defined() for shape in stateful.shapes)
 
 
-def test_stateless_operations_draw_by_their_seeds_alone() -> None:
+def test_stateless_operations_depend_only_on_their_seeds() -> None:
     compiled = Compiled(lambda: {name: draw() for name, draw in STATELESS.items()})
     found, other = compiled(), compiled(5, 1)
     for name in STATELESS:
@@ -128,7 +128,7 @@ def test_stateless_operations_draw_by_their_seeds_alone() -> None:
         np.testing.assert_array_equal(other[name], found[name], err_msg=name)
 
 
-def test_generators_draw_apart_on_replicas() -> None:
+def test_generators_draw_different_numbers_on_replicas() -> None:
     compiled = Compiled(lambda: [generator().normal([7]), generator().uniform([7])], runs_updates=True)
     drawn = [values.tobytes() for replica in range(3) for values in compiled(0, replica)]
     assert len(set(drawn)) == 6
@@ -157,13 +157,13 @@ def test_operations_without_a_seed_draw_by_step_and_replica() -> None:
         "LogUniformCandidateSampler": lambda: tf.random.log_uniform_candidate_sampler([[1]], 1, 2, True, 9)[0],
     }.items(),
 )
-def test_rejects_draws_that_xla_has_no_kernel_for(kind: str, draw: Callable[[], Any]) -> None:
+def test_rejects_draws_without_an_xla_kernel(kind: str, draw: Callable[[], Any]) -> None:
     with pytest.raises(ModelFnError, match=kind):
         Compiled(draw)
 
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
-def test_layers_draw_apart_on_replicas(library: str) -> None:
+def test_layers_draw_different_numbers_on_replicas(library: str) -> None:
     layers = pytest.importorskip(library).layers
 
     def build() -> Any:

@@ -11,7 +11,7 @@ from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
 
 
 @pytest.mark.parametrize("with_hooks", [False, True])
-def test_an_infinite_loss_alone_does_not_end_training(
+def test_an_infinite_loss_does_not_end_training(
     with_hooks: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     scale = np.ones([40, 1], np.float32)

@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def session_loop(optimizer: Callable[[], Any], steps: int, batch: int) -> tuple[list[float], dict[str, Any]]:
-    """The oracle: the same program, by hand in a v1 graph and session."""
+    """Return losses and variables of the same program, trained by hand in a v1 graph and session."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
@@ -65,8 +65,8 @@ def in_a_session(model_fn: Callable[..., Any], steps: int, batch: int) -> tuple[
         return losses, {variable.op.name: session.run(variable) for variable in v1.global_variables()}
 
 
-def test_equals_a_session_loop(tmp_path: Path) -> None:
-    """With all optimizers; the losses add up, and what differs shows in the variables of one of them."""
+def test_optimizers_equal_a_session_loop(tmp_path: Path) -> None:
+    """All optimizers train side by side: the losses add up, and a difference shows in one optimizer's variables."""
 
     def minimized(optimizer: Callable[[], Any]) -> Program:
         def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
@@ -86,8 +86,8 @@ def test_equals_a_session_loop(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[key], value, rtol=2e-5, atol=1e-6, err_msg=key)
 
 
-def test_what_a_program_left_outside_the_estimator_is_not_the_models(tmp_path: Path) -> None:
-    # Made eagerly, a global step stays in a collection that every later function's graph begins with.
+def test_ignores_a_global_step_made_outside_the_estimator(tmp_path: Path) -> None:
+    # A global step made eagerly stays in a collection that every later function's graph starts with.
     outside = v1.train.get_or_create_global_step()
     try:
         estimator = make_estimator(tmp_path)
@@ -98,7 +98,7 @@ def test_what_a_program_left_outside_the_estimator_is_not_the_models(tmp_path: P
         v1.get_default_graph().clear_collection(v1.GraphKeys.GLOBAL_STEP)
 
 
-def test_the_loop_size_changes_nothing(tmp_path: Path) -> None:
+def test_the_loop_size_does_not_change_the_variables(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations=3)
     estimator.train(train_input_fn, steps=13)
     _, values = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 13, 8)
@@ -107,7 +107,7 @@ def test_the_loop_size_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("iterations", "replicas"), [(1, 1), (4, 1), (1000, 1), ("1h", 1), (4, 2), ("1h", 2)])
-def test_everything_comes_at_the_step_that_was_asked_for(
+def test_checkpoints_summaries_and_logs_come_at_their_steps(
     iterations: Any, replicas: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: dict[str, Any] = {
@@ -131,7 +131,7 @@ def test_everything_comes_at_the_step_that_was_asked_for(
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_no_batch_after_the_last_step_is_waited_for(replicas: int, tmp_path: Path) -> None:
+def test_does_not_wait_for_a_batch_after_the_last_step(replicas: int, tmp_path: Path) -> None:
     more = threading.Event()
 
     def rows() -> Iterator[Any]:
@@ -155,7 +155,7 @@ def test_no_batch_after_the_last_step_is_waited_for(replicas: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("kind", "replicas"), [(PlainTrainStep, 1), (DeviceTrainStep, 2)])
-def test_every_loss_is_written_without_shorter_loops(
+def test_writes_every_loss_without_shortening_loops(
     kind: type[TrainStep], replicas: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
@@ -181,7 +181,7 @@ def loop_ends(folder: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("pretend_tpu")
-def test_loops_of_a_tpu_end_where_the_original_ends_them(tmp_path: Path) -> None:
+def test_tpu_loops_end_at_the_originals_steps(tmp_path: Path) -> None:
     estimator = tpu_estimator(tmp_path, config=RunConfig(TPUConfig(4), save_summary_steps=1, log_step_count_steps=None))
     estimator.train(train_input_fn, steps=3)
     assert loop_ends(tmp_path) == [3]
@@ -191,7 +191,7 @@ def test_loops_of_a_tpu_end_where_the_original_ends_them(tmp_path: Path) -> None
     assert loop_ends(tmp_path) == [3, 7, 11, 13, 17, 20]
 
 
-def test_max_steps_that_is_reached_runs_nothing(tmp_path: Path) -> None:
+def test_does_not_call_input_fn_once_max_steps_is_reached(tmp_path: Path) -> None:
     def never(params: dict[str, Any]) -> Any:
         raise AssertionError
 
@@ -201,7 +201,7 @@ def test_max_steps_that_is_reached_runs_nothing(tmp_path: Path) -> None:
     make_estimator(tmp_path).train(never, max_steps=2)
 
 
-def test_one_trace_for_all_loop_lengths_and_calls(tmp_path: Path) -> None:
+def test_traces_once_for_all_loop_lengths_and_calls(tmp_path: Path) -> None:
     calls: list[str] = []
     estimator = make_estimator(tmp_path, make_model_fn(calls=calls))
     estimator.train(train_input_fn, steps=7)
@@ -211,9 +211,9 @@ def test_one_trace_for_all_loop_lengths_and_calls(tmp_path: Path) -> None:
     assert len(calls) == built == 1
 
 
-# The end within a loop, with a short last batch; and between two loops.
+# Data that ends within a loop, with a short last batch; and between two loops.
 @pytest.mark.parametrize(("rows", "iterations"), [(37, 3), (40, 5)])
-def test_the_end_of_data_is_a_clean_stop(rows: int, iterations: int, tmp_path: Path) -> None:
+def test_the_end_of_data_saves_the_last_step(rows: int, iterations: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations)
     estimator.train(programs.finite_input_fn(rows), steps=1000)
     assert estimator.get_variable_value("global_step") == 5
@@ -226,13 +226,13 @@ def test_the_end_of_data_is_a_clean_stop(rows: int, iterations: int, tmp_path: P
     np.testing.assert_allclose(estimator.get_variable_value("linear/w"), w, rtol=1e-4)
 
 
-def test_no_data_at_all(tmp_path: Path) -> None:
+def test_empty_data_trains_nothing(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     estimator.train(programs.finite_input_fn(0))
     assert estimator.get_variable_value("global_step") == 0
 
 
-def test_resume_equals_an_undisturbed_run(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     name = "adam"  # the one with the most state
 
     def input_from(step: int) -> Callable[..., Any]:
@@ -257,7 +257,7 @@ def random_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
     return TPUEstimatorSpec(mode, loss=loss, train_op=v1.train.AdamOptimizer(0.1).minimize(loss, global_step=step))
 
 
-def test_the_seed_decides(tmp_path: Path) -> None:
+def test_losses_follow_the_seed(tmp_path: Path) -> None:
     def run(folder: str, seed: int | None) -> list[float]:
         estimator = make_estimator(
             tmp_path / folder, random_model_fn, iterations=1, save_summary_steps=1, tf_random_seed=seed
@@ -271,8 +271,8 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert run("d", None) != first
 
 
-def test_initial_values_do_not_depend_on_what_ran_before(tmp_path: Path) -> None:
-    """Evaluating first makes the variables; training must start from training's own first values all the same."""
+def test_initial_values_do_not_depend_on_an_earlier_evaluation(tmp_path: Path) -> None:
+    """Evaluating first makes the variables; training must still start from its own initial values."""
     calls: list[str] = []
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
@@ -294,7 +294,7 @@ def test_initial_values_do_not_depend_on_what_ran_before(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("replicas", "with_hooks"), [(1, False), (1, True), (2, False), pytest.param(2, True, marks=pytest.mark.matrix)]
 )
-def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
+def test_nan_in_the_input_stops_training_at_its_step(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
     x = X.copy()
     x[8 * 3 + 2, 1] = np.nan  # in the fourth batch
 
@@ -307,7 +307,7 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
         estimator.train(input_fn, hooks=hooks, steps=20)
     assert isinstance(caught.value, v1.train.NanLossDuringTrainingError)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-0")
-    # The bad values are not kept in memory either.
+    # Nor does memory keep the bad values.
     estimator.train(train_input_fn, steps=20)
     assert np.isfinite(estimator.get_variable_value("linear/w")).all()
 
@@ -315,7 +315,7 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
 @pytest.mark.parametrize(
     ("hooks", "replicas"), [(None, 1), ([v1.train.SessionRunHook()], 1), ([v1.train.SessionRunHook()], 2)]
 )
-def test_data_that_repeat_nothing(hooks: Any, replicas: int, tmp_path: Path) -> None:
+def test_an_empty_repeated_dataset_trains_nothing(hooks: Any, replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
     dataset = tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).filter(lambda _, label: label > 99)
     assert dataset.repeat().cardinality() == tf.data.INFINITE_CARDINALITY
@@ -336,7 +336,7 @@ def test_data_that_repeat_nothing(hooks: Any, replicas: int, tmp_path: Path) -> 
         *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((1, True), (2, False))),
     ],
 )
-def test_a_variable_that_is_not_finite_is_named(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
+def test_names_a_variable_that_is_not_finite(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         outputs = programs.linear(features["x"])
         other = v1.get_variable("other", [2], initializer=v1.ones_initializer())
@@ -355,18 +355,18 @@ def test_a_variable_that_is_not_finite_is_named(replicas: int, with_hooks: bool,
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-4")
 
 
-def test_checkpoints_by_steps(tmp_path: Path) -> None:
+def test_saves_checkpoints_by_steps(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_steps=6, keep_checkpoint_max=None).train(train_input_fn, steps=21)
     assert programs.saved_steps(tmp_path) == [0, 6, 12, 18, 21]
 
 
-def test_checkpoints_by_seconds(tmp_path: Path) -> None:
+def test_saves_checkpoints_by_seconds(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_secs=1e-9, keep_checkpoint_max=0).train(train_input_fn, steps=9)
     assert programs.saved_steps(tmp_path) == [0, 1, 5, 6, 7, 8, 9]  # the second loop's time is not known
 
 
-def test_without_an_interval_nothing_is_saved(tmp_path: Path) -> None:
-    """As in the original: the next call begins anew."""
+def test_saves_nothing_without_an_interval(tmp_path: Path) -> None:
+    """As in the original, the next call starts over."""
     estimator = make_estimator(tmp_path, save_checkpoints_secs=None, save_summary_steps=1)
     for _ in range(2):
         estimator.train(train_input_fn, steps=3)
@@ -382,7 +382,7 @@ def test_without_an_interval_nothing_is_saved(tmp_path: Path) -> None:
     assert programs.saved_steps(tmp_path) == [0, 2, 3]
 
 
-def test_train_op_must_count(tmp_path: Path) -> None:
+def test_rejects_a_train_op_that_does_not_count_steps(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         return TPUEstimatorSpec(mode, loss=loss, train_op=v1.train.GradientDescentOptimizer(0.1).minimize(loss))
@@ -402,12 +402,12 @@ def test_train_op_must_count(tmp_path: Path) -> None:
         ({"steps": True}, TypeError),
     ],
 )
-def test_bad_limits(limits: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
+def test_rejects_wrong_steps(limits: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error, match="steps"):
         make_estimator(tmp_path).train(train_input_fn, **limits)
 
 
-def test_log_and_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_and_writes_rates_at_their_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tpudata"):
         make_estimator(tmp_path, log_step_count_steps=4, save_summary_steps=8).train(train_input_fn, steps=24)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
@@ -422,7 +422,7 @@ def test_log_and_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         assert values["examples/sec"] == pytest.approx(8 * values["global_step/sec"])
 
 
-def test_examples_per_second_without_a_batch_size(tmp_path: Path) -> None:
+def test_reports_examples_per_second_without_a_batch_size(tmp_path: Path) -> None:
     from tpudata.estimator import TPUEstimator
 
     def input_fn(params: dict[str, Any]) -> Any:
@@ -436,7 +436,7 @@ def test_examples_per_second_without_a_batch_size(tmp_path: Path) -> None:
     assert len(rates) == 2
 
 
-def test_a_loop_by_time_fits_its_size() -> None:
+def test_adapts_the_loop_size_to_its_time() -> None:
 
     size = LoopSize(TPUConfig("10s"))
     assert size.next(0, ()) == 1
@@ -451,13 +451,13 @@ def test_a_loop_by_time_fits_its_size() -> None:
     assert size.next(32, ()) == 1
 
 
-def test_training_by_time_gives_the_exact_number_of_steps(tmp_path: Path) -> None:
+def test_loops_by_time_run_the_exact_number_of_steps(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations="1h")
     estimator.train(train_input_fn, max_steps=57)
     assert estimator.get_variable_value("global_step") == 57
 
 
-def test_the_last_loss_is_kept_and_logged_in_a_short_run_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_run_keeps_and_logs_the_last_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     estimator = make_estimator(tmp_path, save_summary_steps=1)
     assert estimator.last_loss is None
     with caplog.at_level(logging.INFO, logger="tpudata"):
@@ -472,7 +472,7 @@ def test_the_last_loss_is_kept_and_logged_in_a_short_run_too(tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("steps", [4, 6])
-def test_what_a_hook_makes_not_finite_is_not_saved(steps: int, tmp_path: Path) -> None:
+def test_does_not_save_a_variable_that_a_hook_set_to_nan(steps: int, tmp_path: Path) -> None:
     class Spoils(v1.train.SessionRunHook):  # type: ignore[misc]
         """Assigns NaN after the last step."""
 

@@ -17,7 +17,7 @@ def profiles(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(("iterations", "steps", "ends"), [(100, (3, 5), [1, 2, 5, 8]), (2, (1, 2), [1, 2, 4, 6, 8])])
-def test_profiles_some_steps(
+def test_profiles_the_given_steps(
     iterations: int, steps: tuple[int, int], ends: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations, profile_steps=steps)
@@ -53,17 +53,17 @@ def test_profiles_steps_on_devices(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert [path.stat().st_size > 1000 for path in profiles(tmp_path)] == [True]
 
 
-def test_training_that_ends_early_writes_what_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_training_that_ends_early_writes_the_profile(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     estimator = make_estimator(tmp_path, profile_steps=(2, 100))
     with caplog.at_level(logging.INFO, logger="tpudata"):
         estimator.train(programs.finite_input_fn(40))
     assert "Profiled steps 2 to 5" in caplog.text
-    # Nothing is left running, and a later training is past those steps or goes on with them.
+    # No profiler is left running; a later training is past those steps, and profiles nothing.
     make_estimator(tmp_path, profile_steps=(2, 4)).train(train_input_fn, max_steps=7)
     assert len(profiles(tmp_path)) == 1
 
 
-def test_another_profile_is_under_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skips_profiling_while_another_profile_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tf.profiler.experimental.start(str(tmp_path / "own"))
     try:
         make_estimator(tmp_path / "model", profile_steps=(1, 2)).train(train_input_fn, max_steps=3)
@@ -86,7 +86,7 @@ def test_a_profiler_hook_traces_for_tensorboard(replicas: int, tmp_path: Path) -
     assert not list((tmp_path / "trace").glob("timeline-*"))
 
 
-def test_tensorflows_own_in_model_fn(tmp_path: Path) -> None:
+def test_tensorflows_profiler_hook_writes_a_profile(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
@@ -97,7 +97,7 @@ def test_tensorflows_own_in_model_fn(tmp_path: Path) -> None:
     assert len(profiles(tmp_path / "trace")) == 1
 
 
-def test_profiler_hook_needs_an_interval() -> None:
+def test_profiler_hook_requires_an_interval() -> None:
     with pytest.raises(ValueError, match="Either every_secs or every_steps"):
         ProfilerHook(output_dir="a")
 
@@ -106,6 +106,6 @@ def test_profiler_hook_needs_an_interval() -> None:
     ("steps", "error"),
     [((0, 3), ValueError), ((3, 2), ValueError), (3, TypeError), ((1, 2.0), TypeError), ((1,), TypeError)],
 )
-def test_rejects_other_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_rejects_wrong_profile_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error, match=r"^RunConfig\(profile_steps"):
         make_estimator(tmp_path, profile_steps=steps)

@@ -34,7 +34,7 @@ def skipping(every: int) -> Any:
     ("iterations", "with_hooks", "replicas"),
     [(1, True, 1), (4, False, 1), (4, False, 2), pytest.param(1, False, 1, marks=pytest.mark.matrix)],
 )
-def test_steps_that_leave_the_global_step_alone_go_on_wherever_loops_end(
+def test_continues_past_steps_that_do_not_count(
     iterations: int, with_hooks: bool, replicas: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = make_estimator(
@@ -51,7 +51,7 @@ def test_steps_that_leave_the_global_step_alone_go_on_wherever_loops_end(
     assert estimator.get_variable_value("global_step") == 8
     assert estimator.get_variable_value("tries") == 11
     assert programs.saved_steps(tmp_path) == [0, 4, 8]
-    # As the original's, which are due by the step that it expects: 3 at the try that stays at 2, and so on.
+    # As in the original, they come at the expected step: 3 at the step whose count stays at 2, and so on.
     assert [step for step, _ in programs.read_events(tmp_path)] == [1, 2, 4, 5, 6, 8]
     messages = [record.message for record in caplog.records if "left the global step" in record.message]
     assert messages[0].startswith(
@@ -59,13 +59,13 @@ def test_steps_that_leave_the_global_step_alone_go_on_wherever_loops_end(
     )
 
 
-def test_warns_of_five_loops_without_a_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warns_after_five_loops_without_counted_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make_estimator(tmp_path, skipping(2), iterations=2).train(train_input_fn, max_steps=8)
     messages = [record.message for record in caplog.records if "left the global step" in record.message]
     assert [message.endswith("not reported.") for message in messages] == [False] * 4 + [True]
 
 
-def test_a_hook_may_count_the_steps(tmp_path: Path) -> None:
+def test_a_hook_can_count_the_steps(tmp_path: Path) -> None:
     class Counts(v1.train.SessionRunHook):  # type: ignore[misc]
         def begin(self) -> None:
             self._count = v1.train.get_global_step().assign_add(1)

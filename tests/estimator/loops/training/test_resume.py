@@ -1,4 +1,4 @@
-"""A killed training goes on as if nothing had happened: the same batches, the same dropout, the same losses and variables."""
+"""A killed training resumes with the same batches, dropout, losses and variables."""
 
 import random
 import time
@@ -17,7 +17,7 @@ CASES = pytest.mark.parametrize(
     ("replicas", "iterations", "hooks"),
     [
         (1, 5, True),
-        # test_cluster kills a run with loops, and test_two_calls_are_as_one goes on with two replicas.
+        # test_cluster kills a run with loops, and test_two_calls_of_train_equal_one continues with two replicas.
         pytest.param(2, 5, False, marks=pytest.mark.matrix),
         pytest.param(1, 5, False, marks=pytest.mark.matrix),
         pytest.param(2, 1, True, marks=pytest.mark.matrix),
@@ -49,7 +49,7 @@ def assert_as_undisturbed(folder: Path, finished: Any, data: Path, *arguments: A
 
 
 @CASES
-def test_killed_at_a_random_step(
+def test_a_run_killed_at_a_random_step_resumes_exactly(
     replicas: int, iterations: int, hooks: bool, digits_dataset: Path, tmp_path: Path
 ) -> None:
     folder, arguments = tmp_path / "killed", (digits_dataset, replicas, iterations, hooks)
@@ -65,7 +65,7 @@ def test_killed_at_a_random_step(
     assert_as_undisturbed(tmp_path, resume_program.train(folder, *arguments), *arguments)
 
 
-def test_input_fn_is_told_the_step_that_training_goes_on_from(tmp_path: Path) -> None:
+def test_passes_the_resumed_step_to_input_fn(tmp_path: Path) -> None:
     told: list[tuple[str, int]] = []
 
     def input_fn(params: dict[str, Any], mode: str, start_step: int) -> Any:
@@ -92,7 +92,7 @@ def test_input_fn_is_told_the_step_that_training_goes_on_from(tmp_path: Path) ->
     ]
 
 
-def test_without_start_step_the_data_begins_anew(tmp_path: Path) -> None:
+def test_an_input_fn_without_start_step_starts_over(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def input_fn(params: dict[str, Any]) -> Any:
@@ -105,7 +105,7 @@ def test_without_start_step_the_data_begins_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
-def test_two_calls_are_as_one(replicas: int, digits_dataset: Path, tmp_path: Path) -> None:
+def test_two_calls_of_train_equal_one(replicas: int, digits_dataset: Path, tmp_path: Path) -> None:
     import tpudata
 
     def estimator(folder: str) -> Any:

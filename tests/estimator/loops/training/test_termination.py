@@ -21,7 +21,7 @@ def default_handler() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     found = signal.signal(signal.SIGTERM, before)
-    assert found is signal.SIG_DFL  # whatever a test does, training leaves the handler as it was
+    assert found is signal.SIG_DFL  # training restores the handler in every test
 
 
 class Terminated(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -42,7 +42,7 @@ class Terminated(v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_it_saves_and_exits_with_its_code(replicas: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_sigterm_saves_and_exits_with_75(replicas: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     hook = Terminated(3)
     estimator = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
     with pytest.raises(SystemExit) as caught:
@@ -55,7 +55,7 @@ def test_it_saves_and_exits_with_its_code(replicas: int, tmp_path: Path, caplog:
     assert programs.newest_step(tmp_path) == 10
 
 
-def test_a_config_that_leaves_the_signal_to_the_program(tmp_path: Path) -> None:
+def test_exit_on_sigterm_false_installs_no_handler(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Looks(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -70,21 +70,21 @@ def test_a_config_that_leaves_the_signal_to_the_program(tmp_path: Path) -> None:
         make_estimator(tmp_path, exit_on_sigterm="no")
 
 
-def test_a_hook_that_saves_does_so_at_the_end(tmp_path: Path) -> None:
+def test_a_checkpoint_saver_hook_saves_the_step_of_sigterm(tmp_path: Path) -> None:
     saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1000)
     with pytest.raises(SystemExit, match="75"):
         make_estimator(tmp_path).train(train_input_fn, hooks=[saver, Terminated(5)], max_steps=10)
     assert programs.newest_step(tmp_path) == 5
 
 
-def test_while_the_last_step_s_hooks_run(tmp_path: Path) -> None:
+def test_sigterm_in_the_last_steps_hooks_exits_with_75(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="75"):
         make_estimator(tmp_path).train(train_input_fn, hooks=[Terminated(4)], max_steps=4)
     assert programs.newest_step(tmp_path) == 4
 
 
 @pytest.mark.parametrize("what", ["input_fn", "evaluation"])
-def test_where_nothing_would_be_lost_it_ends_at_once(what: str, tmp_path: Path) -> None:
+def test_sigterm_in_input_fn_or_evaluation_ends_at_once(what: str, tmp_path: Path) -> None:
     asked: list[str] = []
 
     def input_fn(params: dict[str, Any], mode: str) -> Any:
@@ -103,7 +103,7 @@ def test_where_nothing_would_be_lost_it_ends_at_once(what: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ignores", [True, False])
-def test_a_handler_of_the_program_is_left_alone(ignores: bool, tmp_path: Path) -> None:
+def test_keeps_a_handler_of_the_program(ignores: bool, tmp_path: Path) -> None:
     received: list[int] = []
     handler: Any = signal.SIG_IGN if ignores else lambda number, _: received.append(number)
     signal.signal(signal.SIGTERM, handler)
@@ -116,7 +116,7 @@ def test_a_handler_of_the_program_is_left_alone(ignores: bool, tmp_path: Path) -
     assert received == ([] if ignores else [signal.SIGTERM])
 
 
-def test_in_another_thread_nothing_is_changed(tmp_path: Path) -> None:
+def test_training_in_another_thread_installs_no_handler(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     class Look(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -133,7 +133,7 @@ def test_in_another_thread_nothing_is_changed(tmp_path: Path) -> None:
     assert seen[1] is not signal.SIG_DFL
 
 
-def test_an_error_is_not_hidden(tmp_path: Path) -> None:
+def test_sigterm_does_not_hide_an_error(tmp_path: Path) -> None:
     class Broken(Terminated):
         def after_run(self, run_context: Any, run_values: Any) -> None:
             super().after_run(run_context, run_values)
@@ -162,7 +162,7 @@ estimator.train(lambda params: train_input_fn(params).map(wait), max_steps=1000)
 """
 
 
-def test_a_real_signal_and_a_second_one(tmp_path: Path) -> None:
+def test_a_second_sigterm_ends_a_long_loop_at_once(tmp_path: Path) -> None:
     def terminate(process: Forked) -> None:
         process.wait_for("step\n" * 3)  # the loop is under way
         process.send_signal(signal.SIGTERM)
@@ -176,7 +176,7 @@ def test_a_real_signal_and_a_second_one(tmp_path: Path) -> None:
     assert saved % 5 == 1  # the loop that ran: the first ends at the first step, for the log
     assert f"SIGTERM: training stopped at step {saved}" in stderr
     assert "Traceback" not in stderr
-    # A loop of 100 seconds: nothing but the second signal ends it.
+    # A loop of 100 seconds: only the second signal ends it.
     with Forked("-c", PROGRAM, str(tmp_path), "1000") as process:
         terminate(process)
         time.sleep(0.5)

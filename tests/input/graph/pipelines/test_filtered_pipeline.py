@@ -1,4 +1,4 @@
-"""Records that a function chooses: which are fed, and that orders, hosts and caches count only these."""
+"""Records chosen by filter=: only these are fed, and orders, hosts and caches count only these."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_evaluation_sees_each_chosen_record_once(
 @pytest.mark.parametrize(
     "options", [{"shuffle": 20}, {"cache": True}, {"shuffle": False}, pytest.param({}, marks=pytest.mark.matrix)]
 )
-def test_epochs_of_training_are_of_the_chosen_records(raw_digits: Written, options: dict[str, Any]) -> None:
+def test_epochs_hold_only_the_chosen_records(raw_digits: Written, options: dict[str, Any]) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, filter=is_small, **options)
     chosen = np.asarray(raw_digits.images["train"])[np.asarray(raw_digits.labels["train"]) < 3]
     steps = 2 * len(chosen) // 8
@@ -69,14 +69,14 @@ def test_epochs_of_training_are_of_the_chosen_records(raw_digits: Written, optio
         np.testing.assert_array_equal(features["image"], expected[4:])
 
 
-def test_what_is_chosen_is_logged(raw_digits: Written, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_how_many_records_were_chosen(raw_digits: Written, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="tpudata"):
         make_input_fn(raw_digits.path, "test", training=False, filter=is_small)({"batch_size": 4})
     count = sum(label < 3 for label in raw_digits.labels["test"])
     assert f"split 'test': filter chose {count} of 101 records." in caplog.text
 
 
-def test_lists_of_any_length_buckets_and_keras(tmp_path: Path) -> None:
+def test_filters_lists_of_any_length_in_buckets(tmp_path: Path) -> None:
     texts = documents(60, 16)
     path = write_tokens(tmp_path, texts, shards=2)
 
@@ -88,7 +88,7 @@ def test_lists_of_any_length_buckets_and_keras(tmp_path: Path) -> None:
     assert sorted(lengths) == sorted(len(text) for text in texts if len(text) > 5)
 
 
-def test_what_parse_returns_is_filtered(tmp_path: Path) -> None:
+def test_filters_the_results_of_parse(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(50)))
     files = TextLineFiles(tmp_path / "lines")
 
@@ -108,7 +108,7 @@ def test_what_parse_returns_is_filtered(tmp_path: Path) -> None:
     assert [features["text"].tolist() for features in as_numpy(lines, 1)] == [[b"7"]]
 
 
-def test_rejects_filters_that_return_no_choice(raw_digits: Written) -> None:
+def test_rejects_filters_that_return_no_bool_or_choose_nothing(raw_digits: Written) -> None:
     for choose, message in (
         (lambda features: features["label"], r"filter returned int64 of shape \(\) \(expected one bool\)"),
         (lambda features: features["label"] == [1, 2], r"filter returned bool of shape \(2,\)"),
@@ -121,7 +121,7 @@ def test_rejects_filters_that_return_no_choice(raw_digits: Written) -> None:
             input_fn({"batch_size": 4})
 
 
-def test_in_a_graph_of_tensorflow_1_it_chooses_the_same(raw_digits: Written) -> None:
+def test_chooses_the_same_in_a_graph_of_tensorflow_1(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=False, filter=lambda features: features["label"] != 3)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         iterator = tf.compat.v1.data.make_initializable_iterator(input_fn({"batch_size": 101}))
@@ -132,7 +132,7 @@ def test_in_a_graph_of_tensorflow_1_it_chooses_the_same(raw_digits: Written) -> 
     assert found == [label for label in raw_digits.labels["test"] if label != 3]
 
 
-def test_records_of_one_length_have_all_their_parts(tmp_path: Path) -> None:
+def test_the_filter_gets_all_parts_of_records_of_one_length(tmp_path: Path) -> None:
     dtype = np.dtype([("big", "<i8"), ("x", "<i4")])
     (tmp_path / "records").write_bytes(np.array([(2**40 + n, n) for n in range(20)], dtype).tobytes())
     files = FixedLengthRecordFiles(tmp_path / "records", dtype)
@@ -144,7 +144,7 @@ def test_records_of_one_length_have_all_their_parts(tmp_path: Path) -> None:
     assert [x.tolist() for x in as_numpy(input_fn, 1)] == [[17], [18], [19]]
 
 
-def test_stored_values_are_as_the_records_have_them(tmp_path: Path) -> None:
+def test_the_filter_gets_values_as_they_are_stored(tmp_path: Path) -> None:
     features = [
         Feature("x", "bytes", "uint8", (2,), "raw"),
         Feature("scores", "float", "float32", (None,)),

@@ -1,4 +1,4 @@
-"""The steps from shards to batches: no record lost or doubled for any sizes, and windows of the stated length."""
+"""The steps from shards to batches, for any sizes: each record comes once per epoch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> 
     assert seen.min() >= 3
 
 
-def test_a_feature_called_weights_is_rejected_in_evaluation(raw_digits: Written) -> None:
+def test_evaluation_rejects_a_feature_called_weights(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {**features, "weights": tf.ones([])}, labels
 

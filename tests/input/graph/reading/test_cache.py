@@ -1,4 +1,4 @@
-"""Where decoded records are kept, and that they are not read twice."""
+"""Caches of decoded records: their place, and that records are read once."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def remove_shards(folder: str) -> None:
 
 
 @pytest.mark.parametrize("cache", [True, "auto"])
-def test_in_memory_the_second_dataset_reads_no_file(copy: str, digits: Written, cache: Any) -> None:
+def test_a_second_dataset_reads_the_cache_in_memory(copy: str, digits: Written, cache: Any) -> None:
     input_fn = make_input_fn(copy, "test", training=False, cache=cache)
     assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
     remove_shards(copy)
     assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
 
 
-def test_without_a_cache_the_files_are_read_again(copy: str) -> None:
+def test_reads_the_files_again_without_a_cache(copy: str) -> None:
     input_fn = make_input_fn(copy, "test", training=False)
     labels(input_fn({"batch_size": 101}))
     remove_shards(copy)
@@ -61,7 +61,7 @@ def test_without_a_cache_the_files_are_read_again(copy: str) -> None:
         list(as_numpy(input_fn, 101))
 
 
-def test_on_disk_another_input_fn_reads_the_cache_alone(copy: str, digits: Written, tmp_path: Path) -> None:
+def test_another_input_fn_reads_only_the_cache_on_disk(copy: str, digits: Written, tmp_path: Path) -> None:
     folder = str(tmp_path / "not" / "there yet")
     assert (
         labels(make_input_fn(copy, "test", training=False, cache=folder)({"batch_size": 101})) == digits.labels["test"]
@@ -74,7 +74,7 @@ def test_on_disk_another_input_fn_reads_the_cache_alone(copy: str, digits: Writt
     assert sorted(got[:101]) == sorted(got[101:]) == sorted(digits.labels["test"])
 
 
-def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_path: Path) -> None:
+def test_a_cache_on_disk_separates_splits_sizes_and_features(digits: Written, tmp_path: Path) -> None:
     def files(split: str, **options: Any) -> set[str]:
         labels(make_input_fn(digits.path, split, training=False, cache=str(tmp_path), **options)({"batch_size": 101}))
         return {path.parent.name for path in tmp_path.glob("*-????????????????/manifest.json")}
@@ -87,7 +87,7 @@ def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_pa
     assert len(files("test", images=tpudata.Images(dtype="float32"))) == 4  # Cast after the cache.
 
 
-def test_on_disk_other_records_of_the_same_number_have_other_files(tmp_path: Path) -> None:
+def test_a_cache_on_disk_separates_datasets_of_one_size(tmp_path: Path) -> None:
     for value in (1, 2):
         pixels = [np.full((4, 4, 1), value, np.uint8)] * 6
         path = str(tmp_path / f"data{value}")
@@ -100,7 +100,7 @@ def cached(digits: Written, folder: Path, training: bool = False) -> Any:
     return make_input_fn(digits.path, "test", training=training, extra_features=("image/filename",), cache=folder)
 
 
-def test_on_disk_it_is_a_dataset(digits: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cache_on_disk_is_a_dataset(digits: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels(cached(digits, tmp_path)({"batch_size": 100}))
     (folder,) = tmp_path.iterdir()
     assert main(["verify", str(folder)]) == 0
@@ -109,7 +109,7 @@ def test_on_disk_it_is_a_dataset(digits: Written, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("left", [0.0, 0.9])
-def test_on_disk_a_cut_file_is_named_before_training(digits: Written, tmp_path: Path, left: float) -> None:
+def test_names_a_truncated_cache_file_before_training(digits: Written, tmp_path: Path, left: float) -> None:
     labels(cached(digits, tmp_path)({"batch_size": 100}))
     cached(digits, tmp_path)
     path = next(tmp_path.glob("*/*.tfrecord"))
@@ -124,7 +124,7 @@ def test_on_disk_a_cut_file_is_named_before_training(digits: Written, tmp_path: 
 
 
 @pytest.mark.parametrize("pattern", ["*/*.tfrecord", "*/index/*.index"])
-def test_on_disk_a_missing_file_is_named(digits: Written, tmp_path: Path, pattern: str) -> None:
+def test_names_a_missing_cache_file(digits: Written, tmp_path: Path, pattern: str) -> None:
     labels(cached(digits, tmp_path, training=True)({"batch_size": 50}).take(9))
     path = next(tmp_path.glob(pattern))
     path.unlink()
@@ -133,7 +133,7 @@ def test_on_disk_a_missing_file_is_named(digits: Written, tmp_path: Path, patter
 
 
 @pytest.mark.parametrize("pattern", ["*/manifest.json", "*/index/*.index"])
-def test_on_disk_a_damaged_file_is_named(digits: Written, tmp_path: Path, pattern: str) -> None:
+def test_names_a_damaged_cache_file(digits: Written, tmp_path: Path, pattern: str) -> None:
     labels(cached(digits, tmp_path)({"batch_size": 50}))
     path = next(tmp_path.glob(pattern))
     path.write_bytes(path.read_bytes()[:-20])
@@ -157,7 +157,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         process.stdin.close()
 
 
-def test_a_disk_that_becomes_full_is_an_error(digits: Written, small_disk: Path) -> None:
+def test_reports_a_full_disk_in_one_line(digits: Written, small_disk: Path) -> None:
     input_fn = make_input_fn(digits.path, "train", training=False, cache=small_disk)
     with pytest.raises(
         StorageError,
@@ -166,7 +166,7 @@ def test_a_disk_that_becomes_full_is_an_error(digits: Written, small_disk: Path)
         list(input_fn({"batch_size": 100}))
 
 
-def test_on_disk_a_cache_without_its_manifest_is_made_again(copy: str, digits: Written, tmp_path: Path) -> None:
+def test_rebuilds_a_cache_without_a_manifest(copy: str, digits: Written, tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     labels(make_input_fn(copy, "test", training=False, cache=folder)({"batch_size": 101}))
     next(folder.glob("*/manifest.json")).unlink()
@@ -176,14 +176,14 @@ def test_on_disk_a_cache_without_its_manifest_is_made_again(copy: str, digits: W
     assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
 
 
-def test_on_disk_a_place_that_is_no_folder_is_rejected(digits: Written, tmp_path: Path) -> None:
+def test_rejects_a_cache_path_that_is_not_a_folder(digits: Written, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, file in (("/dev/null/x", "/dev/null"), (tmp_path / "file", tmp_path / "file")):
         with pytest.raises(UsageError, match=rf"cache='{path}': {file} is not a folder"):
             make_input_fn(digits.path, "test", training=True, cache=path)
 
 
-def test_what_does_not_fit_is_rejected_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_a_cache_larger_than_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_module, "free_memory", lambda: 20_000)
     # 300 records of 64 + 4 bytes.
     with pytest.raises(UsageError, match=r"take 2\.04e-05 GB, more than 40% of the free memory of 2e-05 GB"):
@@ -192,16 +192,14 @@ def test_what_does_not_fit_is_rejected_with_numbers(digits: Written, monkeypatch
     make_input_fn(digits.path, "train", training=True, cache="auto")
 
 
-def test_what_does_not_fit_the_disk_is_rejected_with_numbers(
-    digits: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50))
     with pytest.raises(UsageError, match=r"2\.04e-05 GB, and 5e-08 GB are free there"):
         make_input_fn(digits.path, "train", training=True, cache=str(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()
 
 
-def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_caches_up_to_a_quarter_of_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, size = open_dataset(digits.path), 300 * (64 + 4)
     request = InputRequest(shards_of(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
     plan = ReadPlan.of(dataset, "train")
@@ -213,13 +211,13 @@ def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: p
     assert chosen("auto", 4 * size).is_in_memory
     assert not chosen("auto", 4 * size - 4).is_in_memory
     assert chosen(True, 4 * size - 4).is_in_memory
-    # A system that does not tell: "auto" stays out, True is the user's word.
+    # If free memory is unknown, "auto" does not cache, and True does.
     assert not chosen("auto", None).is_in_memory
     assert chosen(True, None).is_in_memory
     assert not chosen(False, None).is_in_memory
 
 
-def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) -> None:
+def test_estimates_strings_by_the_size_of_stored_records(digits: Written) -> None:
     manifest = open_dataset(digits.path).manifest
     split = Split((Shard("a-00000-of-00001.tfrecord", 10, 5000, 0),))
     assert select_fields(manifest).record_bytes(split) == 64 + 4
@@ -229,7 +227,7 @@ def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) ->
     )
 
 
-def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_is_the_minimum_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:       8000 kB\nMemAvailable:   5000 kB\n")
     monkeypatch.setattr(memory_module, "_MEMINFO", meminfo)

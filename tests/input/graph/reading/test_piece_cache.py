@@ -1,4 +1,4 @@
-"""Pieces of a split on a local disk: what is kept there, and that it changes no batch."""
+"""Pieces of a split cached on a local disk: the files kept there, and unchanged batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kept(cache: Path) -> list[Path]:
 EPOCH = -(-RECORDS // BATCH)
 
 
-def test_pieces_are_kept_while_the_first_epoch_is_read(dataset: str, tmp_path: Path) -> None:
+def test_the_first_epoch_stores_each_piece(dataset: str, tmp_path: Path) -> None:
     plan = plan_reading(open_dataset(dataset), "train", READING)
     assert isinstance(plan, PiecePlan)
     expected = feed(dataset, 2 * EPOCH)
@@ -62,10 +62,10 @@ def test_pieces_are_kept_while_the_first_epoch_is_read(dataset: str, tmp_path: P
     assert not list(tmp_path.glob("*/*.tempstate*"))
 
 
-def test_records_come_from_kept_pieces(tmp_path: Path) -> None:
+def test_reads_records_from_stored_pieces(tmp_path: Path) -> None:
     data, cache = write(tmp_path / "data"), tmp_path / "cache"
     expected = feed(data, 2 * EPOCH, cache=cache)
-    # Nobody looks at the bytes of the shards any more.
+    # The shards' bytes are not read any more.
     for shard in Path(data).glob("*.tfrecord"):
         shard.write_bytes(bytes(shard.stat().st_size))
     np.testing.assert_array_equal(feed(data, 2 * EPOCH, cache=cache), expected)
@@ -74,7 +74,7 @@ def test_records_come_from_kept_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hosts", [2, 4])
-def test_a_host_keeps_its_part(dataset: str, tmp_path: Path, hosts: int) -> None:
+def test_each_host_stores_only_its_pieces(dataset: str, tmp_path: Path, hosts: int) -> None:
     plan = plan_reading(open_dataset(dataset), "train", READING)
     assert isinstance(plan, PiecePlan)
     expected = feed(dataset, 3 * EPOCH)
@@ -99,7 +99,7 @@ def test_evaluation_and_a_filter_use_the_cache(dataset: str, tmp_path: Path) -> 
     np.testing.assert_array_equal(in_order.ravel()[:RECORDS], np.arange(RECORDS))
 
 
-def test_compressed_shards_are_kept_unpacked(tmp_path: Path) -> None:
+def test_caches_pieces_of_compressed_shards(tmp_path: Path) -> None:
     data = write(tmp_path / "data", compression="gzip")
     reading = Reading(pieces=True, piece_bytes=800, lanes=2)
     expected = feed(data, 2 * EPOCH, reading=reading)
@@ -108,24 +108,24 @@ def test_compressed_shards_are_kept_unpacked(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_folder_may_have_any_name(dataset: str, tmp_path: Path) -> None:
+def test_accepts_any_folder_name(dataset: str, tmp_path: Path) -> None:
     cache = tmp_path / "a b #c %d {é}] ~$x"
     expected = feed(dataset, EPOCH, cache=cache)
     stamps = {path: path.stat().st_mtime_ns for path in kept(cache)}
     assert stamps
     np.testing.assert_array_equal(feed(dataset, EPOCH, cache=cache), expected)
-    # They were found: nothing was written anew.
+    # They were reused: no file was rewritten.
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
 @pytest.mark.parametrize("letter", ["*", "?", "[", "\\"])
-def test_a_name_that_is_a_pattern_is_an_error(dataset: str, tmp_path: Path, letter: str) -> None:
+def test_rejects_a_folder_name_that_is_a_pattern(dataset: str, tmp_path: Path, letter: str) -> None:
     with pytest.raises(UsageError, match="in a name as a pattern"):
         feed(dataset, 1, cache=tmp_path / f"a{letter}b")
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "no data"])
-def test_a_damaged_piece_is_read_again_from_the_store(dataset: str, tmp_path: Path, damage: str) -> None:
+def test_rereads_a_damaged_piece_from_the_shards(dataset: str, tmp_path: Path, damage: str) -> None:
     expected = feed(dataset, EPOCH, cache=tmp_path)
     for index in kept(tmp_path):
         data = index.with_name(f"{index.stem}.data-00000-of-00001")
@@ -144,7 +144,7 @@ def test_a_damaged_piece_is_read_again_from_the_store(dataset: str, tmp_path: Pa
         assert index.with_name(f"{index.stem}.data-00000-of-00001").stat().st_size
 
 
-def test_what_a_killed_process_left_is_removed(dataset: str, tmp_path: Path) -> None:
+def test_removes_files_of_a_killed_process(dataset: str, tmp_path: Path) -> None:
     feed(dataset, 2, cache=tmp_path)
     (folder,) = tmp_path.iterdir()
     old, new = folder / "7.data-00000-of-00001.tempstate1", folder / "8.index.tempstate2"
@@ -153,11 +153,11 @@ def test_what_a_killed_process_left_is_removed(dataset: str, tmp_path: Path) -> 
     os.utime(old, (time.time() - 7200,) * 2)
     feed(dataset, 2, cache=tmp_path)
     assert not old.exists()
-    # One that another process is writing stays.
+    # A file that another process is writing stays.
     assert new.exists()
 
 
-def test_too_little_room_is_an_error_and_counts_what_is_there(
+def test_rejects_too_little_space_for_the_missing_pieces(
     dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
@@ -172,13 +172,13 @@ def test_too_little_room_is_an_error_and_counts_what_is_there(
     feed(dataset, 2, cache=tmp_path)
 
 
-def test_a_file_in_the_place_of_the_folder_is_an_error(dataset: str, tmp_path: Path) -> None:
+def test_rejects_a_file_in_place_of_the_folder(dataset: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="is not a folder"):
         feed(dataset, 1, cache=tmp_path / "file")
 
 
-def test_iterators_are_saved_and_restored(dataset: str, tmp_path: Path) -> None:
+def test_saves_and_restores_iterators(dataset: str, tmp_path: Path) -> None:
     input_fn = make_input_fn(
         dataset, "train", training=True, seed=4, shuffle=96, reading=READING, cache=tmp_path / "cache"
     )

@@ -1,4 +1,4 @@
-"""Pieces of shards: where they are cut, what cuts fetch twice, and how many lanes that allows."""
+"""Pieces of shards: their cuts, the bytes fetched twice, and the number of lanes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_pieces_cover_their_shards(tmp_path: Path, data: st.DataObject) -> None:
         first = int(start - ends[shard] + len(shards[shard]))
         assert stop <= ends[shard]
         assert (begin, end, size) == (offsets[first], offsets[first + stop - start], offsets[-1])
-        # One that does not end with its shard fits a block; so does no longer one, unless it is one record.
+        # A piece that does not end with its shard fits a block, and one more record would not fit.
         assert end == size or end - begin < piece_bytes or stop - start == 1
         assert end - begin <= 2 * piece_bytes or stop - start == 1
         if end < size:
@@ -86,7 +86,7 @@ def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
         pytest.param(400, 20 * 10**6, 16, marks=pytest.mark.matrix),
     ],
 )
-def test_lanes_are_as_many_as_cost_three_percent(tmp_path: Path, shards: int, shard_bytes: int, lanes: int) -> None:
+def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, shard_bytes: int, lanes: int) -> None:
     random = np.random.default_rng(0)
     counts = shard_bytes // 110_000 + random.integers(-20, 20, shards)
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in counts])
@@ -100,11 +100,11 @@ def test_lanes_are_as_many_as_cost_three_percent(tmp_path: Path, shards: int, sh
     assert plan.fetch_ratio(1024, 2 * lanes) == 2 * plan.fetch_ratio(1024, 1)
 
 
-def test_a_slot_reads_its_part_of_the_pieces_in_every_epoch(tmp_path: Path) -> None:
+def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in 900 + random.integers(-40, 40, 64)])
     order = StreamOrder.in_lanes(plan.mixed_chunks, 64, 4000, 3, lanes=8, most_run=9)
-    assert plan.count % 8  # So that slots have other lanes in each epoch.
+    assert plan.count % 8  # So slots have other lanes in each epoch.
     for slot in range(8):
         read: list[list[int]] = [[], [], []]
         taken = 0
@@ -116,7 +116,7 @@ def test_a_slot_reads_its_part_of_the_pieces_in_every_epoch(tmp_path: Path) -> N
             taken += last - first
         own = set(np.flatnonzero(order.parts == slot).tolist())
         assert len(own) == 8
-        # Next to its part, the ends of a lane.
+        # Besides its part, it reads the ends of a lane.
         assert [own <= set(pieces) and len(set(pieces) - own) <= 2 for pieces in read] == [True] * 3
         assert read[0] != read[1]
 
@@ -130,17 +130,17 @@ def test_the_default_window_is_half_a_gibibyte_or_2048_records(tmp_path: Path) -
     assert plan.window(None, plan.record_bytes) == 256
 
 
-def test_reads_at_the_same_time_fit_the_memory(tmp_path: Path) -> None:
+def test_limits_concurrent_reads_by_memory(tmp_path: Path) -> None:
     plan = piece_plan(tmp_path, [np.full(900, 110_000)] * 4)
     assert plan.reading.reads(plan.piece_memory, None) == 32
-    # A quarter of it, for pieces of 99 MB that are in memory twice.
+    # A quarter of the memory, for pieces of 99 MB that are held twice.
     assert plan.reading.reads(plan.piece_memory, 8 * 10**9) == 10
     assert plan.reading.reads(plan.piece_memory, 1) == 1
     assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads == 4
 
 
 @pytest.mark.parametrize(("compression", "copies"), [(None, 1), ("gzip", 2)])
-def test_a_compressed_piece_takes_its_unpacked_bytes_twice(
+def test_counts_the_unpacked_bytes_of_a_compressed_piece_twice(
     tmp_path: Path, compression: str | None, copies: int
 ) -> None:
     # It is unpacked whole, and its records are copied out of it.

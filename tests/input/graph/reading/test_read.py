@@ -1,4 +1,4 @@
-"""Ranges of records, read in a graph: those that other readers find there, and errors where they cannot be read."""
+"""Ranges of records read in a graph equal those of other readers; unreadable ranges are errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KINDS = ["shards", "gzip", "tfrecord", "lines", "fixed"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_range_of_a_file_is_what_other_readers_find(tmp_path: Path, kind: str) -> None:
+def test_any_range_of_a_file_equals_other_readers(tmp_path: Path, kind: str) -> None:
     files, expected = written(tmp_path, kind)
     rng = np.random.default_rng(0)
     ends = np.cumsum([shard.records for shard in files.shards])
@@ -71,7 +71,7 @@ def test_any_range_of_a_file_is_what_other_readers_find(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
+def test_reads_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
     files, expected = written(tmp_path, kind)
     reader = RecordReader(files, segments_of(files.dataset, files.split, range(0, 40, 7)), has_gaps=True)
     for first, last in ((0, 1), (0, 40), (3, 29), (13, 14), (21, len(expected))):
@@ -79,7 +79,7 @@ def test_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
         assert found.numpy().tolist() == expected[first:last]
 
 
-def test_segments_of_a_shard_read_no_more_than_is_theirs(tmp_path: Path) -> None:
+def test_segments_of_a_shard_cover_only_their_records(tmp_path: Path) -> None:
     files, _ = written(tmp_path, "shards")
     segments = segments_of(files.dataset, files.split, [5, 17])
     assert isinstance(segments, Segments)
@@ -98,7 +98,7 @@ def test_segments_of_a_shard_read_no_more_than_is_theirs(tmp_path: Path) -> None
         ("tfrecord", tf.errors.DataLossError),
     ],
 )
-def test_a_flipped_bit_is_an_error(tmp_path: Path, kind: str, error: Any) -> None:
+def test_rejects_a_flipped_bit(tmp_path: Path, kind: str, error: Any) -> None:
     files, _ = written(tmp_path, kind)
     shard = files.shards[0]
     path = Path(files.dataset.shard_path(shard))
@@ -111,7 +111,7 @@ def test_a_flipped_bit_is_an_error(tmp_path: Path, kind: str, error: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_was_cut_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_rejects_a_truncated_file(tmp_path: Path, kind: str) -> None:
     files, _ = written(tmp_path, kind)
     shard = files.shards[0]
     path = Path(files.dataset.shard_path(shard))
@@ -141,7 +141,7 @@ def replace_offsets(dataset: Dataset, index: ShardIndex, offsets: npt.NDArray[np
 
 @pytest.mark.parametrize("has_gaps", [False, True])
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_rejects_an_index_with_the_places_of_other_records(
+def test_rejects_an_index_with_offsets_of_other_records(
     tmp_path: Path, compression: str | None, has_gaps: bool
 ) -> None:
     dataset, index = numbered(tmp_path, compression)

@@ -1,4 +1,4 @@
-"""The plan of reading: windows and chunks that are bounded in bytes wherever large records stand, and stay as they were."""
+"""The reading plan: windows and chunks are bounded in bytes wherever large records stand, and even shards keep their order."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SMALL, LARGE = np.full(40_000, 116), np.full(1600, MEBIBYTE)
     ],
     ids=["small first", "large first", "one shard", "clusters"],
 )
-def test_the_window_keeps_its_bytes_where_large_records_stand_together(
+def test_bounds_the_window_where_large_records_stand_together(
     tmp_path: Path, shards: list[npt.NDArray[np.int64]]
 ) -> None:
     sizes = np.concatenate(shards)
@@ -79,7 +79,7 @@ def test_the_window_keeps_its_bytes_where_large_records_stand_together(
     assert np.add.reduceat(sizes, plan.chunks.starts).max() <= 32 * MEBIBYTE
 
 
-def test_a_window_of_large_records_has_a_gibibyte_at_most(tmp_path: Path) -> None:
+def test_a_window_of_large_records_has_at_most_one_gibibyte(tmp_path: Path) -> None:
     plan = planned(tmp_path, [np.full(900, 5 * MEBIBYTE), np.full(900, 5 * MEBIBYTE)])
     assert plan.window(None, plan.record_bytes) == 1024 // 5
 
@@ -89,7 +89,7 @@ def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: in
     random = np.random.default_rng(0)
     shards = [random.integers(size // 2, size * 3 // 2, 3000) for _ in range(4)]
     plan = planned(tmp_path, shards)
-    # As it was sized by the first shard alone.
+    # Sized by only the first shard, as in earlier versions.
     mean = int(shards[0].sum()) // 3000
     length = 1
     while length * mean < MEBIBYTE // 2 and length * 2 * 256 <= 12_000:
@@ -100,7 +100,7 @@ def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: in
     assert plan.window(None, plan.record_bytes) == max(1024, WINDOW // mean)
 
 
-def test_records_in_quarantine_count_for_nothing(tmp_path: Path) -> None:
+def test_ignores_records_in_quarantine(tmp_path: Path) -> None:
     planned(tmp_path, [SMALL[:100], LARGE[:100]])
     entry = {"crc32c": "00000000", "bytes": 9, "records": [[0, 90, "damaged"]]}
     value = {"version": 1, "checksum": "00000000", "shards": {shard_name("train", 1, 2): entry}}
@@ -109,7 +109,7 @@ def test_records_in_quarantine_count_for_nothing(tmp_path: Path) -> None:
     assert plan.sizes.mean == (100 * 116 + 10 * MEBIBYTE) // 110
 
 
-def test_compressed_chunks_are_cut_between_blocks(tmp_path: Path) -> None:
+def test_cuts_compressed_chunks_between_blocks(tmp_path: Path) -> None:
     records = [{"x": bytes(200)}] * 300 + [{"x": bytes(MEBIBYTE)}] * 100
     path = write_dataset(str(tmp_path), {"train": records}, FEATURES, layout="", shards=1, compression="gzip")
     plan = ReadPlan.of(open_dataset(path), "train")
@@ -138,5 +138,5 @@ def test_memory_stays_near_the_window_with_small_records_first(tmp_path: Path) -
     )
     done = forked.run("-c", _PROGRAM, str(tmp_path))
     assert done.returncode == 0, done.stderr
-    # Two blocks, and what is read ahead: 160 to 200 MB. By the first shard alone, all 300 MiB were held: 345 MB.
+    # Two blocks and the read-ahead take 160 to 200 MB; a window sized by the first shard would hold all 300 MiB: 345 MB.
     assert int(done.stdout) < 260_000
