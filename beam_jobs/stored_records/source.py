@@ -223,7 +223,7 @@ class StoredRecordSource(PackSource):
         digests = keys.digests()
         if splits is None:
             splits = self.splitter.splits(unit.split, keys, digests)
-        pack = Pack.of_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
+        pack = Pack.from_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
         return ListedPack(pack, digests, [], np.zeros(len(numbers), np.intp), starts)
 
 

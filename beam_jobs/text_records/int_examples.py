@@ -35,12 +35,12 @@ class IntLists(NamedTuple):
     ends: Sequence[int]
 
     @classmethod
-    def of_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
+    def from_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
         """Return the lists of an array with a row for each record, [records, length]."""
         return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
 
     @classmethod
-    def of_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
+    def from_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
         """Return the lists of the concatenated values [values] and their number in each record, int64 [records]."""
         return cls(values, [0, *np.cumsum(sizes).tolist()])
 

@@ -306,10 +306,10 @@ class TextRecords:
             for field, column in zip(fields, values, strict=False):
                 if field.kind == TEXT and self.options.has_weights:
                     ids, weights = split_weights(text[field.name].tokens)
-                    lists[INPUT_IDS] = IntLists.of_sizes(ids, text[field.name].sizes)
-                    lists[LOSS_WEIGHTS] = IntLists.of_sizes(weights, text[field.name].sizes)
+                    lists[INPUT_IDS] = IntLists.from_sizes(ids, text[field.name].sizes)
+                    lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, text[field.name].sizes)
                 elif field.kind == TEXT:
-                    lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
+                    lists[self.options.ids_name(field.name)] = IntLists.from_sizes(*text[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _make_int_lists(column)
                 else:
@@ -363,7 +363,7 @@ class TextRecords:
             summary.dropped += part.dropped
         summary.decoded_bytes += 4 * sum(ids.size for ids in features.values())
         if self.options.int64_lists:
-            yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
+            yield from encode_int_examples({name: IntLists.from_rows(ids) for name, ids in features.items()})
         else:
             yield from encode_row_examples(features)
 
@@ -373,7 +373,7 @@ def _make_int_lists(column: list[Any]) -> IntLists:
     if not column or not isinstance(column[0], (list, tuple)):
         return IntLists(np.array(column, np.int64), range(len(column) + 1))
     flat = list(itertools.chain.from_iterable(column))
-    return IntLists.of_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
+    return IntLists.from_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
 def _cut_documents(block: Block) -> list[bytes]:

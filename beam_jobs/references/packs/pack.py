@@ -111,7 +111,7 @@ class Pack(PackColumns):
         )
 
     @classmethod
-    def of_columns(
+    def from_columns(
         cls,
         keys: PackedKeys,
         sizes: npt.NDArray[np.int64],

@@ -207,7 +207,7 @@ class TextSource(PackSource):
         paths = join_columns([[block.file.path] for block in blocks], counts)
         payloads = join_columns([[block.form] for block in blocks], counts)
         labels = join_columns([list(block.labels) for block in blocks], counts)
-        pack = Pack.of_columns(
+        pack = Pack.from_columns(
             PackedKeys.join(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)

@@ -107,4 +107,4 @@ def fields_of(
     }.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
-    return Fields.of_whole_records("serialized")
+    return Fields.for_whole_records("serialized")

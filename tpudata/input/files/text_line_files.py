@@ -75,7 +75,7 @@ class TextLines(SplitFiles):
         for name, value in {**columns.selecting, "size": image_size, **sequences.selecting}.items():
             if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
-        return Fields.of_whole_records(line.name)
+        return Fields.for_whole_records(line.name)
 
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the lines of a run."""
