@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs.calls.command_words import command_words, translate_errors, translate_flags
 from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
-from beam_jobs.calls.words import command_words, translate_errors, translate_flags
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
 from beam_jobs.command.tables import plan_table

@@ -39,7 +39,7 @@ from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
-from beam_jobs.sources.table import SOURCES, source_opener
+from beam_jobs.sources.source_table import SOURCES, source_opener
 from beam_jobs.sources.tars.file import is_tar
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips

@@ -72,7 +72,7 @@ def _describe_source_arguments(name: str, pages: list[str]) -> str:
         with quiet_beam_loading():
             from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
             from beam_jobs.sources.installed.own_arguments import describe_source
-            from beam_jobs.sources.table import SOURCES, source_names
+            from beam_jobs.sources.source_table import SOURCES, source_names
     except ModuleNotFoundError as error:
         raise MissingExtraError("The help of a source", "beam") from error
     kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]

@@ -5,7 +5,7 @@
 From these fields follow the flags of the commands (`add_option`), the checks of single values (`check_options`), the
 reference of the commands, and of a training the keys of its YAML file. Of conversions follow the options in the manifest
 (`stored_options`), what an append takes from there (beam_jobs/command/inherited_options.py) and the flags of keywords
-(beam_jobs/calls/words.py), too. Rules between several options are in the `__post_init__` of their dataclass.
+(beam_jobs/calls/command_words.py), too. Rules between several options are in the `__post_init__` of their dataclass.
 """
 
 from __future__ import annotations

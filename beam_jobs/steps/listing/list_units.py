@@ -13,7 +13,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts, list_units
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
-from beam_jobs.steps.listing.growing import batch_growing
+from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits

@@ -25,7 +25,7 @@ from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.table import SOURCES
+from beam_jobs.sources.source_table import SOURCES
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
 from tests.beam_jobs.texts import convert

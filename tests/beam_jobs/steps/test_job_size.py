@@ -20,7 +20,7 @@ from beam_jobs.reshard import reshard_conversion
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.steps.listing.growing import batch_growing
+from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.pipelines import local_pipeline
 from tests.beam_jobs.sources.inputs import write_files
