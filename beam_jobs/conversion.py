@@ -18,7 +18,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.listing.list_references import TextBytes
-from beam_jobs.steps.listing.scan_source import scan_here
+from beam_jobs.steps.listing.scan_source import scan_here as scan_source_here
 from beam_jobs.steps.make_plan import Estimate
 from tpudata.format import Feature, Manifest
 from tpudata.storage import RequestLimits
@@ -80,7 +80,7 @@ class Conversion:
     base: Base | None = None
     claim: Claim | None = None
 
-    def scanned_here(self) -> Conversion:
+    def scan_here(self) -> Conversion:
         """Return the conversion of a source whose schema is known; a source that is scanned is read in this process.
 
         Raises:
@@ -90,19 +90,19 @@ class Conversion:
         """
         if not isinstance(self.source, ScannedSource):
             return self
-        return self.of_scanned(scan_here(self.source))
+        return self.with_source(scan_source_here(self.source))
 
-    def of_scanned(self, source: Source) -> Conversion:
-        """Return the conversion of the source once it was scanned; raise as `scanned_here`."""
+    def with_source(self, source: Source) -> Conversion:
+        """Return the conversion of the source once it was scanned; raise as `scan_here`."""
         self.check(source)
         converter = self.converter.with_columns(source.record_columns)
-        found = dataclasses.replace(self, source=source, converter=converter)
-        found.check_base()
-        return found
+        scanned = dataclasses.replace(self, source=source, converter=converter)
+        scanned.check_base()
+        return scanned
 
-    def of_new(self, base: Base, known: str) -> Conversion:
-        """Return the conversion of what a dataset lacks; the file `known` lists what it has."""
-        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, known))
+    def with_new_inputs(self, base: Base, path: str) -> Conversion:
+        """Return the conversion of what a dataset lacks; the file at `path` lists what it has."""
+        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, path))
 
     def check_base(self) -> None:
         """Raise OutputError if the dataset to append to has other features than new records; a source to scan has none yet."""

@@ -12,12 +12,12 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
 
-from beam_jobs.append.base import Added, Base
-from beam_jobs.append.known_file import write_known
-from beam_jobs.append.new_inputs import known_count
+from beam_jobs.append.base import AppendResult, Base
+from beam_jobs.append.entry_file import write_entry_file
+from beam_jobs.append.new_inputs import count_known
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
-    Found,
+    OutputContents,
     check_has_dali_index,
     look_at_output,
     not_written,
@@ -29,14 +29,14 @@ from beam_jobs.output.rejects import remove_listing_rejects
 from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.planning.plan import Plan
-from beam_jobs.run.job import check_served, job_has_ended
+from beam_jobs.run.job import check_job_server, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.package import network_problem, with_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
-from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.listing.list_units import number_units
 from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
@@ -49,7 +49,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
 _PLAN_DELAY_SECONDS = 2.0
-# Of an input that has more units, all workers of this machine list some.
+# With more units than this, every worker of this machine lists some.
 _COUNTED_UNITS = 1024
 
 
@@ -67,24 +67,31 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         OutputError: as from `convert`.
     """
     options = conversion.options
-    found = _look_at_output(conversion)
+    contents = _look_at_output(conversion)
     if options.append and conversion.base is None:
         base = _open_base(conversion)
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
             path = f"{folder}/known"
-            write_known(base.dataset, path)
-            return plan_conversion(conversion.of_new(base, path), draws_bar)
+            write_entry_file(base.dataset, path)
+            return plan_conversion(conversion.with_new_inputs(base, path), draws_bar)
     with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
-        known = conversion.scanned_here()
-        overhead = known.converter.record_overhead
+        scanned = conversion.scan_here()
+        overhead = scanned.converter.record_overhead
         plan = plan_here(
-            known.source, options, known.text_bytes, known.estimate, overhead, known.base, known.facts, progress
+            scanned.source,
+            options,
+            scanned.text_bytes,
+            scanned.estimate,
+            overhead,
+            scanned.base,
+            scanned.facts,
+            progress,
         )
-    _check_output(known, found, plan)
+    _check_output(scanned, contents, plan)
     return plan
 
 
-def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch | None = None) -> Added | None:
+def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch | None = None) -> AppendResult | None:
     """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
     Args:
@@ -103,38 +110,38 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), with_package(beam_options) as used:
-        parts = _most_parts(conversion) if is_local(used) else None
+        parts = _count_most_parts(conversion) if is_local(used) else None
         with temporary_pipeline(used, parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, used, launch)
 
 
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
-) -> Added | None:
+) -> AppendResult | None:
     options = conversion.options
-    check_served(beam_options, launch.report)
+    check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
     check_unclaimed(options.output, has_ended)
-    found = _look_at_output(conversion)
-    if found is Found.DATASET and options.resume and not options.append:
+    contents = _look_at_output(conversion)
+    if contents is OutputContents.DATASET and options.resume and not options.append:
         plan_conversion(conversion, launch.draws_bar)
         remove_dead_claim(options.output, has_ended)
         return None
     claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
     job = JobRun(beam_options, launch, functools.partial(name_job, options.output, claim))
     with claimed(options.output, claim, has_ended, lambda: job.goes_on):
-        return _convert_claimed(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
+        return _convert_with_claim(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
 
 
-def _convert_claimed(
+def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
-) -> Added | None:
+) -> AppendResult | None:
     options = conversion.options
     # A run that ended before the claim was taken may have changed it.
-    found = _look_at_output(conversion)
+    contents = _look_at_output(conversion)
     if options.append:
         return _append(conversion, pipeline, job, beam_options)
-    if found is Found.DATASET:
+    if contents is OutputContents.DATASET:
         # Errors in the input or the options must show before the old dataset is removed.
         plan_conversion(conversion, job.launch.draws_bar)
         if options.resume:
@@ -145,35 +152,35 @@ def _convert_claimed(
     return None
 
 
-def _most_parts(conversion: Conversion) -> int | None:
+def _count_most_parts(conversion: Conversion) -> int | None:
     """Return how many parts are listed or written at the same time, at most; None if only the job finds out."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
     splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-    units = sum(1 for _ in itertools.islice(numbered_units(conversion.source, []), _COUNTED_UNITS))
+    units = sum(1 for _ in itertools.islice(number_units(conversion.source, []), _COUNTED_UNITS))
     return max(units, options.num_shards * splits)
 
 
 def _append(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
-) -> Added | None:
+) -> AppendResult | None:
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
-    known = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
+    keys_path = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
     try:
-        write_known(base.dataset, known)
+        write_entry_file(base.dataset, keys_path)
         # A killed append has left its lists, which this one overwrites.
         remove_listing_rejects(output, kept=base.manifest.rejects)
-        result = _run(conversion.of_new(base, known), pipeline, job, beam_options)
+        result = _run(conversion.with_new_inputs(base, keys_path), pipeline, job, beam_options)
     finally:
         # A detached job reads it, and removes it in its last step.
         if not job.goes_on:
-            storage.delete(known)
+            storage.delete(keys_path)
     if result is None:
         return None
-    return Added(base.manifest, open_dataset(output).manifest, known_count(result))
+    return AppendResult(base.manifest, open_dataset(output).manifest, count_known(result))
 
 
 def _open_base(conversion: Conversion) -> Base:
@@ -184,20 +191,20 @@ def _open_base(conversion: Conversion) -> Base:
     return base
 
 
-def _look_at_output(conversion: Conversion) -> Found:
+def _look_at_output(conversion: Conversion) -> OutputContents:
     options = conversion.options
     return look_at_output(options.output, resume=options.resume, overwrite=options.overwrite, append=options.append)
 
 
-def _check_output(conversion: Conversion, found: Found, plan: Plan) -> None:
+def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the contents of the output do not match a plan."""
     options, base = conversion.options, conversion.base
     names = plan.shard_names() if base is None else base.all_shard_names(plan)
-    if found is Found.DATASET and options.resume:
+    if contents is OutputContents.DATASET and options.resume:
         reject_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
-    if found is Found.DATASET and options.overwrite:
+    if contents is OutputContents.DATASET and options.overwrite:
         names |= open_dataset(options.output).manifest.shard_names()
         reject_foreign_metadata(
             options.output,
@@ -225,5 +232,5 @@ def _run(
             # Spooled files may be as large as the input, and another run writes them again. A detached job needs them.
             if not job.goes_on:
                 give_up(output, claim)
-            again = "--append" if conversion.options.append else "--resume"
-            raise (not_written(error, output, again) or error) from error.__cause__
+            flag = "--append" if conversion.options.append else "--resume"
+            raise (not_written(error, output, flag) or error) from error.__cause__

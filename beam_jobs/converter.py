@@ -27,7 +27,7 @@ Input: TypeAlias = tuple[Any, bytes]
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
+class RecordColumns:
     """Features of the records that follow from the input.
 
     Attributes:
@@ -53,7 +53,7 @@ class ShardContext:
 
     labels: Labels
     characters: str | None = None
-    columns: Columns | None = None
+    columns: RecordColumns | None = None
 
 
 class Summary(Protocol):
@@ -105,7 +105,7 @@ class Converter(abc.ABC):
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Any, bytes | BadRecordError]]:
         """Yield the inputs of packs in order with their bytes; a Reference with its error if it cannot be read."""
 
-    def with_columns(self, columns: Columns) -> Converter:
+    def with_columns(self, columns: RecordColumns) -> Converter:
         """Return the converter for records of these columns.
 
         Raises:

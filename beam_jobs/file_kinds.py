@@ -18,7 +18,7 @@ DAMAGED_BZIP2 = "damaged bzip2"
 UTF_16, UTF_32 = "UTF-16", "UTF-32"
 ZIP_MAGIC = b"PK\x03\x04"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
-# What is not read, in words of messages.
+# Kinds of files that are not read, as messages name them.
 _COMPRESS, _LZ4, _LZIP, _LZMA = "compress (.Z)", "LZ4", "lzip", "lzma, the form before xz"
 _PACK, _LZOP, _SNAPPY = "pack (.z)", "lzop", "Snappy"
 _SEVEN_Z, _RAR = "a 7z archive", "a RAR archive"
@@ -28,7 +28,7 @@ _BZIP2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 
 
 class _Signature(NamedTuple):
-    """How a file of a kind begins.
+    """First bytes of a kind of file.
 
     Attributes:
         magic: its first bytes.
@@ -97,7 +97,7 @@ _BY_FIRST_BYTE = {
 
 
 def file_kind(head: bytes) -> str:
-    """Return what a file is, by its first 512 bytes: one of the kinds above, or nothing.
+    """Return the kind of a file, by its first 512 bytes: one of the kinds above, or nothing.
 
     A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16: the caller decides which kinds it heeds.
     """

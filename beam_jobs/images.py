@@ -96,13 +96,13 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
     """Return the options with paths of annotations that are valid on the workers; UsageError if there are none."""
-    found: dict[str, Any] = {}
+    absolute: dict[str, Any] = {}
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
         if path is not None:
             check_places(beam_options, {f"the path of --{name},": path})
-            found[name] = absolute_path(path, beam_options)
-    return dataclasses.replace(options, **found)
+            absolute[name] = absolute_path(path, beam_options)
+    return dataclasses.replace(options, **absolute)
 
 
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:

@@ -31,7 +31,7 @@ from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
 from beam_jobs.steps.listing.scan_source import ScanSource
-from beam_jobs.steps.make_plan import estimated, planned
+from beam_jobs.steps.make_plan import estimate_splits, plan_tally
 from beam_jobs.steps.spread import Spread
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.format import Manifest
@@ -52,7 +52,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     # Steps that run once begin here and take sums as side inputs, with defaults: a combine that makes its own default adds four
     # transforms, each 10 ms of CPU time.
     begin = pipeline | "Begin" >> beam.Impulse()
-    units = _units(conversion, pipeline)
+    units = _list_units(conversion, pipeline)
     listed = (
         units.units
         | "SpreadUnits" >> Spread()
@@ -65,7 +65,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     fanout = None if is_local(pipeline.options) else FANOUT
     tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout).without_defaults()
     sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout).without_defaults()
-    ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimated), conversion.estimate)
+    ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimate_splits), conversion.estimate)
     read = _read_first(conversion, listed.packs)
     counts = (
         (units.counts, listed[COUNTS], *read.omitted)
@@ -76,7 +76,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     if units.source is not None:
         overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_record_overhead, conversion))
     plan = begin | "Plan" >> beam.Map(
-        with_limits(limits, planned),
+        with_limits(limits, plan_tally),
         AsSingleton(tally, Tally()),
         AsSingleton(ratios, {}),
         options,
@@ -87,15 +87,15 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         conversion.facts,
     )
     if units.source is not None:
-        context = units.source | "Context" >> beam.Map(_scanned_context, conversion.base)
+        context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
-        labels = _labels(conversion, begin, listed[NAMES])
+        labels = _collect_labels(conversion, begin, listed[NAMES])
         context = labels | "Context" >> beam.Map(ShardContext, *_as_argument(read.characters))
     return read.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Listing:
+class _ListedUnits:
     """Units to list.
 
     Attributes:
@@ -110,7 +110,7 @@ class _Listing:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Read:
+class _ReadResults:
     """Results of the steps that read documents before any shard is written.
 
     Attributes:
@@ -124,26 +124,26 @@ class _Read:
     omitted: list[PCollection[InputCounts]]
 
 
-def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _Listing:
+def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
-        found = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
-        return _Listing(found.units, found[SKIPPED])
+        outputs = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
+        return _ListedUnits(outputs.units, outputs[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
-    source = scanned.facts | "Schema" >> beam.Map(_scanned_source, conversion)
-    firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_first_parts)),)
+    source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
+    firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_find_first_parts)),)
     list_units = with_limits(options.request_limits, list_scanned_units)
     units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
-    return _Listing(units, scanned.checked, source)
+    return _ListedUnits(units, scanned.checked, source)
 
 
-def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _Read:
+def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
     if not (conversion.options.shuffle or conversion.unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
     if conversion.learn is not None or conversion.leave_out is not None:
-        # What is read here was written aside by the listing, and is there once that has ended.
+        # The listing wrote these documents aside, so they can be read once it has ended.
         ready = packs | "Listed" >> beam.Reshuffle()
         if conversion.learn is not None:
             characters = ready | "Learn" >> conversion.learn(limits)
@@ -151,18 +151,20 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _Read:
             kept = ready | "LeaveOut" >> conversion.leave_out(limits)
             packs = kept[KEPT]
             omitted.append(kept[LEFT_OUT])
-    return _Read(packs, characters, omitted)
+    return _ReadResults(packs, characters, omitted)
 
 
-def _labels(conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]) -> PCollection[Labels]:
+def _collect_labels(
+    conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
+) -> PCollection[Labels]:
     source, base = conversion.source, conversion.base
     if source.labels is not None:
-        return begin | "Labels" >> beam.Map(_known_labels, source.labels)
+        return begin | "Labels" >> beam.Map(_return_labels, source.labels)
     labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, are_all=base is None))
-    return labels if base is None else labels | "Extend" >> beam.Map(base.extended, source.integer_labels)
+    return labels if base is None else labels | "Extend" >> beam.Map(base.extend_labels, source.integer_labels)
 
 
-def _known_labels(begin: bytes, labels: Labels) -> Labels:
+def _return_labels(begin: bytes, labels: Labels) -> Labels:
     del begin
     return labels
 
@@ -172,22 +174,22 @@ def _as_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
     return () if side is None else (AsSingleton(side),)
 
 
-def _scanned_source(facts: Any, conversion: Conversion) -> Source:
+def _apply_facts(facts: Any, conversion: Conversion) -> Source:
     assert isinstance(conversion.source, ScannedSource)
-    return conversion.of_scanned(conversion.source.scanned(facts)).source
+    return conversion.with_source(conversion.source.scanned(facts)).source
 
 
-def _first_parts(facts: Any) -> dict[int, int]:
-    found: dict[int, int] = facts.first_blocks()
-    return found
+def _find_first_parts(facts: Any) -> dict[int, int]:
+    blocks: dict[int, int] = facts.first_blocks()
+    return blocks
 
 
 def _record_overhead(source: Source, conversion: Conversion) -> int:
-    return conversion.of_scanned(source).converter.record_overhead
+    return conversion.with_source(source).converter.record_overhead
 
 
-def _scanned_context(source: Source, base: Base | None) -> ShardContext:
+def _make_context(source: Source, base: Base | None) -> ShardContext:
     labels = source.labels
     if labels is None:
-        labels = Labels(()) if base is None else base.extended(Labels(()), source.integer_labels)
+        labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)
     return ShardContext(labels, columns=source.record_columns)

@@ -43,7 +43,7 @@ from beam_jobs.stored_records.foreign.first_records import FirstRecords
 from beam_jobs.stored_records.foreign.tfds_files import add_tfds_facts
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
 from beam_jobs.stored_records.options import RECORD, ReshardOptions
-from beam_jobs.stored_records.source import StoredRecords
+from beam_jobs.stored_records.source import StoredRecordSource
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.option import stored_options
@@ -56,7 +56,7 @@ _FILE_NAME = "image/filename"
 _FORMS = "DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such."
 _TOPICS = ("dataset/reshard", "runs")
 _OPTIONS = (RunOptions, PrintOptions, ReshardOptions, ConvertOptions)
-# Of the options of every conversion, those that are other ones here: stored records keep their order, compression and splits.
+# Help of options that differ from those of other conversions: stored records keep their order, compression and splits.
 _HELPS = {
     "split": "assign records to splits by a stable hash of their key, such as train=0.9,validation=0.1 (default: the splits of the"
     " inputs)",
@@ -74,8 +74,8 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    what = "Writes datasets or TFRecord files as one dataset with other shards or splits."
-    parser = OptionParser(prog, what, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
+    description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
+    parser = OptionParser(prog, description, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )
@@ -122,15 +122,15 @@ def reshard_conversion(
         UsageError: the options do not fit the inputs.
     """
     check_apart(inputs, options.output)
-    found = find_inputs(inputs, stored.take)
-    check_splits(found.splits, stored.take, deals=options.split is not None)
-    if found.datasets:
-        return _of_datasets(options, inputs, found, stored, keeps_compression)
-    return _of_files(options, inputs, found, stored)
+    input_parts = find_inputs(inputs, stored.take)
+    check_splits(input_parts.splits, stored.take, deals=options.split is not None)
+    if input_parts.datasets:
+        return _merge_datasets(options, inputs, input_parts, stored, keeps_compression)
+    return _convert_files(options, inputs, input_parts, stored)
 
 
-def _of_datasets(
-    options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions, keeps_compression: bool
+def _merge_datasets(
+    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions, keeps_compression: bool
 ) -> Conversion:
     for flag, value in (
         ("--labels", stored.labels_file),
@@ -140,12 +140,12 @@ def _of_datasets(
         ("--feature", stored.features),
     ):
         if value:
-            path = found.datasets[0].path
+            path = input_parts.datasets[0].path
             raise UsageError(
                 f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
                 f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
             )
-    merged = MergedDatasets.of(found.datasets, stored)
+    merged = MergedDatasets.of(input_parts.datasets, stored)
     options = dataclasses.replace(
         options,
         label_offset=merged.label_offset,
@@ -158,7 +158,7 @@ def _of_datasets(
         )
     key = stored.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
     if stored.key is None and key == _FILE_NAME and stored.take and options.split:
-        _reject_split_of_a_split(found.datasets)
+        _reject_split_of_a_split(input_parts.datasets)
     splitter = Splitter(key, stored.split_keys, options.split)
     tokenizer = merged.tokenizer
     label = merged.label
@@ -175,16 +175,16 @@ def _of_datasets(
     )
     origin = [
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
-        for dataset in found.datasets
+        for dataset in input_parts.datasets
     ]
     ours = options.deciding()
     if options.split is None:
         # The earlier assignment to splits remains.
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
-    return _conversion(
+    return _make_conversion(
         options,
-        StoredRecords(
-            tuple(inputs), stored.take, tuple(map(StoredDataset.of, found.datasets)), splitter, merged.class_names
+        StoredRecordSource(
+            tuple(inputs), stored.take, tuple(map(StoredDataset.of, input_parts.datasets)), splitter, merged.class_names
         ),
         converter,
         merged.layout,
@@ -203,13 +203,15 @@ def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
             )
 
 
-def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions) -> Conversion:
+def _convert_files(
+    options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
+) -> Conversion:
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)
-    first = FirstRecords.of(found.first)
+    first = FirstRecords.of(input_parts.first)
     raw = {raw.name for raw in stored.raw}
-    declared = {one.name for one in stored.features}
+    declared = {feature.name for feature in stored.features}
     label = None
     if stored.labels is not None:
         label = first.label_name(stored.label)
@@ -232,14 +234,16 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
         label_offset=options.label_offset,
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
-    source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
+    source = StoredRecordSource(
+        tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
+    )
     deciding = {**options.deciding(), "reshard": stored_options(stored)}
-    return _conversion(options, source, converter, first.layout(raw), deciding, ())
+    return _make_conversion(options, source, converter, first.layout(raw), deciding, ())
 
 
-def _conversion(
+def _make_conversion(
     options: ConvertOptions,
-    source: StoredRecords,
+    source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
     layout: str,
     deciding: dict[str, object],
@@ -250,7 +254,7 @@ def _conversion(
         source=source,
         converter=converter,
         layout=layout,
-        text_bytes=_no_text_bytes,
+        text_bytes=_count_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding=deciding,
         files=files,
@@ -258,11 +262,11 @@ def _conversion(
         unique_keys=True,
         keys=False,
         why_ignored=source.why_ignored,
-        remarks=functools.partial(_missing_keys, source.splitter.lists),
+        remarks=functools.partial(_count_missing_keys, source.splitter.lists),
     )
 
 
-def _no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
+def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
     """Return that no record takes more than its frame: int64 [n]."""
     return np.zeros(len(pack.keys), np.int64)
 
@@ -273,7 +277,7 @@ def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOp
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 
 
-def _missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
+def _count_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
     """Yield the least number of keys without a record, for each list of keys that is longer than its split."""
     for name, keys in lists.items():
         # More have none if the split also has other records, or several of one key.

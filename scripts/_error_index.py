@@ -23,7 +23,7 @@ CLASSES = (
     *("StorageError", "StorageUnavailableError", "ServiceError", "DatasetError", "CorruptionError", "FeatureError"),
     *("TpudataError", "ModelFnValueError", "ModelFnTypeError", "CheckpointError", "CheckpointNotFoundError"),
     *("ClusterError", "ClusterConfigError", "TPUConnectionError", "NonFiniteError", "BatchSizeError"),
-    *("RehearsalError", "Defect", "Finding"),
+    *("RehearsalError", "Defect", "Finding", "DoctorLine"),
 )
 # Functions and classes that make errors of the texts that they get, with the classes that users meet.
 MAKERS = {
@@ -31,10 +31,10 @@ MAKERS = {
     "DocumentError": "BadRecordError",
     "error": "BadRecordError",
     "Problem": "BadRecordError",
-    "Unreadable": "BadRecordError",
+    "UnreadableValue": "BadRecordError",
     "damage_error": "SourceError",
     "reject_split_flag": "UsageError",
-    "_denied": "StorageUnavailableError",
+    "_describe_denial": "StorageUnavailableError",
     "SkippedRecords": "Defect",
 }
 # Classes of Python, which are messages for users where the original TPUEstimator raised them.
@@ -88,8 +88,9 @@ def page() -> str:
         "    tpudata help errors | grep -i 'no such picture'\n",
         '<div id="error-search"></div>\n',
         "A message begins with its place: a command, a file with an offset or a line, a feature. Classes are",
-        "those of `tpudata` and `tpudata.estimator`. `Defect` is a line of `tpudata verify`, `Finding` one of",
-        "a rehearsal, and `BadRecordError` also the reason of a line in `rejects/`.\n",
+        "those of `tpudata` and `tpudata.estimator`. `Defect` is a line of `tpudata verify`, `DoctorLine` one",
+        "of `tpudata doctor`, `Finding` one of a rehearsal, and `BadRecordError` also the reason of a line in",
+        "`rejects/`.\n",
     ]
     seen: set[Message] = set()
     files = sorted(path for folder in ("beam_jobs", "tpudata") for path in (ROOT / folder).rglob("*.py"))

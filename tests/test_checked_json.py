@@ -14,10 +14,10 @@ from tpudata.checked_json import (
     WHOLE,
     Anything,
     Entries,
+    FixedList,
     Items,
     Keys,
     Plain,
-    Row,
     Schema,
     parse_json,
 )
@@ -27,7 +27,7 @@ SCHEMA = Keys(
     {
         "crc": CRC32C,
         "more": Keys({"on": FLAG}, is_open=True),
-        "by": Entries(Row((WHOLE, TEXT))),
+        "by": Entries(FixedList((WHOLE, TEXT))),
         "last": Keys({}, is_nullable=True),
     },
 )

@@ -105,7 +105,7 @@ class Items:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class FixedList:
     """A list of fixed length.
 
     Attributes:

@@ -49,10 +49,10 @@ def check(
         raise error(f"{where}: invalid value (got {value!r}, expected {expected}).{fix and f' {fix}'}")
 
 
-def check_passed(name: str, value: Any, is_valid: bool, what: str) -> None:
+def check_passed(name: str, value: Any, is_valid: bool, expected: str) -> None:
     """Check an argument whose value is an object: UsageError with what to pass."""
     if not is_valid:
-        raise UsageError(f"{name}={value!r}: pass {what}.")
+        raise UsageError(f"{name}={value!r}: pass {expected}.")
 
 
 def check_integer(

@@ -57,13 +57,13 @@ def own_error(error: BaseException) -> TpudataError | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TpudataError):
-            return _rebuilt(type(cause), _WHILE_RUNNING.sub("", str(cause)))
+            return _rebuild(type(cause), _WHILE_RUNNING.sub("", str(cause)))
         cause = cause.__cause__ or cause.__context__
-    found = _RAISED.findall(str(error))
-    if not found:
+    matches = _RAISED.findall(str(error))
+    if not matches:
         return None
-    name, message = found[-1]
-    return _rebuilt(getattr(errors, name, TpudataError), message)
+    name, message = matches[-1]
+    return _rebuild(getattr(errors, name, TpudataError), message)
 
 
 def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
@@ -73,15 +73,15 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         error: the raised error.
         may_be_plain: whether the records may be in files without a manifest.
     """
-    known = own_error(error)
-    if known is not None:
-        return known
+    translated = own_error(error)
+    if translated is not None:
+        return translated
     # TensorFlow's message contains the record, which Python cannot decode if it is not text.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
     lost = _SERVICE.search(text)
-    known = read_error(text) if lost is None else ServiceError(lost[1])
-    if known is not None:
-        return known
+    translated = read_error(text) if lost is None else ServiceError(lost[1])
+    if translated is not None:
+        return translated
     plain = _PLAIN if may_be_plain else ""
     where = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
@@ -90,24 +90,24 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
     odd = _odd_feature(text)
     if odd is not None:
-        feature, what, kind = odd
+        feature, difference, kind = odd
         try:
-            known = odd_record_error(text, feature, what, kind)
+            translated = odd_record_error(text, feature, difference, kind)
         except TpudataError as error:
-            known = error
-        return known or FeatureError(f"feature {feature!r} of a record {what}. {where}{plain}")
-    found = _NO_IMAGE.search(text)
-    if found is not None:
+            translated = error
+        return translated or FeatureError(f"feature {feature!r} of a record {difference}. {where}{plain}")
+    match = _NO_IMAGE.search(text)
+    if match is not None:
         return DatasetError(
-            f"an encoded image does not decode: {found[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
+            f"an encoded image does not decode: {match[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
             " --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
             f" images.{plain}"
         )
-    found = _ODD_IMAGE.search(text)
-    if found is not None:
+    match = _ODD_IMAGE.search(text)
+    if match is not None:
         varies = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
         return FeatureError(
-            f"an encoded image is {found[1]}, and its feature says {found[2]}. Convert the dataset again."
+            f"an encoded image is {match[1]}, and its feature says {match[2]}. Convert the dataset again."
             f"{varies if may_be_plain else ''}"
         )
     misfit = _MISFIT.search(text)
@@ -116,23 +116,23 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
 
 def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
     """Return the feature that does not fit, what is wrong with it in words, and the kind of the mistake."""
-    found = _NO_FEATURE.search(text)
-    if found is not None:
-        return found[1], "is not in the record", "absent"
-    found = _ODD_KIND.search(text)
-    if found is not None:
-        return found[1], "has values of another kind", "kind"
-    found = _ODD_VALUES.search(text)
-    if found is not None:
-        return found[1], "has another number of values", "count"
-    found = _ODD_COUNT.search(text)
-    if found is not None:
-        return found[1], f"has {counted(int(found[2]), 'value')}, and not those of shape {found[3]}", "count"
-    found = _ODD_BYTES.search(text)
-    return None if found is None else (found[1], found[2], "count")
+    match = _NO_FEATURE.search(text)
+    if match is not None:
+        return match[1], "is not in the record", "absent"
+    match = _ODD_KIND.search(text)
+    if match is not None:
+        return match[1], "has values of another kind", "kind"
+    match = _ODD_VALUES.search(text)
+    if match is not None:
+        return match[1], "has another number of values", "count"
+    match = _ODD_COUNT.search(text)
+    if match is not None:
+        return match[1], f"has {counted(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
+    match = _ODD_BYTES.search(text)
+    return None if match is None else (match[1], match[2], "count")
 
 
-def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
+def _rebuild(kind: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its text, which may be all that Beam passes on."""
     placed = _PLACED.fullmatch(message)
     if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REJECTED):

@@ -23,8 +23,8 @@ def install_command(extra: str = "") -> str:
     if (root / "setup.py").is_file():
         return f"pip install -e {shlex.quote(f'{root}{wanted}')}"
     try:
-        found = importlib.metadata.distribution(_NAME)
-        origin = json.loads(found.read_text("direct_url.json") or "{}")
+        distribution = importlib.metadata.distribution(_NAME)
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
         url = str(origin.get("url", ""))
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
         return f"pip install {shlex.quote(f'PATH{wanted}')}, where PATH is a clone of tpudata or a wheel of it"
@@ -35,7 +35,9 @@ def install_command(extra: str = "") -> str:
         return f"pip install {shlex.quote(f'{_NAME}{wanted} @ {url}')}"
     # From an index or a folder of wheels, which nobody has noted: the packages of the extra have names that do.
     marker = f'extra == "{extra}"'
-    packages = [item.partition(";")[0].strip() for item in found.requires or [] if marker in item.replace("'", '"')]
+    packages = [
+        item.partition(";")[0].strip() for item in distribution.requires or [] if marker in item.replace("'", '"')
+    ]
     if packages:
         return f"pip install {' '.join(map(shlex.quote, packages))}"
-    return f"pip install {shlex.quote(f'{_NAME}{wanted}=={found.version}')}, from where tpudata was installed"
+    return f"pip install {shlex.quote(f'{_NAME}{wanted}=={distribution.version}')}, from where tpudata was installed"

@@ -1,4 +1,4 @@
-"""What annotation files say of a picture, the same for all their forms.
+"""Annotations of a picture, in one form for all kinds of annotation files.
 
 Coordinates are those of the file: pixels of the picture as its file or as a viewer shows it, or fractions of its sides. x grows to
 the right and y downwards, both from the top left corner; a pixel spans 0 to 1. `beam_jobs.image_records.annotated` makes the
@@ -23,8 +23,8 @@ Box: TypeAlias = tuple[float, float, float, float]
 _KEYPOINT_NUMBERS = 3
 
 
-class Place(NamedTuple):
-    """Where an annotation stands, for messages.
+class AnnotationPlace(NamedTuple):
+    """Position of an annotation in its file, for messages.
 
     Attributes:
         path: the file.
@@ -44,8 +44,8 @@ class Place(NamedTuple):
             picture: its picture, as the file has it; empty if the file does not say.
         """
         source = f"{self.path} line {self.line}" if self.line else self.path
-        what = f"{picture!r}: {reason}" if picture else reason
-        return BadRecordError(source, f"bad annotation: {what}", self.offset, picture or None)
+        statement = f"{picture!r}: {reason}" if picture else reason
+        return BadRecordError(source, f"bad annotation: {statement}", self.offset, picture or None)
 
 
 class ObjectAnnotation(NamedTuple):
@@ -91,7 +91,7 @@ class MapFile(NamedTuple):
 
 
 class ImageAnnotation(NamedTuple):
-    """What is said of one picture, or a part of that: several rows of a file may describe one picture.
+    """Annotation of one picture, or a part of it: several rows of a file may describe one picture.
 
     Attributes:
         picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.
@@ -109,7 +109,7 @@ class ImageAnnotation(NamedTuple):
     """
 
     picture: str
-    place: Place
+    place: AnnotationPlace
     width: int = 0
     height: int = 0
     is_normalised: bool = False

@@ -1,4 +1,4 @@
-"""What a set of annotations has: from it follow the features of its records."""
+"""Contents of a set of annotations, which determine the features of its records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
-# Of a whole number that is a label; longer ones are names.
+# Most digits of a whole number that is a label; longer ones are names.
 _MOST_DIGITS = 18
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
 _DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
@@ -66,20 +66,20 @@ class Contents:
         for name, value in annotation.values:
             # An empty list is one of any kind.
             if value != []:
-                self._add_value(name, _value_kind(value))
+                self._add_value(name, _find_value_kind(value))
 
     def merge(self, other: Contents) -> None:
         """Add those of another part; SourceError if the parts list different classes, or have different keypoints."""
         for field in dataclasses.fields(ListedNames):
-            one, two = getattr(self.names, field.name), getattr(other.names, field.name)
-            if one and two and one != two:
+            ours, theirs = getattr(self.names, field.name), getattr(other.names, field.name)
+            if ours and theirs and ours != theirs:
                 raise SourceError(
-                    f"the annotation files list different names of {field.name}: {len(one)} and {len(two)}, from"
-                    f" {', '.join(one[:3])} and from {', '.join(two[:3])}. Pass files with the same names."
+                    f"the annotation files list different names of {field.name}: {len(ours)} and {len(theirs)}, from"
+                    f" {', '.join(ours[:3])} and from {', '.join(theirs[:3])}. Pass files with the same names."
                 )
-            setattr(self.names, field.name, one or two)
+            setattr(self.names, field.name, ours or theirs)
         if self.keypoints and other.keypoints and self.keypoints != other.keypoints:
-            raise SourceError(_odd_keypoints(self.keypoints, other.keypoints))
+            raise SourceError(_describe_keypoint_counts(self.keypoints, other.keypoints))
         self.keypoints = self.keypoints or other.keypoints
         self.kinds |= other.kinds
         self.object_classes |= other.object_classes
@@ -134,46 +134,46 @@ class Contents:
         if item.keypoints:
             count = len(item.keypoint_array)
             if self.keypoints not in (0, count):
-                raise SourceError(f"{annotation.place.path}: {_odd_keypoints(self.keypoints, count)}")
+                raise SourceError(f"{annotation.place.path}: {_describe_keypoint_counts(self.keypoints, count)}")
             self.keypoints = count
 
     def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
-        known = self.values.get(name, kind)
-        kinds = {known[0], kind[0]}
-        if known[1] != kind[1] or _OTHER in kinds:
+        before = self.values.get(name, kind)
+        kinds = {before[0], kind[0]}
+        if before[1] != kind[1] or _OTHER in kinds:
             merged = _OTHER
         elif len(kinds) == 1:
-            merged = known[0]
+            merged = before[0]
         else:
             merged = _FLOAT if kinds == {_INT, _FLOAT} else _OTHER
-        self.values[name] = (merged, known[1])
+        self.values[name] = (merged, before[1])
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return class names in sorted order; whole numbers are labels themselves, so all up to the largest are classes."""
-    found = set(names)
-    if found and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in found):
+    unordered = set(names)
+    if unordered and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in unordered):
         fix = "Correct it, or pass --labels FILE with a name for each class."
-        check_classes(max(map(int, found)), len(found), "the annotations", fix)
-        return integer_labels(found).names
-    return tuple(sorted(found))
+        check_classes(max(map(int, unordered)), len(unordered), "the annotations", fix)
+        return integer_labels(unordered).names
+    return tuple(sorted(unordered))
 
 
-def _odd_keypoints(one: int, other: int) -> str:
+def _describe_keypoint_counts(one: int, other: int) -> str:
     return (
         f"objects have different numbers of keypoints ({one} and {other}). Keep the annotations of one kind of object."
     )
 
 
-def _value_kind(value: Any) -> tuple[str, bool]:
+def _find_value_kind(value: Any) -> tuple[str, bool]:
     is_list = isinstance(value, list | tuple)
-    kinds = {_scalar_kind(item) for item in (value if is_list else [value])}
+    kinds = {_find_scalar_kind(item) for item in (value if is_list else [value])}
     if kinds == {_INT, _FLOAT}:
         return _FLOAT, is_list
     return kinds.pop() if len(kinds) == 1 else _OTHER, is_list
 
 
-def _scalar_kind(value: Any) -> str:
+def _find_scalar_kind(value: Any) -> str:
     if isinstance(value, str):
         return _TEXT
     if isinstance(value, bool | int):

@@ -44,43 +44,43 @@ def find_form(path: str) -> AnnotationForm:
         SourceError: there is nothing at the path, it has no known form, it has several files of which one is to be named, or its
             lists of splits are damaged.
     """
-    found = storage_for(path).stat(path)
-    if found is None:
+    entry = storage_for(path).stat(path)
+    if entry is None:
         raise SourceError(f"{path} is not there. Pass a file or a folder of annotations.")
-    if not found.is_folder:
-        form = _file_form(path)
+    if not entry.is_folder:
+        form = _find_form_of_file(path)
         if form is None:
             raise _unknown_form_error(path)
         return form
     entries = first_entries(path)
-    inside = pick_folder(entries, *_FOLDERS)
+    folder = pick_folder(entries, *_FOLDERS)
     # Before the dataset's folder: names of label maps are paths below theirs.
-    form = _folder_form(inside, first_entries(inside)) if inside else None
-    form = form or _folder_form(path, entries)
+    form = _find_form_of_folder(folder, first_entries(folder)) if folder else None
+    form = form or _find_form_of_folder(path, entries)
     if form is None:
         raise _unknown_form_error(path)
     return form.within(entries)
 
 
-def _file_form(path: str) -> AnnotationForm | None:
+def _find_form_of_file(path: str) -> AnnotationForm | None:
     head = read_head(path, HEAD_BYTES)
     return next(filter(None, (form.find_file(path, head) for form in FORMS)), None)
 
 
-def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
+def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
     form = next(filter(None, (form.find_folder(path, entries) for form in FORMS)), None)
     if form is not None:
         return form
     # A folder with one annotation file and pictures stands for the file.
     files = [entry for entry in entries if not entry.is_folder and entry.name.endswith((".json", ".csv", ".txt"))]
-    forms = {entry.path: found for entry in files if (found := _file_form(entry.path)) is not None}
+    forms = {entry.path: file_form for entry in files if (file_form := _find_form_of_file(entry.path)) is not None}
     if len(forms) > 1:
         raise SourceError(f"{path} has several annotation files: {', '.join(forms)}. Pass one of them.")
     return next(iter(forms.values()), None)
 
 
 def _unknown_form_error(path: str) -> SourceError:
-    known = "; ".join(form.title for form in FORMS)
+    titles = "; ".join(form.title for form in FORMS)
     return SourceError(
-        f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder."
+        f"{path}: no annotations of a known form (expected one of: {titles}). Pass another file or folder."
     )

@@ -84,7 +84,7 @@ class AnnotationForm(abc.ABC):
 
     @abc.abstractmethod
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a part says of each of its pictures, and an error for each damaged annotation.
+        """Yield the annotation of each picture in a part, and an error for each damaged annotation.
 
         Args:
             part: one of `parts()`.

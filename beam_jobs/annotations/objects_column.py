@@ -28,15 +28,15 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
     Raises:
         ValueError: it is of another form; says what was got and what is expected.
     """
-    if isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
-        keys = {key for one in value for key in one} or {"bbox"}
-        value = {key: [one.get(key) for one in value] for key in keys}
+    if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
+        keys = {key for item in value for key in item} or {"bbox"}
+        value = {key: [item.get(key) for item in value] for key in keys}
     if not isinstance(value, Mapping):
         raise ValueError(f"'objects' is no dict of lists: {shown_json(value)}")
     boxes = value.get("bbox")
     if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
         raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {shown_json(boxes)}")
-    classes, areas, crowds = (_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
+    classes, areas, crowds = (_read_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
     objects = []
     for number, sides in enumerate(boxes):
         x, y, width, height = (json_number(side, "bbox") for side in sides)
@@ -62,9 +62,9 @@ def class_name(value: Any, names: Sequence[str] | None = None) -> str:
     return names[value]
 
 
-def _column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
+def _read_column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
     key = next((key for key in keys if value.get(key) is not None), None)
-    found = None if key is None else value[key]
-    if found is not None and (not isinstance(found, list) or len(found) != count):
-        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {shown_json(found)}")
-    return found
+    column = None if key is None else value[key]
+    if column is not None and (not isinstance(column, list) or len(column) != count):
+        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {shown_json(column)}")
+    return column

@@ -32,7 +32,7 @@ def is_picture_name(path: str) -> bool:
 
 
 def match_key(path: str) -> str:
-    """Return what a picture's path and its name in an annotation file have in common: the last part, without an image's extension.
+    """Return the part that a picture's path shares with its name in an annotation file: the last one, without an image extension.
 
     Backslashes of Windows are slashes, and letters with accents are equal however they are composed: macOS takes them apart.
     """

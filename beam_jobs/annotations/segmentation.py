@@ -29,7 +29,7 @@ _DIGIT, _SIGN, _GOES_ON = 31, 16, 32
 
 
 class Segmentation(Protocol):
-    """Which pixels an object covers."""
+    """The pixels that an object covers."""
 
     def mask(self, height: int, width: int, segments: Segments | None) -> Mask:
         """Return the pixels as booleans.
@@ -46,7 +46,7 @@ class Segmentation(Protocol):
 
 
 class Polygons(NamedTuple):
-    """Polygons, of which an object covers the union.
+    """Polygons whose union an object covers.
 
     Attributes:
         points: float64 x and y of each point, for each polygon, from `pack_polygon`.

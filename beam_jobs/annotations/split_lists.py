@@ -12,7 +12,7 @@ from beam_jobs.annotations.files.rows import text_lines
 from beam_jobs.annotations.pictures import without_extension
 from tpudata.errors import SourceError
 
-# Of CelebA, by the second column of its list.
+# Splits by the second column of CelebA's list.
 _NUMBERED = {"0": "train", "1": "validation", "2": "test"}
 _BETWEEN = re.compile(r"[\s,]+")
 # Names of columns, of the CSV.
@@ -69,7 +69,7 @@ def _stem(path: str) -> str:
 def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
     """Return the split of each picture's name, which a process reads once for each run; `run` tells runs apart."""
     del run
-    found: dict[str, str] = {}
+    splits: dict[str, str] = {}
     places: dict[str, str] = {}
     for path, listed in files:
         for place, text in text_lines(path):
@@ -82,9 +82,9 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
                     f"{path} line {place.line}: no picture and its split, 0, 1 or 2: {text[:80]!r}. Fix it."
                 )
             name = _stem(name)
-            if found.setdefault(name, split) != split:
+            if splits.setdefault(name, split) != split:
                 raise SourceError(
-                    f"{path} line {place.line}: {name!r} is in {places[found[name]]}, too. Remove it from one of the two."
+                    f"{path} line {place.line}: {name!r} is in {places[splits[name]]}, too. Remove it from one of the two."
                 )
             places.setdefault(split, path)
-    return found
+    return splits

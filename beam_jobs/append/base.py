@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
-from beam_jobs.planning.tally import Tally, is_fingerprint, joined_fingerprint
+from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import append_of
-from tpudata.format.manifest.manifest import MANIFEST_NAME, joined_maxima
+from tpudata.format.manifest.manifest import MANIFEST_NAME, join_maxima
 from tpudata.format.manifest.parts import RESTORE
 
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
+# Options of cutting shards may differ between runs: only the sizes of shards change.
 _OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
 
 
@@ -112,11 +112,11 @@ class Base:
         """Return the file names of the shards that are there and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
-    def extended(self, found: Labels, integer_labels: bool) -> Labels:
+    def extend_labels(self, labels: Labels, integer_labels: bool) -> Labels:
         """Return the classes of the dataset in their order, and after them those that are new.
 
         Args:
-            found: the classes of the input.
+            labels: the classes of the input.
             integer_labels: whether they are whole numbers that are the labels themselves.
 
         Raises:
@@ -125,21 +125,21 @@ class Base:
         """
         old = self.labels or ()
         if self.labels_file is not None:
-            if found.names[: len(old)] != old:
+            if labels.names[: len(old)] != old:
                 raise OutputError(
                     f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
                     f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
-            return found
-        known = set(old)
-        names = (*old, *(name for name in found.names if name not in known))
-        name = next((name for name in found.names if not is_integer_label(name)), None)
-        if name is not None and old and old == _whole_numbers(len(old)):
+            return labels
+        old_names = set(old)
+        names = (*old, *(name for name in labels.names if name not in old_names))
+        name = next((name for name in labels.names if not is_integer_label(name)), None)
+        if name is not None and old and old == _list_numbers(len(old)):
             raise OutputError(
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
                 f" class {name!r}. Write its number, or name another folder."
             )
-        if integer_labels and names != _whole_numbers(len(names)):
+        if integer_labels and names != _list_numbers(len(names)):
             raise OutputError(
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
                 f" have names, such as {old[0]!r}. Write names, or name another folder."
@@ -148,7 +148,7 @@ class Base:
             check_classes(len(names) - 1, len(old), f"--append to {self.output}")
         return Labels(names)
 
-    def merged(self, added: Manifest) -> Manifest:
+    def merge(self, added: Manifest) -> Manifest:
         """Return the manifest of the dataset with what was added.
 
         Args:
@@ -159,21 +159,22 @@ class Base:
         """
         old, new = self.manifest, added
         splits = {
-            name: _joined(old.splits.get(name), new.splits.get(name)) for name in sorted({*old.splits, *new.splits})
+            name: _join_splits(old.splits.get(name), new.splits.get(name))
+            for name in sorted({*old.splits, *new.splits})
         }
-        # By name: flags may name the fields in another order.
+        # Compared by name: flags may name the fields in another order.
         features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
         source = Source(
             input=new.source.input,
             files=old.source.files + new.source.files,
             bytes=old.source.bytes + new.source.bytes,
-            fingerprint=joined_fingerprint(old.source.fingerprint, new.source.fingerprint),
+            fingerprint=join_fingerprints(old.source.fingerprint, new.source.fingerprint),
             ignored_files=new.source.ignored_files,
         )
         return dataclasses.replace(
             old,
             splits=splits,
-            features=tuple(_merged(one, features[one.name]) for one in old.features),
+            features=tuple(_merge_features(one, features[one.name]) for one in old.features),
             source=source,
             created_by=new.created_by,
             labels=new.labels,
@@ -182,24 +183,24 @@ class Base:
             converted=_sum(old.converted, new.converted),
             appends=self.number,
             counts=_sum(old.counts, new.counts),
-            maxima=joined_maxima(manifest for manifest in (old, new) if manifest.splits),
+            maxima=join_maxima(manifest for manifest in (old, new) if manifest.splits),
             warnings={**old.warnings, **new.warnings},
         )
 
 
 @dataclasses.dataclass(frozen=True)
-class Added:
+class AppendResult:
     """Result of an append.
 
     Attributes:
         before: what was in the dataset.
         after: what is in it now; equal to `before` if nothing was new.
-        known: how many records of `before` the input still has, or None if the runner does not report it.
+        still_there: how many records of `before` the input still has, or None if the runner does not report it.
     """
 
     before: Manifest
     after: Manifest
-    known: int | None
+    still_there: int | None
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
@@ -209,15 +210,15 @@ def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptio
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
 
 
-def _whole_numbers(count: int) -> tuple[str, ...]:
+def _list_numbers(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted((Counter(one) + Counter(other)).items()))
+def _sum(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted((Counter(counts) + Counter(other)).items()))
 
 
-def _joined(old: Split | None, new: Split | None) -> Split:
+def _join_splits(old: Split | None, new: Split | None) -> Split:
     parts = [split for split in (old, new) if split is not None]
     shards = tuple(shard for split in parts for shard in split.shards)
     return Split(shards, sum(split.decoded_bytes for split in parts))
@@ -225,32 +226,32 @@ def _joined(old: Split | None, new: Split | None) -> Split:
 
 def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
-    olds, news = ({feature.name: _fixed(feature) for feature in features} for features in (old, new))
+    olds, news = ({feature.name: _describe_fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:
-        was, now = (features.get(name, "not there") for features in (olds, news))
-        if was != now:
+        stored, added = (features.get(name, "not there") for features in (olds, news))
+        if stored != added:
             raise OutputError(
-                f"--append: feature {name!r} of {output} is {was}, and in what would be added it is {now}. Bring the input's"
+                f"--append: feature {name!r} of {output} is {stored}, and in what would be added it is {added}. Bring the input's"
                 " columns in line, or name another folder."
             )
 
 
-def _fixed(feature: Feature) -> str:
-    """Return in words what stays as it is of a feature."""
+def _describe_fixed(feature: Feature) -> str:
+    """Return in words the parts of a feature that an append cannot change."""
     if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"
 
 
-def _merged(old: Feature, new: Feature) -> Feature:
+def _merge_features(old: Feature, new: Feature) -> Feature:
     """Return the feature that has the values of two of one name."""
     if old.encoding == "raw" and old.shape != new.shape:
         raise FeatureError(
             f"Feature {old.name!r}: the records that are there have shape {old.shape}, those to be added {new.shape}. Layout raw"
             " needs images of one size: bring the new ones to it, or take them out of the input."
         )
-    shape = [one if one == other else None for one, other in zip(old.shape, new.shape, strict=True)]
+    shape = [size if size == other else None for size, other in zip(old.shape, new.shape, strict=True)]
     if old.encoding == "image":
-        # What every image is decoded to has as many channels as the richest.
+        # Every image is decoded to as many channels as the richest has.
         shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)
     return dataclasses.replace(new, shape=tuple(shape))

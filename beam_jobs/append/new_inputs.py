@@ -12,8 +12,8 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.known_file import known_in
-from beam_jobs.append.known_keys import Standing, entry_words, known_entries, sought_words
+from beam_jobs.append.entries import Standing, entries_of, entry_words, sought_words
+from beam_jobs.append.entry_file import open_entry_file
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import ListedPack
@@ -43,7 +43,7 @@ class NewInputs(Source):
     Attributes:
         source: lists all records.
         base: the dataset that has some of them.
-        path: the file that `write_known` has written.
+        path: the file that `write_entry_file` has written.
     """
 
     source: Source
@@ -64,7 +64,9 @@ class NewInputs(Source):
     def labels(self) -> Labels | None:
         """The classes of the dataset, then those that the source adds, if it knows them before listing."""
         return (
-            None if self.source.labels is None else self.base.extended(self.source.labels, self.source.integer_labels)
+            None
+            if self.source.labels is None
+            else self.base.extend_labels(self.source.labels, self.source.integer_labels)
         )
 
     @property
@@ -87,7 +89,7 @@ class NewInputs(Source):
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
-        """Do what the source does."""
+        """Delegate to the source."""
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
@@ -117,26 +119,26 @@ class NewInputs(Source):
             held.append(reference)
             size += len(reference.data)
             if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._new(held, reject)
+                yield from self._select_references(held, reject)
                 held.clear()
                 size = 0
-        yield from self._new(held, reject)
+        yield from self._select_references(held, reject)
 
-    def _new(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
+    def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
         count = 0
-        for one, standing in zip(inputs, known_in(self.path).standings(inputs), strict=True):
-            if standing is Standing.NEW and isinstance(one, BadRecordError):
-                reject(one)
-            elif standing is Standing.NEW and isinstance(one, Reference):
-                yield one
-            elif standing is Standing.CHANGED and isinstance(one, Reference):
-                raise self._changed(one)
+        for item, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
+            if standing is Standing.NEW and isinstance(item, BadRecordError):
+                reject(item)
+            elif standing is Standing.NEW and isinstance(item, Reference):
+                yield item
+            elif standing is Standing.CHANGED and isinstance(item, Reference):
+                raise self._describe_change(item)
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
-    def _changed(self, one: Reference) -> SourceError:
+    def _describe_change(self, reference: Reference) -> SourceError:
         return SourceError(
-            f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
+            f"{reference.origin}: {self.base.output} has a record of {reference.key!r} already, and its size, class,"
             " split or columns are not what they were then. --append changes no record: put back what was there, give the"
             " new one another name, or pass --overwrite to convert everything again."
         )
@@ -155,44 +157,44 @@ class NewPacks(NewInputs, PackSource):
         """Yield the new records of a unit by column, and pass on rejections as `references` does."""
         held: list[ListedPack | BadRecordError] = []
         count = size = 0
-        for listed in self.source.packs(unit[1], ignored, held.append):
-            held.append(listed)
-            count += len(listed.digests)
-            size += listed.held_bytes
+        for pack in self.source.packs(unit[1], ignored, held.append):
+            held.append(pack)
+            count += len(pack.digests)
+            size += pack.held_bytes
             if count >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._new_rows(held, reject)
+                yield from self._select_rows(held, reject)
                 held, count, size = [], 0, 0
-        yield from self._new_rows(held, reject)
+        yield from self._select_rows(held, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the same references one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
-    def _new_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        known, count = known_in(self.path), 0
+    def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
+        file, count = open_entry_file(self.path), 0
         words = [
-            sought_words([one])
-            if isinstance(one, BadRecordError)
-            else entry_words(known_entries([one.pack], [one.digests]))
-            for one in inputs
+            sought_words([item])
+            if isinstance(item, BadRecordError)
+            else entry_words(entries_of([item.pack], [item.digests]))
+            for item in inputs
         ]
         if not words:
             return
         lengths = list(map(len, words))
-        is_error = np.repeat([isinstance(one, BadRecordError) for one in inputs], lengths)
-        standings = known.standings_of(np.concatenate(words), is_error)
-        for one, found in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
-            rows = np.flatnonzero(found == Standing.NEW)
-            if isinstance(one, BadRecordError):
+        is_error = np.repeat([isinstance(item, BadRecordError) for item in inputs], lengths)
+        standings = file.standings_of(np.concatenate(words), is_error)
+        for item, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
+            rows = np.flatnonzero(standing_of_rows == Standing.NEW)
+            if isinstance(item, BadRecordError):
                 if len(rows):
-                    reject(one)
+                    reject(item)
                 continue
-            changed = np.flatnonzero(found == Standing.CHANGED)
+            changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
             if len(changed):
-                raise self._changed(one.pack.reference(int(changed[0])))
-            count += int((found == Standing.RECORD).sum())
+                raise self._describe_change(item.pack.reference(int(changed[0])))
+            count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
-                yield one if len(rows) == len(found) else one.take(rows)
+                yield item if len(rows) == len(standing_of_rows) else item.take(rows)
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
 
@@ -202,19 +204,19 @@ class NewScannedInputs(NewInputs, ScannedSource):
     source: ScannedSource
 
     def no_facts(self) -> Any:
-        """Do what the source does."""
+        """Delegate to the source."""
         return self.source.no_facts()
 
     def scan(self, number: int, part: Any) -> Scan:
-        """Do what the source does."""
+        """Delegate to the source."""
         return self.source.scan(number, part)
 
     def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
         """Return the new records of the source with its schema."""
-        return _of_listed(self.source.scanned(facts, parts), self.base, self.path)
+        return _select_new(self.source.scanned(facts, parts), self.base, self.path)
 
     def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
-        """Do what the source does."""
+        """Delegate to the source."""
         return self.source.repeated(repeat, facts)
 
 
@@ -222,17 +224,17 @@ def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
     """Return the new records of a source, which is listed as the source itself is; see `NewInputs`."""
     if isinstance(source, ScannedSource):
         return NewScannedInputs(source, base, path)
-    return _of_listed(source, base, path)
+    return _select_new(source, base, path)
 
 
-def _of_listed(source: Source, base: Base, path: str) -> NewInputs:
+def _select_new(source: Source, base: Base, path: str) -> NewInputs:
     """Return the new records of a source that needs no scan."""
     return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
 
 
-def known_count(result: PipelineResult) -> int | None:
+def count_known(result: PipelineResult) -> int | None:
     """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
-    found = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
-    counts = [counter_value(counter) for counter in found]
+    counters = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
+    counts = [counter_value(counter) for counter in counters]
     # An engine that sends a counter without its value keeps none.
     return None if not counts or None in counts else sum(count for count in counts if count is not None)

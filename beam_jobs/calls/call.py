@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs.calls.command_words import command_words, translate_errors, translate_flags
 from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
-from beam_jobs.calls.words import command_words, translate_errors, translate_flags
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
 from beam_jobs.command.tables import plan_table
@@ -30,7 +30,7 @@ _OF_THE_RUN = ("pipeline", "runner", "beam_options", "progress")
 _log = logging.getLogger("tpudata")
 
 
-class Job(Protocol):
+class CommandModule(Protocol):
     """The module of a command."""
 
     def new_parser(self, prog: str) -> OptionParser:
@@ -41,7 +41,7 @@ class Job(Protocol):
 
 
 def call_job(
-    name: str, job: Job, paths: Sequence[str], known: Sequence[str], options: Mapping[str, Any]
+    name: str, job: CommandModule, paths: Sequence[str], option_names: Sequence[str], options: Mapping[str, Any]
 ) -> Manifest | ConversionPlan | None:
     """Run or plan a conversion.
 
@@ -49,7 +49,7 @@ def call_job(
         name: full name of the function that is called, for messages.
         job: module of the command.
         paths: the input and the output as words of the command line.
-        known: names of the options that the function takes.
+        option_names: names of the options that the function takes.
         options: the options, and whether to plan (`dry_run`) or to leave the job (`detach`).
 
     Returns:
@@ -60,15 +60,17 @@ def call_job(
         TpudataError: as of the command, with keywords in place of flags.
     """
     for keyword in options:
-        if keyword not in known:
-            raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, known)}")
+        if keyword not in option_names:
+            raise TypeError(
+                f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, option_names)}"
+            )
     parser = job.new_parser(name)
-    keywords = ["input", "output", *known]
+    keywords = ["input", "output", *option_names]
     with translate_errors(name, keywords, parser.options):
-        passed = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
-        flags, _ = parse_own_flags(parser, [*paths, *command_words(passed, parser.options)])
+        conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
+        flags, _ = parse_own_flags(parser, [*paths, *command_words(conversion_options, parser.options)])
         run = read_options(RunOptions, flags)
-        beam_options = _beam_options(options, run.workers)
+        beam_options = _read_beam_options(options, run.workers)
         if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
@@ -88,7 +90,7 @@ def call_job(
     return manifest
 
 
-def _beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
+def _read_beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
     """Return the options of Beam of a call: those of a pipeline, or of keywords; UsageError if there are both."""
     pipeline = options.get("pipeline")
     if pipeline is None:

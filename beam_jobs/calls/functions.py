@@ -164,14 +164,14 @@ def reshard(
         TypeError: there is no option of that name.
     """
     paths = [input] if isinstance(input, (str, os.PathLike)) else list(input)
-    words = [*map(_path_word, paths), f"--output={os.fspath(output)}"]
+    words = [*map(_word_path, paths), f"--output={os.fspath(output)}"]
     return _call("reshard", "reshard", words, ReshardKeywords, options, dry_run, detach)
 
 
 def _call(
     name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
 ) -> Outcome:
-    known = (*keywords.__annotations__, "dry_run", "detach")
+    names = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
             call = importlib.import_module("beam_jobs.calls.call")
@@ -181,7 +181,7 @@ def _call(
                 raise
             raise MissingExtraError(f"tpudata.{name}", "") from error
         outcome: Outcome = call.call_job(
-            f"tpudata.{name}", job, paths, known, {**options, "dry_run": dry_run, "detach": detach}
+            f"tpudata.{name}", job, paths, names, {**options, "dry_run": dry_run, "detach": detach}
         )
     return outcome
 
@@ -190,7 +190,7 @@ def _in_and_out(input: AnyPath, output: AnyPath) -> list[str]:
     return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
 
 
-def _path_word(path: AnyPath) -> str:
+def _word_path(path: AnyPath) -> str:
     """Return a path as a word that is not taken for a flag."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text

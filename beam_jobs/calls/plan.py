@@ -23,7 +23,7 @@ class PlannedSplit:
 
 @dataclasses.dataclass(frozen=True)
 class ConversionPlan:
-    """What a conversion would write; printed, it is the table of `--dry-run`.
+    """Plan of a conversion's output; printed, it is the table of `--dry-run`.
 
     Attributes:
         splits: by name; empty if an append would add nothing.

@@ -29,22 +29,22 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
         UsageError: there is no template.
         MissingExtraError: the package jinja2 is not installed.
     """
-    config = _read_config(_beside(tokenizer.path, _CONFIG))
+    config = _read_config(_join_sibling(tokenizer.path, _CONFIG))
     if path is not None:
         text = _read(path)
         if text is None:
             raise SourceError(f"--chat-template {path}: no such file. Check the path.")
-        passed = _config_of(path, text) if text.lstrip().startswith('{"') or path.endswith(".json") else None
-        source, config = (text, config) if passed is None else (_source(passed), passed)
+        config_passed = _parse_config(path, text) if text.lstrip().startswith('{"') or path.endswith(".json") else None
+        source, config = (text, config) if config_passed is None else (_find_source(config_passed), config_passed)
     else:
-        source = _read(_beside(tokenizer.path, _TEMPLATE)) or _source(config)
+        source = _read(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_source(config)
     if not source:
         where = path or f"next to --tokenizer {tokenizer.text}"
         raise UsageError(f"--chat: no chat template (got nothing in {where}). Pass --chat-template FILE")
-    return ChatTemplate(source, tuple(sorted(_special_tokens(config))))
+    return ChatTemplate(source, tuple(sorted(_list_special_tokens(config))))
 
 
-def _beside(path: str, name: str) -> str:
+def _join_sibling(path: str, name: str) -> str:
     return "" if not path else f"{path.rpartition('/')[0] or ('/' if path.startswith('/') else '.')}/{name}"
 
 
@@ -53,11 +53,11 @@ def _read(path: str) -> str | None:
     if not path:
         return None
     storage = storage_for(path)
-    found = storage.stat(path)
-    if found is None or found.is_folder:
+    entry = storage.stat(path)
+    if entry is None or entry.is_folder:
         return None
-    if found.size > _MOST_BYTES:
-        raise SourceError(f"{path}: too large (got {found.size:,} bytes, expected at most {_MOST_BYTES:,}). Check it.")
+    if entry.size > _MOST_BYTES:
+        raise SourceError(f"{path}: too large (got {entry.size:,} bytes, expected at most {_MOST_BYTES:,}). Check it.")
     try:
         return storage.read(path).decode()
     except UnicodeDecodeError:
@@ -66,10 +66,10 @@ def _read(path: str) -> str | None:
 
 def _read_config(path: str) -> dict[str, Any]:
     text = _read(path)
-    return {} if text is None else _config_of(path, text)
+    return {} if text is None else _parse_config(path, text)
 
 
-def _config_of(path: str, text: str) -> dict[str, Any]:
+def _parse_config(path: str, text: str) -> dict[str, Any]:
     try:
         config = parse_json(text)
     except ValueError as error:
@@ -79,16 +79,16 @@ def _config_of(path: str, text: str) -> dict[str, Any]:
     return config
 
 
-def _source(config: dict[str, Any]) -> str:
+def _find_source(config: dict[str, Any]) -> str:
     """Return the template of a tokenizer_config.json, of several the default one; empty without any."""
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get(_DEFAULT)
-    return found if isinstance(found, str) else ""
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        templates_by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = templates_by_name.get(_DEFAULT)
+    return template if isinstance(template, str) else ""
 
 
-def _special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _list_special_tokens(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in _NAMES:
         value = config.get(name)
         text = value.get("content") if isinstance(value, dict) else value

@@ -15,7 +15,7 @@ from beam_jobs.chats.template import ASSISTANT, has_marks
 from tpudata.json_values import parse_json, shown_json
 
 _USER = "user"
-# By the name of a role: the one that templates know.
+# Role that templates know, by the name of a role in the data.
 _ROLES = {
     **{role: role for role in ("system", _USER, ASSISTANT, "tool", "developer")},
     "human": _USER,
@@ -34,7 +34,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     Raises:
         ValueError: there are no messages, or one is not such; says which.
     """
-    messages = _messages(row, columns[0]) if len(columns) == 1 else _question_and_answer(row, columns)
+    messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)
     if has_marks(text):
         raise ValueError("a message has U+FDD0 or U+FDD1, which are no characters")
@@ -43,22 +43,22 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     return text
 
 
-def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
-    found = row.get(column)
-    if isinstance(found, str):
+def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
+    messages = row.get(column)
+    if isinstance(messages, str):
         # A cell of CSV.
         try:
-            found = parse_json(found)
+            messages = parse_json(messages)
         except ValueError:
-            raise ValueError(f"field {column!r} is not JSON of a list of messages: {shown_json(found)}") from None
-    if found is None or found == []:
+            raise ValueError(f"field {column!r} is not JSON of a list of messages: {shown_json(messages)}") from None
+    if messages is None or messages == []:
         raise ValueError(f"the chat is empty: field {column!r} has no messages")
-    if not isinstance(found, list):
-        raise ValueError(f"field {column!r} is not a list of messages: {shown_json(found)}")
-    return [_message(number, message) for number, message in enumerate(found)]
+    if not isinstance(messages, list):
+        raise ValueError(f"field {column!r} is not a list of messages: {shown_json(messages)}")
+    return [_parse_message(number, message) for number, message in enumerate(messages)]
 
 
-def _message(number: int, message: Any) -> dict[str, Any]:
+def _parse_message(number: int, message: Any) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError(f"message {number} is not an object: {shown_json(message)}")
     # A struct of Parquet has every key.
@@ -74,14 +74,14 @@ def _message(number: int, message: Any) -> dict[str, Any]:
     return {"role": _ROLES[role], "content": content or "", **message}
 
 
-def _question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):
             raise ValueError(f"field {column!r} is not a string: {shown_json(text)}")
     *parts, answer = texts
     question = "\n\n".join(part for part in parts if part.strip())
-    for what, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
+    for part_name, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
         if not text.strip():
-            raise ValueError(f"the chat has no {what}: {', '.join(names)} blank")
+            raise ValueError(f"the chat has no {part_name}: {', '.join(names)} blank")
     return [{"role": _USER, "content": question}, {"role": ASSISTANT, "content": answer}]

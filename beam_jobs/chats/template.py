@@ -59,8 +59,8 @@ class ChatTemplate:
     def __post_init__(self) -> None:
         try:
             _compile(self.source)
-        except _errors() as error:
-            raise UsageError(f"--chat-template: not a template: {_one_line(error)}. Fix it, or pass another") from None
+        except _list_errors() as error:
+            raise UsageError(f"--chat-template: not a template: {_shorten(error)}. Fix it, or pass another") from None
 
     @functools.cached_property
     def file_bytes(self) -> bytes:
@@ -110,8 +110,8 @@ class ChatTemplate:
                 add_generation_prompt=add_generation_prompt,
                 **dict(self.tokens),
             )
-        except _errors_of_rendering() as error:
-            raise ValueError(f"the chat template rejects it: {_one_line(error)}") from None
+        except _list_rendering_errors() as error:
+            raise ValueError(f"the chat template rejects it: {_shorten(error)}") from None
         return text
 
 
@@ -135,18 +135,18 @@ def _unmark(marked: str) -> ChatText:
     return ChatText("".join([*parts, marked[at:]]), spans)
 
 
-def _errors() -> tuple[type[Exception], ...]:
-    jinja2 = _package()
+def _list_errors() -> tuple[type[Exception], ...]:
+    jinja2 = _import_jinja()
     return (jinja2.exceptions.TemplateError,)
 
 
-def _errors_of_rendering() -> tuple[type[Exception], ...]:
-    of_values = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-    return (*_errors(), *of_values)
+def _list_rendering_errors() -> tuple[type[Exception], ...]:
+    value_errors = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+    return (*_list_errors(), *value_errors)
 
 
 @functools.cache
-def _package() -> Any:
+def _import_jinja() -> Any:
     try:
         importlib.import_module("jinja2.sandbox")
         importlib.import_module("jinja2.ext")
@@ -159,12 +159,12 @@ def _package() -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _compile(source: str) -> Any:
-    return _environment().from_string(source)
+    return _make_environment().from_string(source)
 
 
 @functools.cache
-def _environment() -> Any:
-    jinja2 = _package()
+def _make_environment() -> Any:
+    jinja2 = _import_jinja()
 
     class Generation(jinja2.ext.Extension):  # type: ignore[misc, name-defined]
         """The block `{% generation %}`, which marks its text."""
@@ -195,8 +195,8 @@ def _to_json(
 
 
 def _raise_exception(message: str) -> NoReturn:
-    raise _package().exceptions.TemplateError(message)
+    raise _import_jinja().exceptions.TemplateError(message)
 
 
-def _one_line(error: BaseException) -> str:
+def _shorten(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -34,11 +34,11 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
         entries = {
             **entries,
             "split": _in_order(entries),
-            "tokenizer": _tokenizer(entries, flags.output),
-            "chat_template": _chat_template(entries, flags.output),
+            "tokenizer": _find_tokenizer(entries, flags.output),
+            "chat_template": _find_chat_template(entries, flags.output),
         }
         for name, option in options.items():
-            parsed = _parsed(option, entries)
+            parsed = _parse(option, entries)
             if getattr(flags, name) is None:
                 setattr(flags, name, parsed)
     except (ValueError, UsageError) as error:
@@ -47,8 +47,8 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
         ) from None
 
 
-def _parsed(option: Option, entries: Mapping[str, Any]) -> Any:
-    """Return what the flag of an option would be parsed to; None for one that has no entry, or an empty one."""
+def _parse(option: Option, entries: Mapping[str, Any]) -> Any:
+    """Return the value of an option from its entry; None without an entry, or for an empty one."""
     if option.stored is None or option.stored.schema is None:
         return None
     name = option.stored.name or option.name
@@ -69,7 +69,7 @@ def _in_order(entries: Mapping[str, Any]) -> Any:
     return {name: shares[name] for name in order}
 
 
-def _chat_template(entries: Mapping[str, Any], output: str) -> Any:
+def _find_chat_template(entries: Mapping[str, Any], output: str) -> Any:
     """Return the path of the chat template next to the shards, or None."""
     identity = entries.get("chat_template")
     if isinstance(identity, Mapping) and identity.get("file"):
@@ -77,7 +77,7 @@ def _chat_template(entries: Mapping[str, Any], output: str) -> Any:
     return identity
 
 
-def _tokenizer(entries: Mapping[str, Any], output: str) -> Any:
+def _find_tokenizer(entries: Mapping[str, Any], output: str) -> Any:
     """Return the tokenizer in the notation of --tokenizer, with its file next to the shards."""
     identity = entries.get("tokenizer")
     if not isinstance(identity, Mapping):

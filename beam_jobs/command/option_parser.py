@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from tpudata.console.flags import FlagParser
 from tpudata.console.option import add_option, options_of, passed_options
 
@@ -50,7 +50,7 @@ class OptionParser(FlagParser):
             if option.name not in without
         ]
         self.options = {option.name: option for option in options}
-        for group in Group:
+        for group in FlagGroup:
             members = [option for option in options if option.group is group]
             if members:
                 with self.group(group.value):

@@ -45,7 +45,7 @@ def without_worker_tracebacks() -> Iterator[None]:
     After an error this lasts to the end of the process: running steps fail when their engine and files disappear.
     """
     stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
-    ours = _separate(stream)
+    ours = _separate_stderr(stream)
     level = logger.level
 
     def pass_on(failed: threading.ExceptHookArgs) -> None:
@@ -66,7 +66,7 @@ def without_worker_tracebacks() -> Iterator[None]:
                 ours.close()
 
 
-def _separate(stream: TextIO) -> TextIO:
+def _separate_stderr(stream: TextIO) -> TextIO:
     """Return stderr with a separate descriptor, so that lines of libraries in C can be dropped without ours; only in a command."""
     if not owns_process() or stream is not sys.__stderr__:
         return stream

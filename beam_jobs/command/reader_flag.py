@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_jobs.command.option_parser import read_options
 from beam_jobs.image_records.options import IMAGENET
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.sources import Source
 from tpudata.console.option import check_options, option
 from tpudata.errors import UsageError
@@ -28,7 +28,7 @@ class ReaderOption:
 
     reader: str | None = option(
         None,
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
         flag="--for",
@@ -48,12 +48,14 @@ def apply_reader(flags: argparse.Namespace) -> None:
     reader = read_options(ReaderOption, flags).reader
     if reader is None:
         return
-    for name, needed in _NEEDS[reader].items():
-        given = getattr(flags, name)
-        if given not in (None, needed):
+    for name, needed_value in _NEEDS[reader].items():
+        value = getattr(flags, name)
+        if value not in (None, needed_value):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--for={reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
-        setattr(flags, name, needed)
+            raise UsageError(
+                f"--for={reader} needs {flag}={_format(needed_value)} (got {_format(value)}). Omit {flag}."
+            )
+        setattr(flags, name, needed_value)
     if flags.unlabelled:
         raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
     others = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})
@@ -66,9 +68,9 @@ def apply_reader(flags: argparse.Namespace) -> None:
 def check_reader(reader: str | None, source: Source, where: str) -> None:
     """Raise UsageError if the reader cannot read the records of a source; `where` is the input."""
     if reader is not None and (source.several_labels or not source.has_classes):
-        found = "any number of labels" if source.several_labels else "no labels"
-        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {found}). Omit --for.")
+        stored = "any number of labels" if source.several_labels else "no labels"
+        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {stored}). Omit --for.")
 
 
-def _text(value: Any) -> str:
+def _format(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

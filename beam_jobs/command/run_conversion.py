@@ -20,8 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.inherited_options import inherit_options
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.quiet_stderr import without_worker_tracebacks
-from beam_jobs.command.summaries import added_summary, plan_summary, result_summary
-from beam_jobs.command.tables import added_table, plan_table, result_table
+from beam_jobs.command.summaries import append_summary, plan_summary, result_summary
+from beam_jobs.command.tables import append_table, plan_table, result_table
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
@@ -190,12 +190,12 @@ def run_conversion(
         _print(
             printing,
             added.after.warnings,
-            lambda: added_table(added, output, seconds),
-            lambda: added_summary(added, output, seconds),
+            lambda: append_table(added, output, seconds),
+            lambda: append_summary(added, output, seconds),
         )
         return 0
-    manifest, why = open_dataset(output).manifest, conversion.why_ignored
-    ignored = why() if why is not None and manifest.source.ignored_files else ""
+    manifest, describe_ignored = open_dataset(output).manifest, conversion.why_ignored
+    ignored = describe_ignored() if describe_ignored is not None and manifest.source.ignored_files else ""
     _print(
         printing,
         manifest.warnings,

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_jobs.append.base import Added
+from beam_jobs.append.base import AppendResult
 from beam_jobs.planning.plan import Plan
 from tpudata.format import Manifest, Shard
 
 
 def plan_summary(plan: Plan) -> dict[str, Any]:
-    """Return what a run would write: its inputs, and for each split the records, shards and estimated bytes."""
+    """Return a summary of what a run would write: its inputs, and for each split the records, shards and estimated bytes."""
     splits = {
         name: {"records": split.records, "shards": split.count, "bytes": split.estimated_bytes}
         for name, split in plan.splits.items()
@@ -21,28 +21,28 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
         "inputs": plan.files,
         "bytes": plan.bytes,
         "splits": splits,
-        "warnings": _lines(plan.warnings),
+        "warnings": _sort_warnings(plan.warnings),
     }
 
 
 def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str, Any]:
-    """Return what a run wrote: for each split the records, shards and bytes, and what was rejected and re-encoded."""
+    """Return a summary of what a run wrote: for each split the records, shards and bytes, and what was rejected and re-encoded."""
     return {
         "output": output,
         "seconds": seconds,
         "records": manifest.records,
         "classes": manifest.labels,
-        "splits": _splits({name: split.shards for name, split in manifest.splits.items()}),
+        "splits": _summarize_splits({name: split.shards for name, split in manifest.splits.items()}),
         "rejected": dict(manifest.rejected),
         "ignored": manifest.source.ignored_files,
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
-        "warnings": _lines(manifest.warnings),
+        "warnings": _sort_warnings(manifest.warnings),
     }
 
 
-def added_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
-    """Return what an append added, as `result_summary`, and the records that were there before."""
+def append_summary(added: AppendResult, output: str, seconds: float) -> dict[str, Any]:
+    """Return a summary of an append, as `result_summary` of what it added, and the records that were there before."""
     before, after = added.before, added.after
     old = {name: len(split.shards) for name, split in before.splits.items()}
     new = {name: split.shards[old.get(name, 0) :] for name, split in after.splits.items()}
@@ -53,16 +53,16 @@ def added_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
     return result_summary(after, output, seconds) | {
         "records": after.records - before.records,
         "records_before": before.records,
-        "splits": _splits({name: shards for name, shards in new.items() if shards}),
+        "splits": _summarize_splits({name: shards for name, shards in new.items() if shards}),
         **counts,
     }
 
 
-def _lines(warnings: Mapping[str, str]) -> list[str]:
+def _sort_warnings(warnings: Mapping[str, str]) -> list[str]:
     return [line for _, line in sorted(warnings.items())]
 
 
-def _splits(splits: Mapping[str, Sequence[Shard]]) -> dict[str, dict[str, int]]:
+def _summarize_splits(splits: Mapping[str, Sequence[Shard]]) -> dict[str, dict[str, int]]:
     return {
         name: {
             "records": sum(shard.records for shard in shards),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from beam_jobs.append.base import Added
+from beam_jobs.append.base import AppendResult
 from beam_jobs.planning.plan import Plan
 from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
 from tpudata.format import Manifest, Shard
@@ -51,14 +51,16 @@ def result_table(manifest: Manifest, output: str, seconds: float, ignored: str =
         ignored: reason for ignored files, printed after their number; by default their names.
     """
     rate = f"{counted(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
-    head = f"{output}: {counted(manifest.records, 'record')}{_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
-    splits = _splits({name: split.shards for name, split in manifest.splits.items()})
-    counts = _counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, ignored)
-    counts += _text_counts(manifest.counts)
+    head = (
+        f"{output}: {counted(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
+    )
+    splits = _format_splits({name: split.shards for name, split in manifest.splits.items()})
+    counts = _format_counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, ignored)
+    counts += _format_text_counts(manifest.counts)
     return "\n".join([head, splits, *counts, *warning_texts(manifest.warnings)])
 
 
-def added_table(added: Added, output: str, seconds: float) -> str:
+def append_table(added: AppendResult, output: str, seconds: float) -> str:
     """Return the result of an append as text: a line for every split, and records that are no longer in the input."""
     before, after = added.before, added.after
     new = {
@@ -66,37 +68,37 @@ def added_table(added: Added, output: str, seconds: float) -> str:
         for name, split in after.splits.items()
     }
     records = after.records - before.records
-    there = f"{count_text(before.records)} were there"
-    if added.known is not None and added.known < before.records:
-        there += f", {count_text(before.records - added.known)} of them no longer in the input (they stay)"
+    stock = f"{count_text(before.records)} were there"
+    if added.still_there is not None and added.still_there < before.records:
+        stock += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
     if after == before:
-        return f"{output}: nothing new; {there}; nothing was changed"
+        return f"{output}: nothing new; {stock}; nothing was changed"
     rate = f"{counted(round(records / seconds), 'record')}/s"
-    head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {there}{_classes(after.labels)}"
-    splits = [_splits({name: shards for name, shards in new.items() if shards})] if records else []
+    head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {stock}{_format_classes(after.labels)}"
+    splits = [_format_splits({name: shards for name, shards in new.items() if shards})] if records else []
     rejected, converted = (
-        Counter(now) - Counter(then)
-        for now, then in ((after.rejected, before.rejected), (after.converted, before.converted))
+        Counter(counts_after) - Counter(counts_before)
+        for counts_after, counts_before in ((after.rejected, before.rejected), (after.converted, before.converted))
     )
-    counts = _counts(output, rejected, after.source.ignored_files, converted)
-    counts += _text_counts(Counter(after.counts) - Counter(before.counts))
+    counts = _format_counts(output, rejected, after.source.ignored_files, converted)
+    counts += _format_text_counts(Counter(after.counts) - Counter(before.counts))
     new_warnings = {kind: line for kind, line in after.warnings.items() if before.warnings.get(kind) != line}
     return "\n".join([head, *splits, *counts, *warning_texts(new_warnings)])
 
 
-def _splits(splits: Mapping[str, Sequence[Shard]]) -> str:
+def _format_splits(splits: Mapping[str, Sequence[Shard]]) -> str:
     rows = [("split", "records", "shards", "bytes", "each")]
     for name, shards in splits.items():
         records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
-        rows.append((name, count_text(records), count_text(len(shards)), bytes_text(size), _range(shards)))
+        rows.append((name, count_text(records), count_text(len(shards)), bytes_text(size), _format_range(shards)))
     return table(rows, right=_NUMBERS)
 
 
-def _classes(labels: int | None) -> str:
+def _format_classes(labels: int | None) -> str:
     return "" if labels is None else f", {counted(labels, 'class', 'classes')}"
 
 
-def _counts(
+def _format_counts(
     output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int], why_ignored: str = ""
 ) -> list[str]:
     """Return the lines for rejected, ignored and re-encoded inputs, if there are any."""
@@ -104,14 +106,14 @@ def _counts(
     if rejected:
         lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
     if ignored:
-        why = why_ignored or ("by its name" if ignored == 1 else "by their names")
-        lines.append(f"ignored     {count_text(ignored)} {why}")
+        reason = why_ignored or ("by its name" if ignored == 1 else "by their names")
+        lines.append(f"ignored     {count_text(ignored)} {reason}")
     if converted:
         lines.append(f"re-encoded  {_by_reason(converted)}")
     return lines
 
 
-def _text_counts(counts: Mapping[str, int]) -> list[str]:
+def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     """Return the lines for documents, tokens and records in quarantine, if there are any."""
     lines = []
     if counts.get("quarantined"):
@@ -140,6 +142,6 @@ def _by_reason(counts: Mapping[str, int]) -> str:
     return f"{count_text(sum(counts.values()))}: {', '.join(reasons)}"
 
 
-def _range(shards: Sequence[Shard]) -> str:
+def _format_range(shards: Sequence[Shard]) -> str:
     low, high = min(shard.bytes for shard in shards), max(shard.bytes for shard in shards)
     return bytes_text(low) if low == high else f"{bytes_text(low)} to {bytes_text(high)}"

@@ -63,7 +63,7 @@ class _Zlib:
         self.is_finished, self.unused = self._stream.eof, self._stream.unused_data
 
 
-class _Limited:
+class _LimitedStream:
     """A stream of bz2 or lzma."""
 
     def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
@@ -118,7 +118,7 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         data = chunk
         # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
         while data := data.lstrip(b"\0") if stream is None and compression in (GZIP, XZ) else data:
-            stream = stream or _new_stream(compression)
+            stream = stream or _open_stream(compression)
             yield from stream.pieces(data)
             data, stream = (stream.unused, None) if stream.is_finished else (b"", stream)
     if stream is not None:
@@ -140,7 +140,7 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
     for chunk in chunks:
         data = chunk
         if stream is None:
-            stream, data = _member_stream(data, method)
+            stream, data = _open_member(data, method)
         yield from stream.pieces(data)
         if stream.is_finished:
             return
@@ -159,20 +159,20 @@ def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
     raise EOFError("it ends too soon")
 
 
-def _new_stream(compression: str) -> Decompressor:
+def _open_stream(compression: str) -> Decompressor:
     if compression == GZIP:
         return _Zlib(zlib.MAX_WBITS | 16)
     if compression == XZ:
-        return _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
-    return _Limited(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
+        return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
+    return _LimitedStream(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
 
 
-def _member_stream(data: bytes, method: int) -> tuple[Decompressor, bytes]:
+def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     """Return the stream of a zip member, and its first bytes after the header of the method."""
     if method == zipfile.ZIP_DEFLATED:
         return _Zlib(-zlib.MAX_WBITS), data
     if method == zipfile.ZIP_BZIP2:
-        return _Limited(bz2.BZ2Decompressor()), data
+        return _LimitedStream(bz2.BZ2Decompressor()), data
     if method != zipfile.ZIP_LZMA:
         raise NotImplementedError(f"method {method}")
     if len(data) < _ZIP_LZMA.size:
@@ -185,4 +185,4 @@ def _member_stream(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     rest, literal = divmod(places, 9)
     high, low = divmod(rest, 5)
     filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal, "lp": low, "pb": high}]
-    return _Limited(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]
+    return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

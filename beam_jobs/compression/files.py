@@ -22,7 +22,7 @@ _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 def read_compression(path: str) -> str:
-    """Return how a file is compressed, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
+    """Return the compression of a file, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
     return find_compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
 
 
@@ -36,7 +36,7 @@ def read_head(path: str, length: int) -> bytes:
         return file.read(length)
 
 
-def unpacked_name(name: str) -> str:
+def strip_compression(name: str) -> str:
     """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
     suffix = next(filter(name.endswith, _SUFFIXES), "")
     return name.removesuffix(suffix)
@@ -79,9 +79,9 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
                     yield b"".join(held)
                     offset, held, size = offset + size, [], 0
         except DECOMPRESSION_ERRORS as error:
-            what = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
+            problem = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
             raise CorruptionError(
-                path, offset, f"the {compression} stream {what}: {error} (the offset counts unpacked bytes)"
+                path, offset, f"the {compression} stream {problem}: {error} (the offset counts unpacked bytes)"
             ) from None
     if size:
         yield b"".join(held)

@@ -62,7 +62,7 @@ class SpoolExamples(LimitedStep):
     def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
         """Write one example, or that of a (key, example) pair, once the output is claimed."""
         try:
-            self._held.append(self._spooled(element))
+            self._held.append(self._spool_example(element))
         except BaseException as error:
             self.teardown()
             if isinstance(error, TpudataError):
@@ -71,7 +71,7 @@ class SpoolExamples(LimitedStep):
             raise
         if len(self._held) >= _HELD_REFERENCES:
             held, self._held = self._held, []
-            yield from self._packed(held)
+            yield from self._pack(held)
 
     @holds_limits
     def finish_bundle(self) -> Iterator[Any]:
@@ -80,7 +80,7 @@ class SpoolExamples(LimitedStep):
             self._spool.finish()
             self._spool = None
         held, self._held = self._held, []
-        yield from in_global_window([*self._packed(held), TaggedOutput(SCHEMA, self._summary)])
+        yield from in_global_window([*self._pack(held), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
         """Discard the spool file of an unfinished bundle."""
@@ -89,14 +89,14 @@ class SpoolExamples(LimitedStep):
                 self._spool.discard()
             self._spool = None
 
-    def _packed(self, references: list[Reference]) -> Iterator[Any]:
+    def _pack(self, references: list[Reference]) -> Iterator[Any]:
         for pack, digests in packs(references, self._options.order, 0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
-    def _spooled(self, element: Any) -> Reference:
-        key, example = self._key_and_example(element)
-        source = repr(key) if key else _shown(example)
+    def _spool_example(self, element: Any) -> Reference:
+        key, example = self._split_element(element)
+        source = repr(key) if key else _shorten(example)
         try:
             data, features = self._rules.encode(example, source)
         except FeatureError as error:
@@ -116,25 +116,25 @@ class SpoolExamples(LimitedStep):
             key, split, (), self._options.input, offset, len(data), payload, None, values, spool=self._spool.path
         )
 
-    def _key_and_example(self, element: Any) -> tuple[str, Mapping[str, Any]]:
+    def _split_element(self, element: Any) -> tuple[str, Mapping[str, Any]]:
         """Return the key of an element, empty if it has none, and its example."""
         key, example = None, element
         if isinstance(element, tuple) and len(element) == 2:
             key, example = element
             if self._rules.key is not None:
                 raise UsageError(
-                    f"WriteTFRecordShards: key= and a pair with key {_shown(key)} exclude each other. Pass one of them."
+                    f"WriteTFRecordShards: key= and a pair with key {_shorten(key)} exclude each other. Pass one of them."
                 )
         if not isinstance(example, Mapping):
             raise SourceError(
-                f"WriteTFRecordShards: invalid element (got {_shown(element)}, {type(element).__name__}, expected a dict of"
+                f"WriteTFRecordShards: invalid element (got {_shorten(element)}, {type(element).__name__}, expected a dict of"
                 " features by name, or a pair (key, dict))."
             )
         if self._rules.key is not None:
             key = self._rules.key(example)
         elif example is element:
             return "", example
-        return _key_text(key), example
+        return _format_key(key), example
 
     def _split(self, example: Mapping[str, Any], key: str) -> str:
         if self._rules.split_of is not None:
@@ -149,7 +149,7 @@ def _spool_file(folder: str) -> SpoolFile:
     return SpoolFile(storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}"))
 
 
-def _key_text(key: Any) -> str:
+def _format_key(key: Any) -> str:
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
     elif hasattr(key, "__index__") and not isinstance(key, bool):
@@ -166,6 +166,6 @@ def _key_text(key: Any) -> str:
     return key
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

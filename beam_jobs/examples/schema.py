@@ -19,11 +19,11 @@ from tpudata.format import Feature
 
 def signature(features: Iterable[Feature]) -> str:
     """Return the features of a record as a string that travels with its reference; equal features give equal strings."""
-    return _signature(tuple(sorted(features, key=lambda feature: feature.name)))
+    return _sign(tuple(sorted(features, key=lambda feature: feature.name)))
 
 
 @functools.lru_cache(maxsize=4096)
-def _signature(features: tuple[Feature, ...]) -> str:
+def _sign(features: tuple[Feature, ...]) -> str:
     return json.dumps([feature.to_json() for feature in features], separators=(",", ":"))
 
 
@@ -56,11 +56,13 @@ class ExampleSummary:
         Raises:
             FeatureError: its features do not fit those of earlier records.
         """
-        found = _from_signature(text)
-        sizes = [decoded_size(feature) for feature in found]
-        self.decoded_bytes += sum(known for known in sizes if known is not None) + (size if None in sizes else 0)
+        features = _from_signature(text)
+        sizes = [decoded_size(feature) for feature in features]
+        self.decoded_bytes += sum(size_of_value for size_of_value in sizes if size_of_value is not None) + (
+            size if None in sizes else 0
+        )
         if text != self._last:
-            self._merge({feature.name: (feature, key) for feature in found})
+            self._merge({feature.name: (feature, key) for feature in features})
             self._last = text
 
     def merge(self, other: ExampleSummary) -> None:
@@ -92,13 +94,13 @@ class ExampleSummary:
                 " same features: give it a value everywhere, such as an empty list, or pass defaults=."
             )
         for name, (feature, key) in other.items():
-            known, first = self.features[name]
-            if known == feature:
+            before, first = self.features[name]
+            if before == feature:
                 continue
-            merged = _merged(known, feature)
+            merged = _merge_features(before, feature)
             if merged is None:
                 raise FeatureError(
-                    f"Feature {name!r}: record {first!r} has {describe(known)}, record {key!r} has {describe(feature)}."
+                    f"Feature {name!r}: record {first!r} has {describe(before)}, record {key!r} has {describe(feature)}."
                     " A feature is of one kind and rank in every record: convert the values, or pass features=."
                 )
             self.features[name] = merged, first
@@ -147,8 +149,8 @@ class ExampleConverter(InputConverter):
         del labels
         if self.schema is not None:
             return self.schema
-        found = tuple(feature for feature, _ in summary.features.values())
-        for feature in found:
+        inferred = tuple(feature for feature, _ in summary.features.values())
+        for feature in inferred:
             if _is_empty(feature) and feature.kind == "bytes":
                 raise FeatureError(
                     f"Feature {feature.name!r}: it is empty in every record, so its kind is unknown. Omit it, or pass features=."
@@ -159,7 +161,7 @@ class ExampleConverter(InputConverter):
                     " has a flat list, which does not determine such shapes. Store it flat, with its shape as another"
                     ' feature; or pass features= with encoding="image" to store arrays of pixels as PNGs.'
                 )
-        return found
+        return inferred
 
 
 def _is_empty(feature: Feature) -> bool:
@@ -167,7 +169,7 @@ def _is_empty(feature: Feature) -> bool:
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
-def _merged(one: Feature, other: Feature) -> Feature | None:
+def _merge_features(one: Feature, other: Feature) -> Feature | None:
     """Return the feature that fits both, or None."""
     if len(one.shape) != len(other.shape):
         return None
@@ -183,8 +185,8 @@ def _merged(one: Feature, other: Feature) -> Feature | None:
         return None
     if _is_empty(one) or _is_empty(other):
         # An empty list counts as bytes, so any other kind is more precise.
-        known = [feature for feature in (one, other) if not _is_empty(feature)] or [one, other]
-        kept = max(known, key=lambda feature: (feature.kind, feature.encoding or ""))
+        filled = [feature for feature in (one, other) if not _is_empty(feature)] or [one, other]
+        kept = max(filled, key=lambda feature: (feature.kind, feature.encoding or ""))
         return dataclasses.replace(kept, shape=shape)
     if one.dtype == other.dtype == "string":
         # Text in some records and bytes in others is bytes.

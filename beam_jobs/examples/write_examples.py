@@ -128,8 +128,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             self._options = ConvertOptions(
                 input=_INPUT,
                 output=os.fspath(output),
-                split=_shares(split) if isinstance(split, str) else None,
-                shard_bytes=_size(shard_size),
+                split=_parse_shares(split) if isinstance(split, str) else None,
+                shard_bytes=_parse_size_argument(shard_size),
                 num_shards=num_shards,
                 shards_multiple_of=shards_multiple_of,
                 seed=seed,
@@ -145,10 +145,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         for name, function in (("key", key), ("split", None if isinstance(split, str) else split)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name}: not a function of an example (got {function!r})")
-        classes = None if labels is None else _classes(labels)
-        schema = None if features is None else _schema(features, label, classes)
+        classes = None if labels is None else _check_classes(labels)
+        schema = None if features is None else _complete_schema(features, label, classes)
         split_of = None if isinstance(split, str) else split
-        self._rules = ExampleRules(key, split_of, schema, label, classes, _defaults(defaults or {}))
+        self._rules = ExampleRules(key, split_of, schema, label, classes, _check_defaults_argument(defaults or {}))
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
@@ -158,23 +158,23 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                 "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
             )
         pipeline = examples.pipeline
-        options = _limited_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
+        options = _limit_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Checked before the user's pipeline runs. Nothing is changed before the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
         limits = options.request_limits
-        taken = AsSingleton(
+        claimed = AsSingleton(
             pipeline
             | "Run" >> beam.Create([options.output])
-            | "Claim" >> beam.Map(with_limits(limits, _claimed), claim)
+            | "Claim" >> beam.Map(with_limits(limits, _take_claim), claim)
         )
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
             | "Spool"
-            >> beam.ParDo(SpoolExamples(options, self._rules), taken).with_outputs(TALLY, SCHEMA, main="packs")
+            >> beam.ParDo(SpoolExamples(options, self._rules), claimed).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())
@@ -183,7 +183,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Not used directly: Beam's BundleBasedDirectRunner confuses outputs of one step if one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = tally | "Plan" >> beam.Map(with_limits(limits, _planned), schemas, options, converter, names, claim)
+        plan = tally | "Plan" >> beam.Map(with_limits(limits, _plan), schemas, options, converter, names, claim)
         spec = DatasetSpec(
             options,
             converter,
@@ -195,7 +195,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         return spooled.packs | WriteDataset(spec, plan, context, counts)
 
 
-def _limited_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+def _limit_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
     """Return the options with limits of requests: in the process of the program those that hold there."""
     if not local:
         return options.for_engine(local=False)
@@ -203,13 +203,13 @@ def _limited_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
     return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
 
 
-def _claimed(output: str, claim: Claim) -> Claim:
+def _take_claim(output: str, claim: Claim) -> Claim:
     """Take the claim on the output when the pipeline runs."""
     take_claim(output, claim)
     return claim
 
 
-def _planned(
+def _plan(
     tally: Tally,
     parts: list[ExampleSummary],
     options: ConvertOptions,
@@ -252,17 +252,17 @@ def _planned(
     return plan
 
 
-def _size(size: int | str) -> int:
+def _parse_size_argument(size: int | str) -> int:
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
     return parse_size(str(size))
 
 
-def _shares(split: str) -> SplitShares:
+def _parse_shares(split: str) -> SplitShares:
     return SplitShares.parse(split if "=" in split else f"{split}=1")
 
 
-def _classes(labels: Sequence[str]) -> tuple[str, ...]:
+def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
     is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
     if not is_sequence or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
         raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")
@@ -273,7 +273,7 @@ def _classes(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _check_defaults_argument(defaults: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(defaults, Mapping):
         raise UsageError(f"defaults: not a dict of values by feature (got {defaults!r})")
     try:
@@ -282,7 +282,7 @@ def _defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"defaults: {error}") from None
 
 
-def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
+def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
     """Return the given features, the label with its number of classes."""
     schema = {}
     if not isinstance(features, Iterable):
@@ -296,11 +296,11 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     if not schema:
         raise UsageError("features is empty. Omit it to infer the features")
     if classes is not None:
-        due = Feature(label, "int64", "int64", num_classes=len(classes))
-        if schema.get(label) not in (due, Feature(label, "int64", "int64")):
+        label_feature = Feature(label, "int64", "int64", num_classes=len(classes))
+        if schema.get(label) not in (label_feature, Feature(label, "int64", "int64")):
             raise UsageError(
                 f"features: {label!r} is not an int64 label of {counted(len(classes), 'class', 'classes')}, as labels= has."
                 " Omit it"
             )
-        schema[label] = due
+        schema[label] = label_feature
     return tuple(schema.values())

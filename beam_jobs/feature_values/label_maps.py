@@ -37,18 +37,18 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         classes = decode_label_map(feature, value)
         is_stored = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
-        classes, is_stored = _integers(feature, value), False
+        classes, is_stored = _check_integers(feature, value), False
     if classes.size == 0 or int(classes.min()) < 0 or int(classes.max()) > np.iinfo(feature.dtype).max:
-        found = f"classes {classes.min()} to {classes.max()}" if classes.size else f"shape {classes.shape}"
+        got = f"classes {classes.min()} to {classes.max()}" if classes.size else f"shape {classes.shape}"
         raise FeatureError(
-            f"Feature {feature.name!r}: its label map does not fit {feature.dtype} (got {found}, expected 0 to"
+            f"Feature {feature.name!r}: its label map does not fit {feature.dtype} (got {got}, expected 0 to"
             f" {np.iinfo(feature.dtype).max}). Declare uint16, or pass other classes."
         )
     height, width = classes.shape
     return value if is_stored else encode_png(classes.astype(feature.dtype)), (height, width, 1)
 
 
-def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
+def _check_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError:  # Rows of several lengths.
@@ -67,9 +67,9 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     """Return the classes of a PNG, integers [height, width]; FeatureError if it is no grey or palette PNG."""
     kind = png_kind(data)
     if kind is None or kind[1] not in (GREY, PALETTE):
-        found = f"{len(data)} bytes that are no PNG" if kind is None else "a PNG of colours or with transparency"
+        got = f"{len(data)} bytes that are no PNG" if kind is None else "a PNG of colours or with transparency"
         raise FeatureError(
-            f"Feature {feature.name!r}: no label map (got {found}, expected a grey or palette PNG, whose values are the classes)."
+            f"Feature {feature.name!r}: no label map (got {got}, expected a grey or palette PNG, whose values are the classes)."
             " Pass an array of the classes."
         )
     try:

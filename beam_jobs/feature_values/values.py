@@ -40,7 +40,7 @@ from tpudata.format.example.encode import check_unmasked, plain_bytes
 from tpudata.images.check import check_fits
 
 _BYTES_LIKE = (bytearray, memoryview)
-# Of the PNGs that TensorFlow decodes.
+# Channels of PNGs that TensorFlow decodes.
 _CHANNELS = (1, 3, 4)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
 
@@ -51,7 +51,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     Raises:
         FeatureError: the value is of an unsupported type.
     """
-    value = _plain(name, value)
+    value = _unwrap(name, value)
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -60,25 +60,25 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     if isinstance(value, (bytes, str, int, float)):
         if isinstance(value, float):
             _check_floats(name, np.asarray(value))
-        return _feature(name, type(value), ()), value
+        return _infer_feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
         raise FeatureError(f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected {_ALLOWED}).")
     kinds = {type(item) for item in value}
     # An empty list has no kind; it counts as bytes until another record has values.
-    kind = kinds.pop() if len(kinds) == 1 else _common_kind(kinds)
-    feature = _feature(name, kind, (len(value),))
+    kind = kinds.pop() if len(kinds) == 1 else _find_common_kind(kinds)
+    feature = _infer_feature(name, kind, (len(value),))
     if feature.kind == "float":
         _check_floats(name, np.asarray(value, np.float64))
     return feature, value
 
 
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
-    """Return the same for a feature of the schema: the feature with the shape of the value, and the value for `encode_example`.
+    """Fit a value to a feature of the schema: return the feature with the shape of the value, and the value for `encode_example`.
 
     Raises:
         FeatureError: the value does not fit the feature.
     """
-    value = _plain(feature.name, value)
+    value = _unwrap(feature.name, value)
     check_unmasked(feature.name, value)
     if feature.encoding == "raw":
         return _fit_raw(feature, value)
@@ -95,14 +95,14 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         value = value.astype(np.int64)
-    found, stored = infer(feature.name, value)
-    empty = found.shape == (0,) and found.encoding != "raw"
-    if (found.kind != feature.kind and not empty) or found.encoding == "raw":
+    inferred, stored = infer(feature.name, value)
+    empty = inferred.shape == (0,) and inferred.encoding != "raw"
+    if (inferred.kind != feature.kind and not empty) or inferred.encoding == "raw":
         raise FeatureError(
-            f"Feature {feature.name!r}: it does not fit the schema (got {describe(found)}, expected"
+            f"Feature {feature.name!r}: it does not fit the schema (got {describe(inferred)}, expected"
             f" {describe(feature)})."
         )
-    shape = found.shape if nested is None else nested
+    shape = inferred.shape if nested is None else nested
     _check_shape(feature, shape, feature.shape)
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
     return dataclasses.replace(feature, shape=shape), empty_list(feature) if is_empty_list else stored
@@ -129,7 +129,7 @@ def decoded_size(feature: Feature) -> int | None:
     return size * math.prod(size for size in feature.shape if size is not None)
 
 
-def _plain(name: str, value: Any) -> Any:
+def _unwrap(name: str, value: Any) -> Any:
     """Return a value or a list with bytes in place of bytearrays and memoryviews, and with numpy's numbers; None is an error."""
     if value is None:
         raise FeatureError(f"Feature {name!r}: None, and no default. Pass defaults={{{name!r}: VALUE}}, or a value.")
@@ -162,10 +162,10 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
             f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
             " float, bytes or str)."
         )
-    return _feature(name, kinds[array.dtype.kind], array.shape), array
+    return _infer_feature(name, kinds[array.dtype.kind], array.shape), array
 
 
-def _feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
+def _infer_feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
     if issubclass(kind, str):
         return Feature(name, "bytes", "string", shape, "utf8")
     if issubclass(kind, bytes):
@@ -177,7 +177,7 @@ def _feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
     raise FeatureError(f"Feature {name!r}: unsupported type (got a sequence of {kind.__name__}, expected {_ALLOWED}).")
 
 
-def _common_kind(kinds: set[type]) -> type:
+def _find_common_kind(kinds: set[type]) -> type:
     """Return a type for mixed items that `encode_example` accepts; it rejects other mixtures."""
     for common in ((int, np.integer, np.bool_), (float, np.floating)):
         if kinds and all(issubclass(kind, common) for kind in kinds):
@@ -274,8 +274,8 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
     return converted
 
 
-def _check_shape(feature: Feature, found: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
-    if len(found) != len(wanted) or any(want not in (None, got) for got, want in zip(found, wanted, strict=True)):
+def _check_shape(feature: Feature, shape: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
+    if len(shape) != len(wanted) or any(want not in (None, got) for got, want in zip(shape, wanted, strict=True)):
         raise FeatureError(
-            f"Feature {feature.name!r}: it does not fit the schema (got shape {found}, expected {describe(feature)})."
+            f"Feature {feature.name!r}: it does not fit the schema (got shape {shape}, expected {describe(feature)})."
         )

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Columns, InputConverter, check_extra, extra_overhead
+from beam_jobs.converter import InputConverter, RecordColumns, check_extra, extra_overhead
 from beam_jobs.image_records.annotated.frame import Frame, frame_of, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
-from beam_jobs.references.input_values import held_bytes, stored_value
+from beam_jobs.references.input_values import convert_value, count_bytes
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
@@ -64,7 +64,7 @@ class ImageConverter(InputConverter):
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + extra_overhead(self.extra)
 
-    def with_columns(self, columns: Columns) -> ImageConverter:
+    def with_columns(self, columns: RecordColumns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 
@@ -79,7 +79,7 @@ class ImageConverter(InputConverter):
         if pack.features:
             sizes += np.array([len(text.encode(errors="replace")) for *_, text in pack.entry_texts()], np.int64)
         for column in pack.features.values():
-            sizes += np.array(list(map(held_bytes, column)), np.int64)
+            sizes += np.array(list(map(count_bytes, column)), np.int64)
         if self._layout.has_texts:
             sizes += np.array([sum(map(len, labels)) for labels in pack.labels], np.int64)
             sizes += np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
@@ -113,13 +113,13 @@ class ImageConverter(InputConverter):
             BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; names the file.
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
-        maps = self._maps(reference) if self._map_features else {}
+        maps = self._select_maps(reference) if self._map_features else {}
         # Rejected images do not count.
         counted = self.new_summary() if maps else summary
         try:
             label = self._label(reference, labels)
             # First, for the same reason.
-            extra = self._extra(reference) if self.extra else {}
+            extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, counted) | extra
             if maps:
                 values |= _place_maps(maps, frame_of(data, values["image/width"], values["image/height"]))
@@ -171,11 +171,11 @@ class ImageConverter(InputConverter):
             )
         return labels.number(reference.labels[0]) + self.label_offset
 
-    def _extra(self, reference: Reference) -> dict[str, Any]:
+    def _convert_extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record; ValueError if one is invalid."""
         values = reference.features
         return {
-            feature.name: stored_value(feature, values.get(feature.name))
+            feature.name: convert_value(feature, values.get(feature.name))
             for feature in self.extra
             if not isinstance(values.get(feature.name), RangedMap)
         }
@@ -184,10 +184,10 @@ class ImageConverter(InputConverter):
     def _map_features(self) -> tuple[Feature, ...]:
         return tuple(feature for feature in self.extra if feature.is_label_map)
 
-    def _maps(self, reference: Reference) -> dict[Feature, RangedMap]:
+    def _select_maps(self, reference: Reference) -> dict[Feature, RangedMap]:
         """Return the label maps that lie next to the image."""
-        found = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
-        return {feature: value for feature, value in found if isinstance(value, RangedMap)}
+        values = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
+        return {feature: value for feature, value in values if isinstance(value, RangedMap)}
 
 
 def _place_maps(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from beam_jobs.feature_values.values import empty_list
 from beam_jobs.image_records.options import IMAGENET, RAW, RIGHT, ImageOptions
-from beam_jobs.image_records.rules import StoredImage, image_pixels, stored_halves, stored_image
+from beam_jobs.image_records.rules import StoredImage, image_pixels, make_stored_halves, make_stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference, key_bytes
@@ -103,8 +103,8 @@ class ImagenetLayout(ImageLayout):
     def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the encoded image."""
         if options.target_half is not None:
-            return sum(len(half.data) for half in stored_halves(data, payload, options))
-        return len(stored_image(data, payload, options).data)
+            return sum(len(half.data) for half in make_stored_halves(data, payload, options))
+        return len(make_stored_image(data, payload, options).data)
 
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
@@ -112,9 +112,9 @@ class ImagenetLayout(ImageLayout):
         """Return the features of a record, and count the image."""
         target: StoredImage | None = None
         if options.target_half is None:
-            stored = stored_image(data, reference.payload, options)
+            stored = make_stored_image(data, reference.payload, options)
         else:
-            halves = stored_halves(data, reference.payload, options)
+            halves = make_stored_halves(data, reference.payload, options)
             stored, target = halves if options.target_half == RIGHT else reversed(halves)
         image, name, height, width, channels, reason = stored
         summary.add((height, width, channels), reference.key, reason)
@@ -139,13 +139,13 @@ class ImagenetLayout(ImageLayout):
         """Return the schema."""
         return (
             Feature("image/encoded", "bytes", "uint8", summary.shape, encoding="image"),
-            _text("image/format"),
-            _int("image/height"),
-            _int("image/width"),
-            _text("image/colorspace"),
-            _int("image/channels"),
+            _make_text_feature("image/format"),
+            _make_int_feature("image/height"),
+            _make_int_feature("image/width"),
+            _make_text_feature("image/colorspace"),
+            _make_int_feature("image/channels"),
             *classes,
-            _text("image/filename"),
+            _make_text_feature("image/filename"),
         )
 
 
@@ -191,9 +191,9 @@ def _check_one_size(summary: ImageSummary) -> None:
     )
 
 
-def _text(name: str) -> Feature:
+def _make_text_feature(name: str) -> Feature:
     return Feature(name, "bytes", "string", encoding="utf8")
 
 
-def _int(name: str) -> Feature:
+def _make_int_feature(name: str) -> Feature:
     return Feature(name, "int64", "int64")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from tpudata.checked_json import FLAG, TEXT, WHOLE
 from tpudata.console.flags import positive_int
 from tpudata.console.option import COUNT, Bounds, Stored, Value, check_options, option
@@ -27,36 +27,36 @@ class ImageOptions:
 
     layout: str = option(
         IMAGENET,
-        Group.IMAGES,
+        FlagGroup.IMAGES,
         "imagenet: encoded images and what their headers say; raw: uint8 pixels, all of one size (default imagenet)",
         choices=(IMAGENET, RAW),
         stored=Stored(TEXT),
     )
     check: str = option(
         HEADER,
-        Group.IMAGES,
+        FlagGroup.IMAGES,
         "header: headers and ends of the images that are stored unchanged; decode: decode every image (default header)",
         choices=(HEADER, DECODE),
         stored=Stored(TEXT),
     )
     resize_shorter: int | None = option(
-        None, Group.IMAGES, "shrink images whose shorter side has more than N pixels", COUNT, stored=Stored(WHOLE)
+        None, FlagGroup.IMAGES, "shrink images whose shorter side has more than N pixels", COUNT, stored=Stored(WHOLE)
     )
     quality: int | None = option(
         None,
-        Group.IMAGES,
+        FlagGroup.IMAGES,
         "write every image that must be re-encoded as a JPEG of this quality, 1 to 100 (default: lossless images as PNG,"
         f" others as JPEG of {DEFAULT_QUALITY})",
         Value("Q", positive_int, Bounds(1, 100)),
         stored=Stored(WHOLE),
     )
     jpeg_only: bool = option(
-        False, Group.IMAGES, "store PNGs as JPEG, for readers that decode only JPEG", stored=Stored(FLAG)
+        False, FlagGroup.IMAGES, "store PNGs as JPEG, for readers that decode only JPEG", stored=Stored(FLAG)
     )
 
     target_half: str | None = option(
         None,
-        Group.IMAGES,
+        FlagGroup.IMAGES,
         "the half of each picture that is a target, stored as image/target/encoded; the other half is the image",
         choices=HALVES,
         stored=Stored(TEXT, is_optional=True),

@@ -44,7 +44,7 @@ class StoredImage(NamedTuple):
     reason: str = ""
 
 
-def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> StoredImage:
+def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> StoredImage:
     """Return the encoded image that a record holds.
 
     Args:
@@ -57,12 +57,12 @@ def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> Stored
     """
     if isinstance(payload, Pixels):
         reason, lossless = BARE_PIXELS, True
-        decoded = DecodedImage(_bare_image(data, payload, options))
+        decoded = DecodedImage(_decode_bare(data, payload, options))
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
         if header is not None:
-            reason = _why(header, options)
+            reason = _explain_encoding(header, options)
             if not reason:
                 if options.check == DECODE or not header.is_regular:
                     check_decodes(data, name, header)
@@ -75,12 +75,12 @@ def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> Stored
     return _encode(decoded, options, reason, is_lossless=lossless)
 
 
-def stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
+def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
     """Return the left and the right half of a picture, re-encoded.
 
     Args:
         data: the input's bytes.
-        payload: as in `stored_image`.
+        payload: as in `make_stored_image`.
         options: rules for checking and storing images; `resize_shorter` is of each half.
 
     Raises:
@@ -88,7 +88,7 @@ def stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple
     """
     whole = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
-        decoded, lossless = DecodedImage(_bare_image(data, payload, whole)), True
+        decoded, lossless = DecodedImage(_decode_bare(data, payload, whole)), True
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
@@ -121,7 +121,7 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
 
     Args:
         data: the input's bytes.
-        payload: as in `stored_image`.
+        payload: as in `make_stored_image`.
         options: rules for checking and storing images.
 
     Returns:
@@ -131,14 +131,14 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
         ValueError: rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
-        image = _bare_image(data, payload, options)
+        image = _decode_bare(data, payload, options)
     else:
         name = image_format(data)
         image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
 
 
-def _why(header: ImageHeader, options: ImageOptions) -> str:
+def _explain_encoding(header: ImageHeader, options: ImageOptions) -> str:
     """Return the reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
     if header.components == 4:
         return "CMYK"
@@ -159,7 +159,7 @@ def _decode(data: bytes, name: str, header: ImageHeader | None, options: ImageOp
     return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
 
 
-def _bare_image(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
+def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")

@@ -60,14 +60,14 @@ class ImageSummary:
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
         """Height, width and channels: None for a side that differs, and the largest number of channels."""
-        return _single(self.heights), _single(self.widths), (self.channels or (3, 3))[1]
+        return _find_single(self.heights), _find_single(self.widths), (self.channels or (3, 3))[1]
 
     def merge(self, other: ImageSummary) -> None:
         """Add another summary."""
         self.decoded_bytes += other.decoded_bytes
-        self.heights = _span(self.heights, other.heights)
-        self.widths = _span(self.widths, other.widths)
-        self.channels = _span(self.channels, other.channels)
+        self.heights = _join_spans(self.heights, other.heights)
+        self.widths = _join_spans(self.widths, other.widths)
+        self.channels = _join_spans(self.channels, other.channels)
         for reason, count in other.converted.items():
             self.converted[reason] = self.converted.get(reason, 0) + count
         for name, count in other.maxima.items():
@@ -86,7 +86,7 @@ class ImageSummary:
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
         """Return the summary that `to_json` wrote."""
         spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
-        examples = [(_shape(shape), source) for shape, source in value["examples"]]
+        examples = [(_parse_shape(shape), source) for shape, source in value["examples"]]
         maxima = dict(value.get("maxima", {}))
         return cls(
             value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples, maxima=maxima
@@ -95,28 +95,28 @@ class ImageSummary:
     def _add_shape(self, shape: Shape, source: str) -> int:
         """Count the sizes of an image of a new shape; return its bytes."""
         height, width, channels = shape
-        self.heights = _span(self.heights, (height, height))
-        self.widths = _span(self.widths, (width, width))
-        self.channels = _span(self.channels, (channels, channels))
+        self.heights = _join_spans(self.heights, (height, height))
+        self.widths = _join_spans(self.widths, (width, width))
+        self.channels = _join_spans(self.channels, (channels, channels))
         self._add_example(shape, source)
         self._sizes[shape] = height * width * channels
         return self._sizes[shape]
 
     def _add_example(self, shape: Shape, source: str) -> None:
-        if len(self.examples) < 2 and all(shape != known for known, _ in self.examples):
+        if len(self.examples) < 2 and all(shape != other for other, _ in self.examples):
             self.examples.append((shape, source))
 
 
-def _shape(values: Sequence[int]) -> Shape:
+def _parse_shape(values: Sequence[int]) -> Shape:
     height, width, channels = values
     return height, width, channels
 
 
-def _span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+def _join_spans(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _single(span: tuple[int, int] | None) -> int | None:
+def _find_single(span: tuple[int, int] | None) -> int | None:
     return span[0] if span and span[0] == span[1] else None

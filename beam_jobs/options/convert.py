@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
-from beam_jobs.references.record_order import Order
+from beam_jobs.references.record_order import RecordOrder
 from tpudata.checked_json import FLAG, INT64_MAX, TEXT, WHOLE, Entries, Plain
 from tpudata.console.option import COUNT, REQUIRED, Bounds, Stored, Value, check_options, option, stored_options
 from tpudata.errors import UsageError
@@ -29,21 +29,21 @@ REMOTE_REQUESTS = RequestLimits(read_threads=16, retry_seconds=600.0)
 class RunOptions:
     """Options of the run of a command."""
 
-    dry_run: bool = option(False, Group.RUN, "print the plan, write nothing")
-    workers: int = option(1, Group.RUN, "processes of the local runner (default 1)", COUNT)
+    dry_run: bool = option(False, FlagGroup.RUN, "print the plan, write nothing")
+    workers: int = option(1, FlagGroup.RUN, "processes of the local runner (default 1)", COUNT)
     detach: bool = option(
         False,
-        Group.RUN,
+        FlagGroup.RUN,
         "submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class PrintOptions:
-    """What a command prints."""
+    """Options of a command's printed output."""
 
-    json: bool = option(False, Group.RUN, "print one JSON object, for programs, in place of tables")
-    quiet: bool = option(False, Group.RUN, "print errors and warnings alone: no tables, no progress")
+    json: bool = option(False, FlagGroup.RUN, "print one JSON object, for programs, in place of tables")
+    quiet: bool = option(False, FlagGroup.RUN, "print errors and warnings alone: no tables, no progress")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +54,11 @@ class ConvertOptions:
         UsageError: values that do not fit each other.
     """
 
-    input: str = option(REQUIRED, Group.INPUT, "path of the input, local or gs://", Value("SRC"))
-    output: str = option(REQUIRED, Group.OUTPUT, "folder of the dataset; new or empty", Value("DIR"))
+    input: str = option(REQUIRED, FlagGroup.INPUT, "path of the input, local or gs://", Value("SRC"))
+    output: str = option(REQUIRED, FlagGroup.OUTPUT, "folder of the dataset; new or empty", Value("DIR"))
     split: SplitShares | None = option(
         None,
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "assign records to splits by a stable hash of their path, such as train=0.9,validation=0.1 (default: the split"
         " folders of the input, or all in train)",
         Value("NAME=SHARE,...", SplitShares.parse),
@@ -66,17 +66,17 @@ class ConvertOptions:
     )
     append: bool = option(
         False,
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "add new inputs to the dataset in the output, as separate shards; options that are not passed are those of the"
         " dataset",
     )
-    resume: bool = option(False, Group.OUTPUT, "continue a killed run: keep its finished shards, write the rest")
+    resume: bool = option(False, FlagGroup.OUTPUT, "continue a killed run: keep its finished shards, write the rest")
     overwrite: bool = option(
-        False, Group.OUTPUT, "replace the dataset in the output: removes the files that its manifest lists"
+        False, FlagGroup.OUTPUT, "replace the dataset in the output: removes the files that its manifest lists"
     )
     shard_bytes: int = option(
         DEFAULT_SHARD_BYTES,
-        Group.SHARDS,
+        FlagGroup.SHARDS,
         "target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
         Value("SIZE", parse_size),
         flag="--shard-size",
@@ -84,65 +84,65 @@ class ConvertOptions:
     )
     # An append does not take the numbers of shards from the dataset: there are fewer new inputs.
     num_shards: int | None = option(
-        None, Group.SHARDS, "number of shards of every split, instead of a size", COUNT, stored=Stored()
+        None, FlagGroup.SHARDS, "number of shards of every split, instead of a size", COUNT, stored=Stored()
     )
     shards_multiple_of: int = option(
-        1, Group.SHARDS, "make the number of shards a multiple of N (default 1)", COUNT, stored=Stored()
+        1, FlagGroup.SHARDS, "make the number of shards a multiple of N (default 1)", COUNT, stored=Stored()
     )
     shuffle: bool = option(
         True,
-        Group.SHARDS,
+        FlagGroup.SHARDS,
         "order records by a hash of their path; --no-shuffle keeps the order of the input (default true)",
         stored=Stored(FLAG),
     )
     seed: int = option(
         0,
-        Group.SHARDS,
+        FlagGroup.SHARDS,
         "seed of the shuffled order (default 0)",
         Value("N", int, Bounds()),
         stored=Stored(Plain((int,), low=-INT64_MAX)),
     )
     compression: str | None = option(
         None,
-        Group.SHARDS,
+        FlagGroup.SHARDS,
         "compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
         " (default none)",
         choices={"none": None, GZIP: GZIP},
         stored=Stored(TEXT),
     )
     dali_index: bool = option(
-        False, Group.SHARDS, "also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
+        False, FlagGroup.SHARDS, "also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
     )
     label_offset: int = option(
         0,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "label of the first class (default 0)",
         Value("N", int, Bounds(0, 2**31 - 1, "0, or 1 for readers that keep 0 for background")),
         stored=Stored(WHOLE),
     )
     on_bad_record: str = option(
         FAIL,
-        Group.RUN,
+        FlagGroup.RUN,
         "fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
         choices=(FAIL, SKIP),
     )
     max_bad_records: Budget = option(
         DEFAULT_BUDGET,
-        Group.RUN,
+        FlagGroup.RUN,
         f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
         Value("N|P%", Budget.parse),
     )
     # The limits of requests of None are those of the engine.
     read_threads: int | None = option(
         None,
-        Group.RUN,
+        FlagGroup.RUN,
         "objects that a worker process reads at the same time from gs:// and other stores (default"
         f" {LOCAL_REQUESTS.read_threads}; {REMOTE_REQUESTS.read_threads} on runners of many machines)",
         COUNT,
     )
     retry_seconds: float | None = option(
         None,
-        Group.RUN,
+        FlagGroup.RUN,
         f"retry a failing request to gs:// for S seconds (default {LOCAL_REQUESTS.retry_seconds:g};"
         f" {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
         Value("S", float),
@@ -160,10 +160,10 @@ class ConvertOptions:
             raise UsageError(
                 f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
             )
-        given = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
-        if len(given) > 1:
+        flags = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
+        if len(flags) > 1:
             raise UsageError(
-                f"{' and '.join(given)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
+                f"{' and '.join(flags)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
                 " killed append), overwrite starts again"
             )
         if not self.shuffle and self.seed:
@@ -182,9 +182,9 @@ class ConvertOptions:
             check_dali_index("--dali-index", self.compression)
 
     @property
-    def order(self) -> Order:
+    def order(self) -> RecordOrder:
         """The order of records."""
-        return Order(self.shuffle, self.seed)
+        return RecordOrder(self.shuffle, self.seed)
 
     @property
     def request_limits(self) -> RequestLimits:

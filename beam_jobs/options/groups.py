@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Group(enum.Enum):
+class FlagGroup(enum.Enum):
     """Groups of flags, in the order of the help."""
 
     INPUT = "input"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.checked_json import TEXT
 from tpudata.console.option import Stored, Value, check_options, option
@@ -24,7 +24,7 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
     """
     return option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "class names, a line each: fixes the classes and their order",
         Value("FILE"),
         flag="--labels",
@@ -44,7 +44,7 @@ class TextLabelOptions:
 
     label_field: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "field of rows with the class of a document, which is stored as label: its name, or a whole number, which is the"
         " label itself (default: no classes)",
         Value("NAME"),
@@ -52,14 +52,14 @@ class TextLabelOptions:
     )
     label_from: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "folder: with --form files, the class of a document is the folder that its file lies in",
         choices=(FOLDER,),
         stored=Stored(TEXT, is_optional=True),
     )
     label_separator: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "text between several classes in one value of --label-field, such as '|' (default: a value is one class, or a"
         " list of classes in JSON or Parquet)",
         Value("TEXT"),
@@ -68,7 +68,7 @@ class TextLabelOptions:
     labels_file: str | None = labels_file_option(is_optional=True)
     label_type: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "int if whole numbers are labels themselves, str if all are names (default: by the first document; folders have"
         " names)",
         choices=LABEL_TYPES,
@@ -80,12 +80,14 @@ class TextLabelOptions:
         check_options(self)
         for name in ("label_field", "label_separator", "labels_file"):
             if getattr(self, name) == "":
-                raise UsageError(f"--{_flag(name)} is empty. Pass a value, or omit the flag")
+                raise UsageError(f"--{_name_flag(name)} is empty. Pass a value, or omit the flag")
         if self.label_field is not None and self.label_from is not None:
             raise UsageError("--label-field and --label-from: choose one")
         for name in ("label_separator", "labels_file", "label_type"):
             if getattr(self, name) is not None and not self.are_stored:
-                raise UsageError(f"--{_flag(name)} requires --label-field or --label-from, which say where classes are")
+                raise UsageError(
+                    f"--{_name_flag(name)} requires --label-field or --label-from, which say where classes are"
+                )
         if self.label_separator is not None and self.label_field is None:
             raise UsageError(
                 "--label-separator is for --label-field, whose values may be several classes. Omit the flag"
@@ -97,5 +99,5 @@ class TextLabelOptions:
         return self.label_field is not None or self.label_from is not None or self.are_of_source
 
 
-def _flag(name: str) -> str:
+def _name_flag(name: str) -> str:
     return "labels" if name == "labels_file" else name.replace("_", "-")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from tpudata.checked_json import FLAG, TEXT
 from tpudata.console.option import Stored, Value, check_options, option
 from tpudata.errors import UsageError
@@ -22,25 +22,25 @@ class TokenizerOptions:
 
     tokenizer: str | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "bytes, chars, chars:FILE, sentencepiece:FILE or hf:FILE (default: store text)",
         Value("KIND[:FILE]"),
         stored=Stored(TEXT, lambda tokenizer: tokenizer.partition(":")[0]),
     )
     eos: str | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "token that ends a document (default: that of the tokenizer)",
         Value("TOKEN"),
         stored=Stored(TEXT),
     )
     replace_unknown: bool = option(
-        False, Group.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
+        False, FlagGroup.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
     )
 
     special_tokens: str | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "sentencepiece, hf: token makes the name of a special token in a text that token, text makes it ordinary text"
         " (default: hf token, sentencepiece text; in chats token)",
         choices=(TOKEN, PLAIN),
@@ -48,7 +48,7 @@ class TokenizerOptions:
     )
     chat_template: str | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "chat template of Jinja, or tokenizer_config.json with one (default: the one next to the tokenizer's file)",
         Value("FILE"),
         stored=Stored(TEXT, is_optional=True),

@@ -38,7 +38,7 @@ class SplitShares:
             if share <= 0:
                 raise UsageError(f"share of split {name}: out of range (got {share}, expected more than 0)")
         if sum(self.shares.values()) != 1:
-            raise UsageError(f"the shares of the splits do not add up to 1 (got {_short(sum(self.shares.values()))})")
+            raise UsageError(f"the shares of the splits do not add up to 1 (got {_shorten(sum(self.shares.values()))})")
 
     @staticmethod
     def check_name(name: Any) -> None:
@@ -76,15 +76,15 @@ class SplitShares:
 
     def split_of(self, digest: int) -> str:
         """Return the split of a record, by the digest of its key alone, so it never moves."""
-        return list(self.shares)[bisect_right(self._ends(), split_position(digest))]
+        return list(self.shares)[bisect_right(self._list_ends(), split_position(digest))]
 
     def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
         """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
         names = list(self.shares)
-        rows = np.searchsorted(np.array(self._ends(), np.uint64), positions, side="right")
+        rows = np.searchsorted(np.array(self._list_ends(), np.uint64), positions, side="right")
         return [names[row] for row in rows.tolist()]
 
-    def _ends(self) -> list[int]:
+    def _list_ends(self) -> list[int]:
         """Return the position at which each split but the last ends."""
         ends, end = [], Fraction(0)
         for share in list(self.shares.values())[:-1]:
@@ -151,6 +151,6 @@ def _number(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _short(value: Fraction | int) -> str:
+def _shorten(value: Fraction | int) -> str:
     """Return a number for a message; `1e400` is valid input that does not fit a float."""
     return f"{float(value):g}" if value < Fraction(10**9) else "more than 10^9"

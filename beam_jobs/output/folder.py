@@ -28,12 +28,12 @@ from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"
-# As the local storage words it.
+# Wording of the local storage.
 _UNWRITTEN = " could not be written: "
 _METADATA = (LABELS_NAME, *tfds.NAMES)
 
 
-class Found(enum.Enum):
+class OutputContents(enum.Enum):
     """Content of an output folder before a job starts."""
 
     NOTHING = enum.auto()
@@ -41,7 +41,7 @@ class Found(enum.Enum):
     DATASET = enum.auto()
 
 
-def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool | None = None) -> Found:
+def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool | None = None) -> OutputContents:
     """Check that a job may write into a folder; changes nothing.
 
     An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
@@ -52,10 +52,10 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         OutputError: the folder holds something else; says what, and what to do.
     """
     storage = storage_for(output)
-    found = storage.stat(output)
-    if found is not None and not found.is_folder:
+    folder = storage.stat(output)
+    if folder is not None and not folder.is_folder:
         raise OutputError(f"--output {output} is a file. Name a folder.")
-    entries = [] if found is None else [entry for entry in storage.list(output) if not _is_nothing(entry)]
+    entries = [] if folder is None else [entry for entry in storage.list(output) if not _is_nothing(entry)]
     complete = any(entry.name == MANIFEST_NAME for entry in entries)
     if append and not complete:
         raise OutputError(
@@ -63,24 +63,24 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
             f" {f'Pass {_CARRY_ON}' if entries else 'Omit --append to make one'}, or name another folder."
         )
     if not entries:
-        return Found.NOTHING
+        return OutputContents.NOTHING
     if (overwrite or append) and complete:
-        return Found.DATASET
+        return OutputContents.DATASET
     if overwrite:
         raise OutputError(
             f"--overwrite: {output} is not empty and has no {MANIFEST_NAME}, so nothing says what may be removed."
             f" Pass {_CARRY_ON}, or name another folder."
         )
     if not resume:
-        choices = f"--overwrite to replace it{_or_append(append is not None)}" if complete else _CARRY_ON
-        what = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
-        raise OutputError(f"--output {output} {what}. Pass {choices}, or name another folder.")
+        choices = f"--overwrite to replace it{_offer_append(append is not None)}" if complete else _CARRY_ON
+        state = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
+        raise OutputError(f"--output {output} {state}. Pass {choices}, or name another folder.")
     strange = [entry.name for entry in entries if not _is_ours(entry.name)]
     if strange:
         raise OutputError(
             f"--resume: {output} has {strange[0]}, which no conversion writes. Name the folder of the killed run."
         )
-    return Found.DATASET if complete else Found.PARTS
+    return OutputContents.DATASET if complete else OutputContents.PARTS
 
 
 def suffix_for(options: ConvertOptions, base: Manifest | None = None) -> str:
@@ -115,7 +115,7 @@ def reject_another_dataset(
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
-            f" it{_or_append(can_append)}, or name another folder."
+            f" it{_offer_append(can_append)}, or name another folder."
         )
 
 
@@ -128,11 +128,11 @@ def check_has_dali_index(options: ConvertOptions) -> None:
         )
 
 
-def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+def reject_other_options(output: str, before: Mapping[str, Any], after: Mapping[str, Any], flag: str) -> None:
     """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of now."""
-    others = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    others = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     if others:
-        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {now.get(name)!r}" for name in others)
+        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {after.get(name)!r}" for name in others)
         raise OutputError(
             f"{flag}: {output} holds a complete dataset that was made with {differences}. Pass --overwrite to replace it, or name"
             " another folder."
@@ -174,18 +174,18 @@ def reject_foreign_metadata(
             )
 
 
-def not_written(error: TpudataError, output: str, again: str) -> OutputError | None:
+def not_written(error: TpudataError, output: str, flag: str) -> OutputError | None:
     """Return the error of a run that ended because a file of the output could not be written; None if it ended of something else.
 
     Args:
         error: what it ended with.
         output: its folder.
-        again: the flag that carries the run on.
+        flag: the flag that carries the run on.
     """
     # An object store's own message has the fix.
     if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
         return None
-    return OutputError(f"{error} Then run again with {again}.")
+    return OutputError(f"{error} Then run again with {flag}.")
 
 
 def reject_another_run(output: str, manifest: Manifest) -> None:
@@ -194,15 +194,15 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
-    found = manifest_of(output)
-    if dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
+    stored = manifest_of(output)
+    if dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
             " Run one at a time, or name another folder."
         )
 
 
-def _or_append(can_append: bool) -> str:
+def _offer_append(can_append: bool) -> str:
     return ", --append to add what is new" if can_append else ""
 
 
@@ -214,5 +214,5 @@ def _is_nothing(entry: Entry) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    known = (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
-    return name in known or is_tokenizer_name(name) or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)
+    names = (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
+    return name in names or is_tokenizer_name(name) or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

@@ -54,20 +54,20 @@ class Rejects:
         """List one rejected input."""
         self._lines.append(reject_line(error))
         kind = reason_kind(error.reason)
-        known = kind in self._counts or len(self._counts) < _MOST_KINDS
-        self._counts[kind if known else _OTHER_KINDS] += 1
+        has_room = kind in self._counts or len(self._counts) < _MOST_KINDS
+        self._counts[kind if has_room else _OTHER_KINDS] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return how many there are of each kind: the reason without its particulars."""
+        """Return the number of rejects of each kind: the reason without its particulars."""
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> tuple[WrittenFile, ...]:
         """Write them into the dataset's folder and return the file; none if there are none, also if a killed run has left one."""
         if not self._lines:
-            storage_for(output).delete(self._path(output))
+            storage_for(output).delete(self._join_path(output))
             return ()
         data = b"".join(self._lines)
-        with storage_for(output).create(self._path(output)) as file:
+        with storage_for(output).create(self._join_path(output)) as file:
             file.write(data)
         return (WrittenFile.of(rejects_name(self.name), data),)
 
@@ -87,7 +87,7 @@ class Rejects:
         """Remove what `write_without_shard` wrote: another attempt at the shard, whose reading failed, may have."""
         storage_for(output).delete(self._list_path(output))
 
-    def _path(self, output: str) -> str:
+    def _join_path(self, output: str) -> str:
         return storage_for(output).join(output, rejects_name(self.name))
 
     def _list_name(self) -> str:
@@ -120,7 +120,7 @@ def listing_rejects(output: str) -> tuple[str, ...]:
     return tuple(entry.name for entry in storage.list(folder) if is_listing_rejects(entry.name))
 
 
-def listed_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
+def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
     """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:
@@ -140,5 +140,5 @@ def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
 
 def reason_kind(reason: str) -> str:
     """Return the kind of a reason, which a table counts: what stands before its particulars, with all its digits."""
-    found = _KIND.match(reason)
-    return found[0] if found else reason
+    match = _KIND.match(reason)
+    return match[0] if match else reason

@@ -1,4 +1,4 @@
-"""What Hugging Face's `datasets` writes of a file's columns: the names of classes among others."""
+"""Metadata that Hugging Face's `datasets` writes about a file's columns, such as the names of classes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from tpudata.json_values import parse_json
 _METADATA = b"huggingface"
 
 
-def describe_columns(schema: Any, *, of_lists: bool = False) -> dict[str, dict[str, Any]]:
-    """Return what the metadata of a schema say of each column; nothing without them.
+def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the description of each column in the metadata of a schema; nothing without them.
 
     Args:
         schema: of pyarrow.
-        of_lists: whether to include columns whose description is a list of that of their items, which stands for them.
+        with_lists: whether to include columns whose description is a list of that of their items, which stands for them.
     """
     try:
-        found = parse_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+        columns = parse_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(columns, dict):
         return {}
-    if of_lists:
-        found = {
-            name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in found.items()
+    if with_lists:
+        columns = {
+            name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in columns.items()
         }
-    return {name: value for name, value in found.items() if isinstance(value, dict)}
+    return {name: value for name, value in columns.items() if isinstance(value, dict)}
 
 
 def class_names(description: dict[str, Any]) -> tuple[str, ...] | None:

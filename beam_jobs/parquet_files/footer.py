@@ -21,7 +21,7 @@ _TAIL = struct.Struct("<I4s")
 _DECRYPT = "Decrypt it, and write it again without encryption"
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """One column of a row group.
 
     Attributes:
@@ -52,7 +52,7 @@ class RowGroup(NamedTuple):
     """
 
     rows: int
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[ColumnChunk, ...]
 
     @property
     def bytes(self) -> int:
@@ -118,10 +118,10 @@ def encryption_error(path: str, name: str) -> SourceError:
 @functools.lru_cache(maxsize=4)
 def _parse_footer(data: bytes, size: int) -> Footer:
     values, _ = read_struct(data)
-    rows, elements = _of(values, 3, int), _of(values, 2, list)
+    rows, elements = _get_field(values, 3, int), _get_field(values, 2, list)
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(5)]
-    groups = tuple(_group(group, leaves, size) for group in _of(values, 4, list))
+    groups = tuple(_group(group, leaves, size) for group in _get_field(values, 4, list))
     total = sum(group.rows for group in groups)
     if total != rows:
         raise ThriftError(f"its row groups have {counted(total, 'row')}, and it counts {rows:,}")
@@ -129,31 +129,31 @@ def _parse_footer(data: bytes, size: int) -> Footer:
 
 
 def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
-    rows, columns = _of(values, 3, int), _of(values, 1, list)
+    rows, columns = _get_field(values, 3, int), _get_field(values, 1, list)
     if rows < 0:
         raise ThriftError(f"the number of rows of a row group is negative: {rows}")
     if len(columns) != len(leaves):
         raise ThriftError(f"a row group has {counted(len(columns), 'column')}, and its schema {len(leaves)}")
-    return RowGroup(rows, tuple(_chunk(one, leaf, size) for one, leaf in zip(columns, leaves, strict=True)))
+    return RowGroup(rows, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True)))
 
 
-def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
+def _parse_chunk(values: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
     kind, width = leaf.get(1, -1), leaf.get(2) or 0
-    found = values.get(3) if isinstance(values, dict) else None
+    metadata = values.get(3) if isinstance(values, dict) else None
     crypto = values.get(8) if isinstance(values, dict) else None
     if isinstance(crypto, dict):
         # With a separate key; its metadata are encrypted, too.
         path = crypto[2].get(1) if isinstance(crypto.get(2), dict) else None
         # With the key of a footer that is in plain text, they are not.
-        path = path or (found.get(3) if isinstance(found, dict) else None) or [leaf.get(4, b"")]
-        return Chunk(_name(path), 0, 0, 0, kind, width, True)
-    path, start, length = _of(found, 3, list), _of(found, 9, int), _of(found, 7, int)
-    first = found.get(11) if isinstance(found, dict) else None
+        path = path or (metadata.get(3) if isinstance(metadata, dict) else None) or [leaf.get(4, b"")]
+        return ColumnChunk(_name(path), 0, 0, 0, kind, width, True)
+    path, start, length = _get_field(metadata, 3, list), _get_field(metadata, 9, int), _get_field(metadata, 7, int)
+    first = metadata.get(11) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary, and Arrow's for the first page of a column without rows.
     start = min(start or first, first) if isinstance(first, int) and first > 0 else start
     if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return Chunk(_name(path), start, length, _of(found, 5, int), kind, width, False)
+    return ColumnChunk(_name(path), start, length, _get_field(metadata, 5, int), kind, width, False)
 
 
 def _name(path: Any) -> str:
@@ -161,7 +161,7 @@ def _name(path: Any) -> str:
     return first.decode("utf-8", "surrogateescape")
 
 
-def _of(values: Any, number: int, kind: type) -> Any:
+def _get_field(values: Any, number: int, kind: type) -> Any:
     """Return the field of a number; ThriftError if it is absent or of another type."""
     value = values.get(number) if isinstance(values, dict) else None
     if not isinstance(value, kind):

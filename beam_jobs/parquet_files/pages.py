@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.parquet_files.footer import Chunk, damage_error
+from beam_jobs.parquet_files.footer import ColumnChunk, damage_error
 from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from tpudata.errors import SourceError
@@ -27,7 +27,7 @@ _NUMBER_BYTES = 16
 _LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
 
 
-def value_bytes(path: str, chunk: Chunk) -> int:
+def value_bytes(path: str, chunk: ColumnChunk) -> int:
     """Return the bytes that a value of a column takes in memory: on average in its largest page, or at most.
 
     Args:
@@ -56,22 +56,22 @@ def value_bytes(path: str, chunk: Chunk) -> int:
         if kind == _DICTIONARY:
             dictionary = size
         elif kind in (_DATA, _DATA_V2):
-            values, encoding = _values(head, kind)
+            values, encoding = _parse_values(head, kind)
             seen += values
             if not fixed:
-                most = max(most, _bytes_each(size, values, encoding, dictionary))
+                most = max(most, _estimate_bytes(size, values, encoding, dictionary))
         place = after + packed
     return most
 
 
-def _bytes_each(size: int, values: int, encoding: Any, dictionary: int) -> int:
+def _estimate_bytes(size: int, values: int, encoding: Any, dictionary: int) -> int:
     if encoding in _OF_DICTIONARY:
         return dictionary
-    # By any other encoding, such as that of common beginnings, each value may be as long as the page.
+    # With any other encoding, such as prefix compression, each value may be as long as the page.
     return -(-size // values) if encoding in _PLAIN and values > 0 else size
 
 
-def _values(head: Struct, kind: int) -> tuple[int, Any]:
+def _parse_values(head: Struct, kind: int) -> tuple[int, Any]:
     """Return the number of values of a data page, and their encoding."""
     inner = head.get(5 if kind == _DATA else 8)
     inner = inner if isinstance(inner, dict) else {}
@@ -82,7 +82,7 @@ def _values(head: Struct, kind: int) -> tuple[int, Any]:
 class _Heads:
     """Reader of the headers of a column's pages."""
 
-    def __init__(self, path: str, chunk: Chunk) -> None:
+    def __init__(self, path: str, chunk: ColumnChunk) -> None:
         self._path = path
         self._chunk = chunk
         self._step = _REMOTE_HEAD_BYTES if is_remote(path) else _HEAD_BYTES
@@ -100,13 +100,13 @@ class _Heads:
             except CutError as error:
                 if self._start == place:
                     if len(self._held) < length or length >= _MOST_HEAD_BYTES:
-                        raise self._damage(place, error) from None
+                        raise self._describe_damage(place, error) from None
                     length *= 16
                 self._held = b""
             except ThriftError as error:
-                raise self._damage(place, error) from None
+                raise self._describe_damage(place, error) from None
 
-    def _damage(self, place: int, error: ThriftError) -> Exception:
+    def _describe_damage(self, place: int, error: ThriftError) -> Exception:
         return damage_error(
             self._path, f"column {self._chunk.column!r}: the header of the page at byte {place} cannot be read: {error}"
         )

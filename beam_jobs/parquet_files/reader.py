@@ -15,7 +15,7 @@ from beam_jobs.references.ranged_file import open_ranged
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
 
-# Of the values of a batch, unless one is larger.
+# Most bytes of the values of a batch, unless one is larger.
 _BATCH_BYTES = 1 << 26
 
 
@@ -50,23 +50,23 @@ class ParquetReader:
             CorruptionError: a column is cut or damaged (names it, if it is known), or rows are missing.
             SourceError: a column is encrypted, or a page is too large.
         """
-        rows = self._batch_rows(group, names, most_rows)
-        came, expected = 0, self.footer.groups[group].rows
+        rows = self._count_batch_rows(group, names, most_rows)
+        read, expected = 0, self.footer.groups[group].rows
         for batch in self._read(group, names, rows):
-            came += batch.num_rows
-            if came > expected:
+            read += batch.num_rows
+            if read > expected:
                 break
             yield batch
-        if came != expected:
-            found = "more rows" if came > expected else counted(came, "row")
-            raise damage_error(self._path, f"row group {group} has {found} (expected {expected:,})")
+        if read != expected:
+            got = "more rows" if read > expected else counted(read, "row")
+            raise damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
         """Read the columns of a row group, and raise what `batches` would raise."""
         for _ in self.batches(group, names, most_rows):
             pass
 
-    def _batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
+    def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
         total = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
@@ -105,7 +105,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
     with open_ranged(path, size) as raw:
         try:
             file = parquet.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
-            found = (file.metadata.num_row_groups, file.metadata.num_rows)
+            counts = (file.metadata.num_row_groups, file.metadata.num_rows)
             reader = ParquetReader(path, footer, file)
         except MemoryError:
             raise
@@ -113,9 +113,9 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None
         except (pyarrow.ArrowException, OSError) as error:
             raise _read_error(path, error) from None
-        if found != (len(footer.groups), footer.rows):
+        if counts != (len(footer.groups), footer.rows):
             raise damage_error(
-                path, f"pyarrow finds {counted(found[0], 'row group')} of {counted(found[1], 'row')} in its footer"
+                path, f"pyarrow finds {counted(counts[0], 'row group')} of {counted(counts[1], 'row')} in its footer"
             )
         yield reader
 

@@ -40,14 +40,14 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
         CutError: the bytes end inside it.
         ThriftError: they are not a struct.
     """
-    reader = _Reader(data, position)
+    reader = _ThriftReader(data, position)
     try:
         return reader.struct(0), reader.position
     except IndexError:
         raise CutError("it ends too soon") from None
 
 
-class _Reader:
+class _ThriftReader:
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
         self.position = position
@@ -59,17 +59,17 @@ class _Reader:
         data, number = self._data, 0
         while head := data[self.position]:
             self.position += 1
-            number = number + (head >> 4) if head >> 4 else self._integer()
+            number = number + (head >> 4) if head >> 4 else self._read_integer()
             kind = head & 15
-            values[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth + 1)
+            values[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._read_value(kind, depth + 1)
         self.position += 1
         return values
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _read_value(self, kind: int, depth: int) -> Any:
         if kind in _INTEGERS:
-            return self._integer()
+            return self._read_integer()
         if kind == _BINARY:
-            return self._take(self._varint())
+            return self._take(self._read_varint())
         if kind == _STRUCT:
             return self.struct(depth)
         if kind in (_LIST, _SET):
@@ -86,19 +86,19 @@ class _Reader:
     def _list(self, depth: int) -> list[Any]:
         head = self._data[self.position]
         self.position += 1
-        size = self._count(head >> 4 if head >> 4 < 15 else self._varint())
+        size = self._count(head >> 4 if head >> 4 < 15 else self._read_varint())
         if depth > _MOST_DEPTH:
             raise ThriftError("it is nested too deep")
-        return [self._value(head & 15, depth + 1) for _ in range(size)]
+        return [self._read_value(head & 15, depth + 1) for _ in range(size)]
 
     def _map(self, depth: int) -> dict[Any, Any]:
-        size = self._count(self._varint())
+        size = self._count(self._read_varint())
         if not size:
             return {}
         kinds = self._take(1)[0]
         if depth > _MOST_DEPTH or kinds >> 4 in (_LIST, _SET, _MAP, _STRUCT):
             raise ThriftError("a map that Parquet has not")
-        return {self._value(kinds >> 4, depth + 1): self._value(kinds & 15, depth + 1) for _ in range(size)}
+        return {self._read_value(kinds >> 4, depth + 1): self._read_value(kinds & 15, depth + 1) for _ in range(size)}
 
     def _count(self, size: int) -> int:
         """Return a number of elements, each of which has a byte at least."""
@@ -112,7 +112,7 @@ class _Reader:
             raise CutError("it ends too soon")
         return self._data[begin : self.position]
 
-    def _varint(self) -> int:
+    def _read_varint(self) -> int:
         data, position = self._data, self.position
         value = shift = 0
         while True:
@@ -126,6 +126,6 @@ class _Reader:
             if shift >= _VARINT_BITS:
                 raise ThriftError(f"a number of more than 64 bits at byte {self.position}")
 
-    def _integer(self) -> int:
-        value = self._varint()
+    def _read_integer(self) -> int:
+        value = self._read_varint()
         return value >> 1 ^ -(value & 1)

@@ -29,24 +29,24 @@ NOT_UTF8 = "not UTF-8"
 _DAY_MILLISECONDS = 86_400_000
 
 
-class Unreadable(NamedTuple):
+class UnreadableValue(NamedTuple):
     """In place of a value that cannot be read.
 
     Attributes:
-        what: why, in a few words.
+        problem: why, in a few words.
         detail: more on it, with the fix.
     """
 
-    what: str
+    problem: str
     detail: str
 
 
-UNREADABLE: type = Unreadable
+UNREADABLE: type = UnreadableValue
 
 
 def is_read(kind: Any) -> bool:
     """Return whether values of a type of pyarrow are text or numbers."""
-    kind = _inner_type(kind)
+    kind = _find_inner_type(kind)
     return bool(
         _is_text(kind)
         or types.is_integer(kind)
@@ -68,32 +68,32 @@ def is_list(kind: Any) -> bool:
 
 
 def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
-    """Return the values of an array: strings, numbers, booleans, None for null, and `Unreadable`.
+    """Return the values of an array: strings, numbers, booleans, None for null, and `UnreadableValue`.
 
     Args:
         column: an array of pyarrow of a type for which `is_read` or `is_list` is true, or of chats.
         as_text: whether dates, times and decimals become text; otherwise numbers.
-        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `Unreadable`.
+        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
         column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
     kind = column.type
     if types.is_nested(kind):
-        return _nested_values(column, "replace" if replace_invalid else "strict")
+        return _convert_nested(column, "replace" if replace_invalid else "strict")
     if _is_text(kind):
-        return _texts(column, replace_invalid)
+        return _decode_texts(column, replace_invalid)
     if types.is_decimal(kind):
-        return [_decimal(value, as_text) for value in column.to_pylist()]
+        return [_convert_decimal(value, as_text) for value in column.to_pylist()]
     if types.is_duration(kind):
         return list(column.cast(pyarrow.int64()).to_pylist())
     if types.is_temporal(kind):
-        return _times_as_text(column) if as_text else _times_as_numbers(column)
+        return _format_times(column) if as_text else _number_times(column)
     if types.is_float16(kind):
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
 
 
-def _nested_values(column: Any, errors: str) -> list[Any]:
+def _convert_nested(column: Any, errors: str) -> list[Any]:
     # Lists of text or numbers have no bytes in them, and would take half as long again.
     has_bytes = not is_list(column.type)
     values: list[Any] = []
@@ -102,7 +102,7 @@ def _nested_values(column: Any, errors: str) -> list[Any]:
             item = value.as_py()
             values.append(_with_texts(item, errors) if has_bytes else item)
         except UnicodeDecodeError as error:
-            values.append(Unreadable(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
+            values.append(UnreadableValue(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
     return values
 
 
@@ -115,7 +115,7 @@ def _with_texts(value: Any, errors: str) -> Any:
     return [_with_texts(item, errors) for item in value] if isinstance(value, list) else value
 
 
-def _inner_type(kind: Any) -> Any:
+def _find_inner_type(kind: Any) -> Any:
     while True:
         if types.is_dictionary(kind):
             kind = kind.value_type
@@ -137,30 +137,30 @@ def _is_text(kind: Any) -> bool:
     )
 
 
-def _texts(column: Any, replace_invalid: bool) -> list[Any]:
+def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:
         is_large = types.is_large_string(column.type)
         values = column.cast(pyarrow.large_binary() if is_large else pyarrow.binary()).to_pylist()
-    return [_text(value, replace_invalid) if isinstance(value, bytes) else value for value in values]
+    return [_decode_text(value, replace_invalid) if isinstance(value, bytes) else value for value in values]
 
 
-def _text(value: bytes, replace_invalid: bool) -> str | Unreadable:
+def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
     try:
         return value.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
-        return Unreadable(NOT_UTF8, f"byte {value[error.start]:#04x} (byte {error.start} of the value)")
+        return UnreadableValue(NOT_UTF8, f"byte {value[error.start]:#04x} (byte {error.start} of the value)")
 
 
-def _decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
+def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
     if value is None:
         return None
     # Whole numbers are exact as such; others are parsed as text is.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 
-def _times_as_text(column: Any) -> list[Any]:
+def _format_times(column: Any) -> list[Any]:
     if types.is_timestamp(column.type) and column.type.tz is not None:
         # The count is of UTC, whatever the zone that it is to be shown in.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
@@ -168,14 +168,14 @@ def _times_as_text(column: Any) -> list[Any]:
         column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.date32())
     texts = column.cast(pyarrow.string()).to_pylist()
     return [
-        Unreadable("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
+        UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
         if text is not None and text.startswith("<")
         else text and text.replace(" ", "T")
         for text in texts
     ]
 
 
-def _times_as_numbers(column: Any) -> list[int | None]:
+def _number_times(column: Any) -> list[int | None]:
     if types.is_date64(column.type):
         return [
             value if value is None else value // _DAY_MILLISECONDS for value in column.cast(pyarrow.int64()).to_pylist()

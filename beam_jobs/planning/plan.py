@@ -165,7 +165,7 @@ def make_plan(
         count = options.num_shards or _shard_count(size, options)
         starts = buckets.starts
         if options.shuffle and count * 4 > _BUCKETS:
-            starts, sizes = _divided(buckets, sizes, split, count)
+            starts, sizes = _divide(buckets, sizes, split, count)
         cuts = cut(sizes, count)
         _check_count(split, records, len(cuts) + 1, options)
         plans[split] = SplitPlan(records, size, tuple(starts[cuts].tolist()))
@@ -178,7 +178,7 @@ def _shard_count(size: int, options: ConvertOptions) -> int:
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
 
-def _divided(
+def _divide(
     buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, count: int
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
     """Return the starts and the bytes of equal parts of buckets, sixteen for each of `count` shards.
@@ -194,8 +194,8 @@ def _divided(
             f" {counted(_BUCKETS // 4, 'shard')} or fewer, or {counted(_EVEN_RECORDS, 'record')} in each). Give a larger"
             " --shard-size."
         )
-    inside = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
-    starts = (buckets.starts[:, None] + inside).ravel()
+    steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
+    starts = (buckets.starts[:, None] + steps).ravel()
     # The remainder goes to the first part.
     divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
     divided[:, 0] += sizes & (1 << bits) - 1

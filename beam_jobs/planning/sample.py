@@ -23,7 +23,7 @@ class Sample:
     @property
     def splits(self) -> dict[str, list[Reference]]:
         """By split, 200 references at most, in the order of their digests."""
-        return {split: [reference for _, reference in _smallest(kept)] for split, kept in self._kept.items()}
+        return {split: [reference for _, reference in _keep_smallest(kept)] for split, kept in self._kept.items()}
 
     def add(self, references: Iterable[Reference]) -> None:
         """Add references."""
@@ -31,12 +31,12 @@ class Sample:
             kept = self._kept.setdefault(reference.split, [])
             kept.append((key_digest(reference.key), reference))
             if len(kept) >= 2 * SAMPLE_SIZE:
-                kept[:] = _smallest(kept)
+                kept[:] = _keep_smallest(kept)
 
     def merge(self, other: Sample) -> None:
         """Add the references of another sample."""
         for split, theirs in other._kept.items():
-            self._kept[split] = _smallest([*self._kept.get(split, ()), *theirs])
+            self._kept[split] = _keep_smallest([*self._kept.get(split, ()), *theirs])
 
 
 class MergeSamples(beam.CombineFn):  # type: ignore[misc]
@@ -63,5 +63,5 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
         return sample
 
 
-def _smallest(kept: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
+def _keep_smallest(kept: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
     return heapq.nsmallest(SAMPLE_SIZE, kept, key=lambda item: (item[0], item[1].key))

@@ -55,10 +55,10 @@ class Buckets:
         equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)
-        return _unpickled, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
+        return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
-    def added(cls, parts: Iterable[Buckets]) -> Buckets:
+    def add_up(cls, parts: Iterable[Buckets]) -> Buckets:
         """Return the sum of tables with common buckets, in any order."""
         parts = list(parts)
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
@@ -69,7 +69,7 @@ class Buckets:
         return cls(starts, *sums)
 
 
-def _unpickled(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
+def _unpickle(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
     starts = starts.astype(np.uint64)
     return Buckets(starts << _BUCKET_SHIFT if equal_parts else starts, *(column.astype(np.int64) for column in columns))
 
@@ -101,7 +101,7 @@ class TallyPart:
             shuffled: whether its positions are shuffled.
             texts: int64 [n]: bytes of the texts of each record in addition to its content; None for none.
         """
-        buckets = _equal_parts if shuffled else _runs
+        buckets = _bucket_equal_parts if shuffled else _bucket_runs
         if texts is None:
             texts = np.zeros(len(pack.keys), np.int64)
         splits = {}
@@ -137,7 +137,7 @@ class Tally:
 
     def buckets(self, split: str) -> Buckets:
         """Return the buckets of a split, without repetitions."""
-        self._parts[split] = [Buckets.added(self._parts[split])]
+        self._parts[split] = [Buckets.add_up(self._parts[split])]
         self._pending[split] = 0
         return self._parts[split][0]
 
@@ -174,17 +174,17 @@ def is_fingerprint(text: str) -> bool:
     return _FINGERPRINT.fullmatch(text) is not None
 
 
-def joined_fingerprint(one: str, other: str) -> str:
+def join_fingerprints(one: str, other: str) -> str:
     """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
     halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
 
 
-def _equal_parts(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+def _bucket_equal_parts(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
     return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), texts)
 
 
-def _runs(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+def _bucket_runs(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
     records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     first = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))

@@ -46,7 +46,7 @@ _SHOWN = notes.MOST_EXAMPLES - 1
 
 @dataclasses.dataclass(frozen=True)
 class InputFacts:
-    """What is known of an input before it is listed.
+    """Facts about an input before it is listed.
 
     Attributes:
         splits: those that names in the input stand for.
@@ -64,7 +64,7 @@ class InputFacts:
 
     @classmethod
     def of(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
-        """Return what a source knows."""
+        """Return the facts that a source has."""
         is_ordered = options.labels_file is not None or options.label_type is not None
         return cls(
             source.named_splits,
@@ -76,7 +76,7 @@ class InputFacts:
 
 
 def warning_lines(
-    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known: Set[str] | None
+    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known_names: Set[str] | None
 ) -> dict[str, str]:
     """Return the warnings by kind, in the order in which they are printed.
 
@@ -84,63 +84,63 @@ def warning_lines(
         facts: about the input.
         counts: of the listing.
         records: number of records by split.
-        known: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
+        known_names: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
             make one.
     """
     lines = _describe_notes(counts.notes)
-    lines |= _captions(counts, sum(records.values()))
+    lines |= _warn_of_captions(counts, sum(records.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
-        lines |= _alike(names, known or frozenset())
-    if known is None:
-        lines |= _folders(facts, names)
-        lines |= _splits(facts, counts.classes, records)
+        lines |= _warn_of_alike(names, known_names or frozenset())
+    if known_names is None:
+        lines |= _warn_of_folders(facts, names)
+        lines |= _warn_of_splits(facts, counts.classes, records)
     return lines
 
 
-def _describe_notes(taken: notes.Notes) -> dict[str, str]:
+def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
     lines = {}
-    if columns := taken.examples(notes.COLUMNS):
+    if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
-            f"columns that are not stored: {_listed(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
+            f"columns that are not stored: {_list(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
         )
-    lines_of, rows = taken.examples(notes.FOUND_LINES), taken.examples(notes.FOUND_ROWS)
+    lines_of, rows = source_notes.examples(notes.FOUND_LINES), source_notes.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (
-            f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows"
+            f"files that were read as lines, next to files of rows such as {rows[0]}: {_list(lines_of)}; name the files of rows"
             f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
         )
-    if columns := taken.examples(notes.IMAGE_COLUMNS):
+    if columns := source_notes.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
-            f"columns that are not stored: {_listed(columns)}; pass --column-types NAME=TYPE to store one"
+            f"columns that are not stored: {_list(columns)}; pass --column-types NAME=TYPE to store one"
         )
-    if fields := taken.examples(notes.SAMPLE_FIELDS):
+    if fields := source_notes.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
-            f"fields of samples that are not stored: {_listed(fields)}; keys of json are stored if the first samples have them, and"
+            f"fields of samples that are not stored: {_list(fields)}; keys of json are stored if the first samples have them, and"
             " numbers, texts or lists of these in them"
         )
-    if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
+    if len(folders := source_notes.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
-            f"names of folders that are not stored: {_listed(folders)}; if they are classes, pass --label-from folder"
+            f"names of folders that are not stored: {_list(folders)}; if they are classes, pass --label-from folder"
         )
-    if labels := taken.examples(notes.LABEL_BLANKS):
+    if labels := source_notes.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
-            f"blanks around {counted(taken.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
+            f"blanks around {counted(source_notes.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
             " labels without them"
         )
     sets = defaultdict(list)
-    for split, _, name in (example.partition("/") for example in taken.examples(notes.IDX_SETS)):
+    for split, _, name in (example.partition("/") for example in source_notes.examples(notes.IDX_SETS)):
         sets[split].append(name)
     if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
         split, names = several
         lines[notes.IDX_SETS] = (
-            f"several sets of IDX files become one in {split}: {_listed(names)}; name one set by a pattern, such as --input"
+            f"several sets of IDX files become one in {split}: {_list(names)}; name one set by a pattern, such as --input"
             " 'DIR/PREFIX-*'"
         )
     return lines
 
 
-def _captions(counts: InputCounts, records: int) -> dict[str, str]:
+def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
     samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
     if not samples or 2 * len(names) <= records:
         return {}
@@ -152,41 +152,41 @@ def _captions(counts: InputCounts, records: int) -> dict[str, str]:
     }
 
 
-def _alike(names: Collection[str], known: Set[str]) -> dict[str, str]:
+def _warn_of_alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
     groups: dict[str, list[str]] = defaultdict(list)
     # Labels that are numbers may be a million.
-    for name in sorted(name for name in {*names, *known} if not name.isdecimal()):
+    for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
         groups[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
     # Those of an earlier conversion are in the dataset already.
-    alike = [group for group in groups.values() if len(group) > 1 and not known >= {*group}]
+    alike = [group for group in groups.values() if len(group) > 1 and not known_names >= {*group}]
     if not alike:
         return {}
-    shown = [" and ".join(map(_distinct, group)) for group in alike]
+    shown = [" and ".join(map(_show_distinct, group)) for group in alike]
     return {
-        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_listed(shown)}; rename them if"
+        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_list(shown)}; rename them if"
         " they are one class"
     }
 
 
-def _distinct(name: str) -> str:
+def _show_distinct(name: str) -> str:
     """Return a name so that its blanks, which the table would wrap at, and its form of Unicode show."""
     if name.split(" ") != name.split():
         return ascii(name).replace(" ", r"\x20")
     return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
 
 
-def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
+def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
     if not facts.has_folders or not names:
         return {}
     lines, ordered = {}, sorted(names)
     files, splits = ([name for name in ordered if fits(name)] for fits in (_is_kind_of_file, _is_like_a_split))
     if len(files) > 1 or files == ordered:
         lines["folders_of_files"] = (
-            f"{_describe_folders(files)} taken for {_classes(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
+            f"{_describe_folders(files)} taken for {_pluralize(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
         )
     if len(splits) > 1:
         lines["folders_like_splits"] = (
-            f"{_describe_folders(splits)} taken for {_classes(splits)}; if they are splits, name them train, validation and test,"
+            f"{_describe_folders(splits)} taken for {_pluralize(splits)}; if they are splits, name them train, validation and test,"
             f" or pass --input DIR/{splits[-1]}"
         )
     is_numeric = all(map(is_integer_label, ordered)) and not facts.is_ordered
@@ -200,10 +200,10 @@ def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
 
 
 def _describe_folders(names: Sequence[str]) -> str:
-    return f"the folder{'s' * (len(names) > 1)} {_listed(names)} {'were' if len(names) > 1 else 'was'}"
+    return f"the folder{'s' * (len(names) > 1)} {_list(names)} {'were' if len(names) > 1 else 'was'}"
 
 
-def _classes(names: Sequence[str]) -> str:
+def _pluralize(names: Sequence[str]) -> str:
     return "classes" if len(names) > 1 else "a class"
 
 
@@ -215,19 +215,19 @@ def _is_like_a_split(name: str) -> bool:
     return _LIKE_A_SPLIT.fullmatch(name) is not None
 
 
-def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
+def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
     lines = {}
     if empty := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (
-            f"no record in {_listed(empty)}, although files or folders of the input are named so; add records, or remove them"
+            f"no record in {_list(empty)}, although files or folders of the input are named so; add records, or remove them"
         )
     if len(records) > 1:
-        found = {split: classes.get(split, set()) for split in sorted(records)}
+        classes_by_split = {split: classes.get(split, set()) for split in sorted(records)}
         parts = []
-        for split, names in found.items():
-            alone = names.difference(*(others for other, others in found.items() if other != split))
+        for split, names in classes_by_split.items():
+            alone = names.difference(*(others for other, others in classes_by_split.items() if other != split))
             if alone:
-                parts.append(f"{count_text(len(alone))} in {split} ({_listed(sorted(alone))})")
+                parts.append(f"{count_text(len(alone))} in {split} ({_list(sorted(alone))})")
         if parts:
             lines["classes_of_one_split"] = (
                 f"classes that only one split has: {', '.join(parts)}; add records of them, or correct their names"
@@ -235,7 +235,7 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
     return lines
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
-    every = [name.encode(errors="backslashreplace").decode() for name in names]
-    return ", ".join(every[:_SHOWN]) + (", ..." if len(every) > _SHOWN else "")
+    all_names = [name.encode(errors="backslashreplace").decode() for name in names]
+    return ", ".join(all_names[:_SHOWN]) + (", ..." if len(all_names) > _SHOWN else "")

@@ -12,7 +12,7 @@ from tpudata.errors import FeatureError
 from tpudata.format import Feature
 
 
-def stored_value(feature: Feature, value: Any) -> Any:
+def convert_value(feature: Feature, value: Any) -> Any:
     """Return the value of a feature for `encode_example`.
 
     Text may have surrogate escapes, which stand for bytes of file names that are not UTF-8. Floats take any number that is not too
@@ -29,7 +29,7 @@ def stored_value(feature: Feature, value: Any) -> Any:
     # Scalars of exactly these types, which most are, need no numpy: a tenth of the time.
     if not feature.shape and not feature.is_one_value:
         if kind is str and feature.kind == "bytes":
-            return _text(value)
+            return _encode_text(value)
         if kind is int and feature.kind == "int64" and fits_int64(value):
             return value
         if kind is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
@@ -37,29 +37,29 @@ def stored_value(feature: Feature, value: Any) -> Any:
     try:
         return _fit(feature, value)
     except (FeatureError, OverflowError) as error:
-        raise ValueError(_problem(feature, value, error)) from None
+        raise ValueError(_describe_problem(feature, value, error)) from None
 
 
 def _fit(feature: Feature, value: Any) -> Any:
     if feature.kind == "bytes":
-        value = _text(value)
-    _, stored = fit(feature, _floats(value) if feature.kind == "float" else value)
+        value = _encode_text(value)
+    _, stored = fit(feature, _convert_to_floats(value) if feature.kind == "float" else value)
     if feature.kind == "int64":
         _check_range(feature, stored)
     return stored
 
 
-def _text(value: Any) -> Any:
+def _encode_text(value: Any) -> Any:
     """Return text, and text in lists, as bytes."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    return [_text(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return [_encode_text(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _floats(value: Any) -> Any:
+def _convert_to_floats(value: Any) -> Any:
     """Return integers, also in lists, as floats: rounded."""
     if isinstance(value, (list, tuple)):
-        return [_floats(item) for item in value]
+        return [_convert_to_floats(item) for item in value]
     if isinstance(value, bool):
         raise FeatureError("A truth value is no float.")
     return float(value) if isinstance(value, int) else value
@@ -72,16 +72,16 @@ def _check_range(feature: Feature, stored: Any) -> None:
         raise FeatureError(f"Feature {feature.name!r}: an integer that does not fit int64.")
 
 
-def held_bytes(value: Any) -> int:
+def count_bytes(value: Any) -> int:
     """Return the size of the bytes in a value of a feature: of itself, or of the items of a list."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):
         return value.size
-    return sum(map(held_bytes, value)) if isinstance(value, (list, tuple)) else 0
+    return sum(map(count_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
-def _problem(feature: Feature, value: Any, error: Exception) -> str:
+def _describe_problem(feature: Feature, value: Any, error: Exception) -> str:
     if feature.is_one_value and value is not None:
         return str(error)
     got = "no value" if value is None else reprlib.repr(value)

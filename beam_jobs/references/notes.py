@@ -32,7 +32,7 @@ def ignore_note(kind: str, example: str, count: int = 1) -> None:
     del kind, example, count
 
 
-class Noted(NamedTuple):
+class NotesOfKind(NamedTuple):
     """Notes of one kind.
 
     Attributes:
@@ -52,11 +52,11 @@ class Notes:
         kinds: what was noted of each kind.
     """
 
-    kinds: dict[str, Noted] = dataclasses.field(default_factory=dict)
+    kinds: dict[str, NotesOfKind] = dataclasses.field(default_factory=dict)
 
     def add(self, kind: str, example: str, count: int = 1) -> None:
         """Add a note; see `Note`."""
-        self._add(kind, Noted(count, (example,)))
+        self._add(kind, NotesOfKind(count, (example,)))
 
     def merge(self, other: Notes) -> None:
         """Add the notes of another part of the input."""
@@ -71,9 +71,9 @@ class Notes:
         """Return the number of inputs that a kind was noted of."""
         return self.kinds[kind].inputs if kind in self.kinds else 0
 
-    def _add(self, kind: str, noted: Noted) -> None:
-        before = self.kinds.get(kind, Noted(0, ()))
+    def _add(self, kind: str, noted: NotesOfKind) -> None:
+        before = self.kinds.get(kind, NotesOfKind(0, ()))
         examples = before.examples
         if not {*noted.examples} <= {*examples}:
             examples = tuple(sorted({*examples, *noted.examples})[:MOST_EXAMPLES])
-        self.kinds[kind] = Noted(before.inputs + noted.inputs, examples)
+        self.kinds[kind] = NotesOfKind(before.inputs + noted.inputs, examples)

@@ -47,7 +47,7 @@ class Payload:
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return what the entry of an input hashes of its kind and of its features.
+        """Return the parts of its kind and features that the entry of an input hashes.
 
         Entries are on disk, so these are the texts that references had in earlier versions, and each is empty if there is nothing.
 
@@ -71,7 +71,7 @@ def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
     return _ENCODERS[is_escaped].encode(features) if features else ""
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Return a value that JSON does not have as one that it has."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"blake2b:{hashlib.blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()}"
@@ -81,4 +81,6 @@ def _plain(value: Any) -> Any:
 
 
 # json.dumps would make an encoder for each call.
-_ENCODERS = {is_escaped: json.JSONEncoder(ensure_ascii=is_escaped, default=_plain) for is_escaped in (False, True)}
+_ENCODERS = {
+    is_escaped: json.JSONEncoder(ensure_ascii=is_escaped, default=_to_json_value) for is_escaped in (False, True)
+}

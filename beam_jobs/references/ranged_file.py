@@ -45,12 +45,12 @@ class _RangedFile(io.RawIOBase):
 
 def file_size(path: str) -> int:
     """Return the size of a file; raise SourceError if it is missing."""
-    found = storage_for(path).stat(path)
-    if found is None or found.is_folder:
+    entry = storage_for(path).stat(path)
+    if entry is None or entry.is_folder:
         raise SourceError(
             f"{path} is not there, or is a folder (expected a file). Restore it, or remove it from the input."
         )
-    return found.size
+    return entry.size
 
 
 def open_ranged(path: str, size: int, buffer_bytes: int = _BUFFER_BYTES) -> io.BufferedReader:

@@ -24,7 +24,7 @@ class RangedMap:
     size: int
 
     def tolist(self) -> list[int]:
-        """Return what the entry of an input knows the map by: not where it lies, which may move."""
+        """Return the part of the map that identifies it in an input's entry: not its position, which may move."""
         return [self.size]
 
     def read(self) -> bytes:

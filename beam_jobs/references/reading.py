@@ -36,7 +36,7 @@ def read_reference(reference: Reference) -> bytes:
     storage = storage_for(path)
     try:
         if reference.offset == WHOLE_FILE:
-            return _whole_file(reference, storage.read(path, reference.size))
+            return _check_whole_file(reference, storage.read(path, reference.size))
         data = storage.read_range(path, reference.offset, reference.size)
     except StorageUnavailableError:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
@@ -70,13 +70,13 @@ def too_large(source: str, size: int, offset: int | None = None) -> BadRecordErr
 
 
 def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:
-    found = zlib.crc32(data)
-    if found != expected:
-        reason = f"damaged in the archive: its CRC-32 is {found:08x} (expected {expected:08x})"
+    crc32 = zlib.crc32(data)
+    if crc32 != expected:
+        reason = f"damaged in the archive: its CRC-32 is {crc32:08x} (expected {expected:08x})"
         raise BadRecordError(reference.origin, reason, reference.offset)
 
 
-def _whole_file(reference: Reference, data: bytes) -> bytes:
+def _check_whole_file(reference: Reference, data: bytes) -> bytes:
     """Return the bytes of a file, which must have its listed size: the plan and --append depend on it."""
     if len(data) != reference.size:
         raise BadRecordError(

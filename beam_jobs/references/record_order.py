@@ -21,7 +21,7 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class RecordOrder:
     """Order of records.
 
     Attributes:

@@ -56,7 +56,7 @@ class Reference(NamedTuple):
         return key_digest(self.key)
 
     def entry_texts(self) -> tuple[str, str]:
-        """Return what the entry of the input hashes of its payload and features, see `Payload.entry_texts`."""
+        """Return the parts of its payload and features that the entry of the input hashes, see `Payload.entry_texts`."""
         return self.payload.entry_texts(self.crc32, self.features)
 
     @property

@@ -24,7 +24,7 @@ def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 
-def rejected_file(path: str, error: SourceError | CorruptionError, more: str = "") -> BadRecordError:
+def file_rejection(path: str, error: SourceError | CorruptionError, more: str = "") -> BadRecordError:
     """Return the error of a file as its rejection.
 
     Args:

@@ -46,8 +46,8 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
     return rows
 
 
-def grouped(rows: KeyRows) -> list[tuple[int, bytes]]:
-    """Return rows by group, of which there are 256: equal keys are in one."""
+def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
+    """Return rows in 256 groups: equal keys are in one group."""
     groups = (rows["high"] >> np.uint64(56)).astype(np.intp)
     order = np.argsort(groups, kind="stable")
     rows, groups = rows[order], groups[order]
@@ -65,7 +65,7 @@ def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     rows = np.frombuffer(data, _ROW)
     rows = rows[np.lexsort([rows[name] for name in ("line", "number", "low", "high")])]
     same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
-    # Of three rows with one key, the second is the first repeat.
+    # The second of three rows with one key is the first repeat.
     seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
     if not len(seconds):
         return None

@@ -15,7 +15,7 @@ MANUAL = "https://beam.apache.org/documentation/runners/"
 _RUNNING = re.compile(r"\s*\[while running '?(?P<step>[^'\]]*).*", re.DOTALL)
 # The last line of a traceback.
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Warning)\b(?::.*)?")
-# How the traceback ends if a runner's workers are containers: docker is not there, or it is and does not start them.
+# End of the traceback if a runner's workers are containers and docker is missing or does not start them.
 _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
 # Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
 _LOST_WORKER = re.compile(
@@ -24,7 +24,7 @@ _LOST_WORKER = re.compile(
     r"|send on closed channel|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
     re.IGNORECASE,
 )
-# How Dataflow's and portable results say in which state a job ended, and of what.
+# Final state of a job and its cause, as Dataflow's and portable results word them.
 _ENDED = re.compile(
     r"(?:Dataflow pipeline failed\. State: (\w+), Error:|Pipeline \S+ failed in state (\w+):)\s*(.*)", re.DOTALL
 )
@@ -51,9 +51,9 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     Returns:
         The error of ours that a step raised, without Beam's wrapping, or a line on the runner. None if the traceback is of use.
     """
-    known = own_error(error)
-    if known is not None:
-        return known
+    own = own_error(error)
+    if own is not None:
+        return own
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if problem := machine_problem(error) or machine_problem_in(text):
         return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_AGAIN}.' if job else ''}")
@@ -64,7 +64,7 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
         )
     if in_process and ("Traceback" in text or "[while running" in text):
         return None
-    reason = sentence(_reason(text) or f"{type(error).__name__} without a message")
+    reason = sentence(_find_reason(text) or f"{type(error).__name__} without a message")
     if _LOST_WORKER.search(text):
         return TpudataError(
             f"{job or f'the job of {runner}'}: a worker was lost ({reason.rstrip('.')}). If memory ran out, use larger or fewer"
@@ -78,12 +78,12 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     )
 
 
-def _reason(text: str) -> str:
+def _find_reason(text: str) -> str:
     """Return the last error of a traceback and its step, or a text without a traceback, in one line."""
     ended = _ENDED.fullmatch(text)
     if ended is not None:
-        why = _reason(ended[3]) if ended[3] != "None" else ""
-        return f"ended as {ended[1] or ended[2]}{f': {why}' if why else ''}"
+        cause = _find_reason(ended[3]) if ended[3] != "None" else ""
+        return f"ended as {ended[1] or ended[2]}{f': {cause}' if cause else ''}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)] if "Traceback" in text else []
     reason = raised[-1] if raised else " ".join(lines)

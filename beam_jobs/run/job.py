@@ -56,11 +56,11 @@ def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) 
 
 
 def job_text(identity: Mapping[str, str]) -> str:
-    """Return how a job is called in messages."""
+    """Return the name of a job for messages."""
     return f"job {identity['id']} ({identity['where']})"
 
 
-def check_served(options: PipelineOptions, report: Callable[[str], None]) -> None:
+def check_job_server(options: PipelineOptions, report: Callable[[str], None]) -> None:
     """Check that the job server of `--job_endpoint` is there, before anything is prepared for it.
 
     Args:
@@ -73,7 +73,7 @@ def check_served(options: PipelineOptions, report: Callable[[str], None]) -> Non
     portable = options.view_as(PortableOptions)
     endpoint, seconds = portable.job_endpoint, float(portable.job_server_timeout or _WAIT_SECONDS)
     # Dataflow ignores it.
-    if not endpoint or endpoint == EMBEDDED or _runner(options) == _DATAFLOW:
+    if not endpoint or endpoint == EMBEDDED or _read_runner(options) == _DATAFLOW:
         return
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -101,11 +101,11 @@ def counter_value(counter: MetricResult) -> int | None:
 
 
 def job_counts(result: PipelineResult) -> Counter[str]:
-    """Return what the steps of a job have counted so far: records, bytes_read, rejected, shards_written, shards_kept."""
+    """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # Portable results keep the first answer.
-    found = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
+    metrics = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
-    for counter in found[MetricResults.COUNTERS]:
+    for counter in metrics[MetricResults.COUNTERS]:
         counts[counter.key.metric.name] += counter_value(counter) or 0
     return counts
 
@@ -124,7 +124,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
         identity: of the job.
         options: of this run; only an engine that this run uses, too, is asked.
     """
-    if _runner(options) != identity.get("runner"):
+    if _read_runner(options) != identity.get("runner"):
         return None
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
@@ -134,7 +134,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     return None
 
 
-def _runner(options: PipelineOptions) -> str:
+def _read_runner(options: PipelineOptions) -> str:
     return str(options.view_as(StandardOptions).runner).rpartition(".")[2]
 
 
@@ -143,7 +143,7 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3
 
-    # As Beam submits: plain addresses of this machine are servers of tests.
+    # Same as Beam's submission: plain addresses of this machine are test servers.
     is_here = "localhost" in identity["endpoint"]
     address = identity["endpoint"] if is_here else identity["endpoint"].partition("://")[2]
     client = dataflow_v1beta3.JobsV1Beta3Client(

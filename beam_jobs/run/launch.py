@@ -152,12 +152,12 @@ def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda
         if not is_over():
             # Beam asserts that the thread in which it looks at a job of Dataflow did not fail.
             text = "" if isinstance(error, AssertionError) else " ".join(str(error).split()) or type(error).__name__
-            why = f" ({text})" if text else ""
+            cause = f" ({text})" if text else ""
             raise TpudataError(
-                f"{job}: the connection was lost{why}, and the job may go on. When it has ended, run again with --resume to convert"
-                " the rest."
+                f"{job}: the connection was lost{cause}, and the job may go on. When it has ended, run again with --resume to"
+                " convert the rest."
             ) from error
-        known = failure(name, error, in_process=is_in_process(name), job=job)
-        if known is None:
+        translated = failure(name, error, in_process=is_in_process(name), job=job)
+        if translated is None:
             raise
-        raise known from error
+        raise translated from error

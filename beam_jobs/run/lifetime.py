@@ -13,7 +13,7 @@ from tpudata.errors import UsageError
 
 def ends_with_process(options: PipelineOptions) -> bool:
     """Return whether a job ends at the latest when this process does: its engine or all its workers are in it, or end with it."""
-    runner, endpoint = _runner_and_endpoint(options)
+    runner, endpoint = _read_runner_and_endpoint(options)
     if is_in_process(runner) or endpoint == EMBEDDED or (runner == PRISM and not endpoint):
         return True
     return worker_environment(options) == LOOPBACK
@@ -21,7 +21,7 @@ def ends_with_process(options: PipelineOptions) -> bool:
 
 def outlives_process(options: PipelineOptions) -> bool:
     """Return whether a job is known to go on when this process ends: its engine and its workers are elsewhere."""
-    runner, endpoint = _runner_and_endpoint(options)
+    runner, endpoint = _read_runner_and_endpoint(options)
     # Without an endpoint Beam starts a job server, which ends with this process.
     return not ends_with_process(options) and (bool(endpoint) or "dataflow" in runner.lower())
 
@@ -29,13 +29,13 @@ def outlives_process(options: PipelineOptions) -> bool:
 def check_detachable(options: PipelineOptions) -> None:
     """Raise UsageError if a job cannot go on without this process."""
     if not outlives_process(options):
-        runner, _ = _runner_and_endpoint(options)
+        runner, _ = _read_runner_and_endpoint(options)
         raise UsageError(
             f"--detach: a job of {runner} with these flags ends with this process (expected DataflowRunner, or --job_endpoint of"
             " a server and workers that are not LOOPBACK). Omit --detach, or choose such a runner."
         )
 
 
-def _runner_and_endpoint(options: PipelineOptions) -> tuple[str, str]:
+def _read_runner_and_endpoint(options: PipelineOptions) -> tuple[str, str]:
     runner = str(options.view_as(StandardOptions).runner).rpartition(".")[2]
     return runner, options.view_as(PortableOptions).job_endpoint or ""

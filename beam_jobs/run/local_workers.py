@@ -74,7 +74,7 @@ class _Lifeline:
         os.close(self.reader)
 
 
-# Of the runs of this process.
+# Lifelines of the runs of this process.
 _lifelines: list[_Lifeline] = []
 
 
@@ -113,10 +113,10 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
 
         def connect(stream: Iterable[Any]) -> None:
             self._is_connected.set()
-            set_input(_until_broken(stream))
+            set_input(_read_until_broken(stream))
 
         self.control_conn.set_input = connect
-        self.data_conn.set_inputs = lambda stream: set_inputs(_until_broken(stream))
+        self.data_conn.set_inputs = lambda stream: set_inputs(_read_until_broken(stream))
 
     def start_worker(self) -> None:
         """Start the process, which connects when it is ready."""
@@ -163,6 +163,6 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
                 self.control_conn.abort(error)
 
 
-def _until_broken(stream: Iterable[Any]) -> Iterator[Any]:
+def _read_until_broken(stream: Iterable[Any]) -> Iterator[Any]:
     with contextlib.suppress(grpc.RpcError):
         yield from stream

@@ -95,8 +95,8 @@ def build_wheel(folder: Path) -> Path:
         UsageError: nothing is known of how this package was installed.
     """
     metadata = f"{_NAME}-{__version__}.dist-info"
-    files = [(f"{package}/{name}", path.read_bytes()) for package in _PACKAGES for name, path in _files(package)]
-    files += [(f"{metadata}/METADATA", _metadata().encode()), (f"{metadata}/WHEEL", _WHEEL.encode())]
+    files = [(f"{package}/{name}", path.read_bytes()) for package in _PACKAGES for name, path in _list_files(package)]
+    files += [(f"{metadata}/METADATA", _read_metadata().encode()), (f"{metadata}/WHEEL", _WHEEL.encode())]
     record = "".join(f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files)
     files.append((f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n".encode()))
     path = folder / f"{_NAME}-{__version__}-py3-none-any.whl"
@@ -109,7 +109,7 @@ def build_wheel(folder: Path) -> Path:
     return path
 
 
-def _files(package: str) -> Iterator[tuple[str, Path]]:
+def _list_files(package: str) -> Iterator[tuple[str, Path]]:
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -119,8 +119,8 @@ def _files(package: str) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(root).as_posix(), path
 
 
-def _metadata() -> str:
-    """Return the core metadata, of which pip reads the name, the version and what is required; without the long description."""
+def _read_metadata() -> str:
+    """Return the core metadata: pip reads the name, the version and the requirements from it; without the long description."""
     try:
         required = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:

@@ -35,7 +35,7 @@ def sees_local_files(options: PipelineOptions, runner: str | None = None) -> boo
         options: of the pipeline.
         runner: the name of its class; None: that of the options.
     """
-    return is_in_process(_runner_name(options, runner)) or worker_environment(options, runner) in _PROCESSES
+    return is_in_process(_read_runner_name(options, runner)) or worker_environment(options, runner) in _PROCESSES
 
 
 def worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
@@ -45,7 +45,7 @@ def worker_environment(options: PipelineOptions, runner: str | None = None) -> s
         options: of the pipeline.
         runner: the name of its class; None: that of the options.
     """
-    name = _runner_name(options, runner)
+    name = _read_runner_name(options, runner)
     if "dataflow" in name.lower():
         return _DOCKER
     environment = options.view_as(PortableOptions).environment_type
@@ -74,7 +74,7 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
     """
     if sees_local_files(options, runner):
         return
-    name = _runner_name(options, runner)
+    name = _read_runner_name(options, runner)
     for flag, path in paths.items():
         if path and not is_remote(path):
             raise UsageError(
@@ -83,7 +83,7 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
             )
 
 
-def _runner_name(options: PipelineOptions, runner: str | None) -> str:
+def _read_runner_name(options: PipelineOptions, runner: str | None) -> str:
     return (runner or str(options.view_as(StandardOptions).runner)).rpartition(".")[2]
 
 

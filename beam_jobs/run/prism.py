@@ -29,7 +29,7 @@ PRISM = "PrismRunner"
 _VERSION = f"v{apache_beam.__version__}"
 _MODULE = f"github.com/apache/beam/sdks/v2/go/cmd/prism@{_VERSION}"
 _RELEASE = f"https://github.com/apache/beam/releases/tag/{_VERSION}"
-# As a command that a person may type; the first time takes minutes.
+# Command for the user; its first run takes minutes.
 _INSTALL = f"go install {_MODULE}"
 _START_SECONDS = 30.0
 _log = logging.getLogger("tpudata")
@@ -75,8 +75,8 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = int(taken.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as reserved:
+            port = int(reserved.getsockname()[1])
         reader, writer = os.pipe()
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
@@ -101,7 +101,7 @@ class _Server:
         )
 
 
-# Of this process, by their binary.
+# Servers of this process, by binary.
 _servers: dict[Path, _Server] = {}
 _starting = threading.Lock()
 
@@ -122,10 +122,10 @@ def find_prism(location: str | None = None) -> Path:
             )
         return Path(location).absolute()
     cached = _cache() / f"prism-{_VERSION}"
-    of_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
+    cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
     # Others have programs of this name, too: one of the right version goes first.
-    for path in (cached, *of_beam, *([Path(on_path)] if on_path else [])):
+    for path in (cached, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
     _build(cached)

@@ -44,7 +44,7 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         return view
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what copies are made from: without the views, which show these options."""
+        """Return the state that copies are made from: without the views, which show these options."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
@@ -61,42 +61,46 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     Raises:
         UsageError: a value that a flag of Beam does not take, or more workers than one for a runner that counts its own.
     """
-    _, unknown = _beam_parser().parse_known_args(list(beam_flags))
+    _, unknown = _make_beam_parser().parse_known_args(list(beam_flags))
     options = _Options(list(beam_flags))
     choose_runner(options, workers)
     return options, unknown
 
 
 def read_program_options(
-    given: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
+    program_options: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
 ) -> PipelineOptions:
     """Return a pipeline's options as a program passes them.
 
     Args:
-        given: options, which are not changed; a dict of them, a list of flags, or None.
+        program_options: options, which are not changed; a dict of them, a list of flags, or None.
         runner: name of the runner; None takes that of the options.
         workers: processes of the local runner.
 
     Raises:
         UsageError: Beam has no such option, both name a runner, or more workers than one for a runner that counts its own.
     """
-    if isinstance(given, PipelineOptions):
-        options = copy.deepcopy(given)
-    elif isinstance(given, Mapping):
+    if isinstance(program_options, PipelineOptions):
+        options = copy.deepcopy(program_options)
+    elif isinstance(program_options, Mapping):
         names = {name.removeprefix("--") for name in beam_flag_names()}
-        names |= {action.dest for action in _beam_parser()._actions}
-        for name in given:
+        names |= {action.dest for action in _make_beam_parser()._actions}
+        for name in program_options:
             if name not in names:
                 raise UsageError(f"beam_options: Beam has no option {name}{suggestion(str(name), names)}")
-        options = _Options.from_dictionary({name: value for name, value in given.items() if value is not None})
-    elif given is None or (isinstance(given, Sequence) and not isinstance(given, str)):
-        words = list(map(str, given or ()))
-        _, unknown = _beam_parser().parse_known_args(words)
+        options = _Options.from_dictionary(
+            {name: value for name, value in program_options.items() if value is not None}
+        )
+    elif program_options is None or (isinstance(program_options, Sequence) and not isinstance(program_options, str)):
+        words = list(map(str, program_options or ()))
+        _, unknown = _make_beam_parser().parse_known_args(words)
         if unknown:
             raise UsageError(f"beam_options: Beam has no flag {unknown[0]}{suggestion(unknown[0], beam_flag_names())}")
         options = _Options(words)
     else:
-        raise UsageError(f"beam_options: invalid (got {given!r}, expected PipelineOptions, a dict or a list of flags).")
+        raise UsageError(
+            f"beam_options: invalid (got {program_options!r}, expected PipelineOptions, a dict or a list of flags)."
+        )
     if runner is not None:
         standard = options.view_as(StandardOptions)
         if standard.runner is not None:
@@ -130,18 +134,18 @@ def choose_runner(options: PipelineOptions, workers: int) -> None:
         UsageError: more workers than one for a runner that counts its own.
     """
     standard = options.view_as(StandardOptions)
-    standard.runner = _runner_name(standard.runner)
+    standard.runner = _find_runner_name(standard.runner)
     if workers > 1:
         if standard.runner != LOCAL_RUNNER:
             raise UsageError(f"--workers is for the local runner; {standard.runner} has other flags, see Beam's manual")
         options.view_as(DirectOptions).direct_num_workers = workers
 
 
-def _runner_name(name: str | None) -> str:
+def _find_runner_name(name: str | None) -> str:
     """Return the name of a runner's class; Beam takes any case, and also the name without `Runner`."""
-    known = {found.lower(): found for found in StandardOptions.KNOWN_RUNNER_NAMES}
-    given = name or LOCAL_RUNNER
-    return known.get(given.lower()) or known.get(f"{given.lower()}runner") or given
+    runners = {runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES}
+    wanted = name or LOCAL_RUNNER
+    return runners.get(wanted.lower()) or runners.get(f"{wanted.lower()}runner") or wanted
 
 
 def new_pipeline(
@@ -181,12 +185,12 @@ def new_pipeline(
     except ImportError as error:
         if "dataflow" in name.lower():
             raise MissingExtraError(f"--runner={name}", "gcp") from None
-        raise UsageError(_unusable(name, error)) from None
+        raise UsageError(_describe_unusable(name, error)) from None
     except (AttributeError, TypeError) as error:
         # Beam takes any path of a module and a name for one of a class.
         if "." not in name:
             raise
-        raise UsageError(_unusable(name, error)) from None
+        raise UsageError(_describe_unusable(name, error)) from None
 
 
 @contextmanager
@@ -204,7 +208,7 @@ def temporary_pipeline(
         shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
 
 
-def _unusable(name: str, error: Exception) -> str:
+def _describe_unusable(name: str, error: Exception) -> str:
     return f"--runner={name}: {error}. Give the name of one of Beam's runners, or the full name of a class that is one."
 
 
@@ -220,7 +224,7 @@ def is_in_process(runner: str) -> bool:
 
 def beam_flag_names() -> list[str]:
     """Return every flag that Beam knows, such as `--runner`."""
-    return [name for action in _beam_parser()._actions for name in action.option_strings]
+    return [name for action in _make_beam_parser()._actions for name in action.option_strings]
 
 
 class _BeamParser(argparse.ArgumentParser):
@@ -230,7 +234,7 @@ class _BeamParser(argparse.ArgumentParser):
         raise UsageError(f"{message}. It is a flag of Apache Beam: see {MANUAL}.")
 
 
-def _beam_parser() -> argparse.ArgumentParser:
+def _make_beam_parser() -> argparse.ArgumentParser:
     """Return a parser of every flag that Beam's own options declare.
 
     Beam has no public list of them. `_add_argparse_args` is what its guide has custom options override; a test fails if Beam

@@ -69,7 +69,7 @@ class Classes:
         return self.integers and self.labels is None
 
     @functools.cached_property
-    def _known(self) -> frozenset[str]:
+    def _names(self) -> frozenset[str]:
         return frozenset(self.labels.names if self.labels else ())
 
     def name(self, written: str, source: str) -> str:
@@ -83,7 +83,7 @@ class Classes:
             BadRecordError: no such class.
         """
         if self.labels is not None:
-            if written in self._known:
+            if written in self._names:
                 return written
             if self.integers and is_integer_label(written) and int(written) < len(self.labels.names):
                 return self.labels.names[int(written)]
@@ -153,9 +153,9 @@ def read_labels(path: str) -> Labels:
             f"--labels {path}: {reason}. It holds the class names, a line each, in the order of their labels."
         )
 
-    found = storage_for(path).stat(path)
-    if found is None or found.is_folder:
-        reject("there is no such file" if found is None else "it is a folder")
+    entry = storage_for(path).stat(path)
+    if entry is None or entry.is_folder:
+        reject("there is no such file" if entry is None else "it is a folder")
     try:
         text = storage_for(path).read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -30,11 +30,11 @@ class InputFiles:
         Raises:
             SourceError: there is none; or there is nothing at the path.
         """
-        found = storage_for(self.path).stat(self.path)
-        if found is not None and not found.is_folder:
-            yield self.path, found.name
+        top = storage_for(self.path).stat(self.path)
+        if top is not None and not top.is_folder:
+            yield self.path, top.name
             return
-        if found is not None:
+        if top is not None:
             files = self._in_folder()
         elif is_pattern(self.path):
             files = ((entry.path, below) for entry, below in expand(self.path) if not entry.is_folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from beam_jobs import file_kinds
-from beam_jobs.compression.files import read_compression, read_head, unpacked_name
+from beam_jobs.compression.files import read_compression, read_head, strip_compression
 from beam_jobs.sources.image_arrays.source import is_array_file
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
@@ -19,7 +19,7 @@ FORMS = (
     "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, files of arrays (CIFAR, SVHN,"
     " .npz), or a pattern such as 'DIR/*/*.jpg'"
 )
-# By the end of a name, without a .gz or the like after it.
+# Form by the ending of a name, without a .gz or the like after it.
 _FORM_OF_ENDING = {
     **dict.fromkeys(("tar", "tgz", "tbz2", "txz", "tzst"), TAR),
     "zip": ZIP,
@@ -32,7 +32,7 @@ _FORM_OF_ENDING = {
 # A first column of a list may well be called BMI or P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 _SAVE = "Save its images as files, or write records with WriteTFRecordShards"
-# By kind; what is not read has the fix in place of a name.
+# Form by kind; kinds that are not read have the fix instead.
 _FORMS = {
     file_kinds.ZIP: ZIP,
     file_kinds.PARQUET: PARQUET,
@@ -48,9 +48,9 @@ _UNREAD = {
 
 
 def form_of_ending(name: str) -> str | None:
-    """Return what the end of a name says; None if it says nothing."""
+    """Return the form that the ending of a name stands for, or None."""
     lower = name.lower()
-    plain = unpacked_name(lower)
+    plain = strip_compression(lower)
     _, dot, ending = plain.rpartition(".")
     form = _FORM_OF_ENDING.get(ending) if dot else None
     return PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
@@ -58,13 +58,13 @@ def form_of_ending(name: str) -> str | None:
 
 def form_of_start(path: str) -> str | None:
     """Return `TAR`, `IDX`, `ZIP`, `PARQUET` or `ARRAYS`, if a file begins as one; else None."""
-    return _form_of_head(read_head(path, BLOCK))
+    return _find_form_of_head(read_head(path, BLOCK))
 
 
 def form_of(path: str) -> str:
-    """Return what a file is, by its first bytes."""
+    """Return the form of a file, by its first bytes."""
     head = read_head(path, BLOCK)
-    form = ARRAYS if is_array_file(path, head) else _form_of_head(head)
+    form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)
     if form is not None:
         return form
     kind = file_kinds.file_kind(head)
@@ -85,7 +85,7 @@ def form_of(path: str) -> str:
     return LIST
 
 
-def _form_of_head(head: bytes) -> str | None:
+def _find_form_of_head(head: bytes) -> str | None:
     return TAR if is_tar_header(head) else _FORMS.get(file_kinds.file_kind(head))
 
 

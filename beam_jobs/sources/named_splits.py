@@ -30,7 +30,7 @@ def folder_split(name: str) -> str:
     return _SPLITS.get(name.lower(), "")
 
 
-def listed_split(name: str) -> str:
+def find_listed_split(name: str) -> str:
     """Return the split that a name in a list stands for: as of a folder, and any other name is a split itself."""
     return folder_split(name) or name
 
@@ -44,17 +44,19 @@ def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
         SourceError: two folders stand for one split, or some names are splits and some are not.
     """
     splits = {name: folder_split(name) for name in names}
-    found = [name for name in names if splits[name]]
+    split_names = [name for name in names if splits[name]]
     others = [name for name in names if not splits[name]]
-    if len(found) < 2 and others:
+    if len(split_names) < 2 and others:
         return {}
     if others:
         raise SourceError(
-            f"{where} has {', '.join(found)}, which look like splits, next to {others[0]}, which does not. Put classes below"
+            f"{where} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
             " splits, or classes alone into the input."
         )
     if len({splits[name] for name in names}) < len(names):
-        raise SourceError(f"{where} has two folders for one split among {', '.join(found)}. Merge them, or rename one.")
+        raise SourceError(
+            f"{where} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
+        )
     return splits
 
 
@@ -104,7 +106,7 @@ def split_in_file_name(name: str) -> str:
 def split_in_path(name: str) -> str:
     """Return the first split of the words in a path, the last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
     words = (word for part in reversed(name.split("/")) for word in _BETWEEN_WORDS.split(part))
-    splits = (folder_split(found[1]) for word in words if (found := _WORD.fullmatch(word)))
+    splits = (folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
 
 
@@ -124,14 +126,14 @@ class NamedSplits:
     Attributes:
         input: the input's path.
         are_splits: whether each name is one.
-        found: the splits among the names that were looked at.
+        splits: the splits among the names that were looked at.
         are_all: whether these were all names.
         split_of: returns the split that a name is, or nothing.
     """
 
     input: str
     are_splits: bool
-    found: frozenset[str]
+    splits: frozenset[str]
     are_all: bool
     split_of: SplitOf = top_split
 
@@ -159,31 +161,35 @@ class NamedSplits:
             UsageError: the options deal out splits, but the names are splits.
         """
         splits = {name: split_of(name) for name in names}
-        inside = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
-        if len({*inside.values()}) > 1 and all(inside.values()):
-            splits, split_of = inside, split_inside
-        found = frozenset(split for split in splits.values() if split)
+        inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
+            splits, split_of = inner_splits, split_inside
+        split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
-        are_splits = bool(found) and (not others or len(found) > 1 or not (accidental or found == {"train"}))
+        are_splits = bool(split_names) and (
+            not others or len(split_names) > 1 or not (accidental or split_names == {"train"})
+        )
         if are_splits and others:
             first, *more = (name for name, split in splits.items() if split)
-            what = f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
-            raise SourceError(
-                f"{options.input} has {what} next to {others[0]}, which does not. Move it out of the input, or name the files by a"
-                " pattern."
+            examples = (
+                f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
             )
-        if are_splits and (len(found) > 1 or found != {"train"}):
-            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(found))})")
+            raise SourceError(
+                f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
+                " by a pattern."
+            )
+        if are_splits and (len(split_names) > 1 or split_names != {"train"}):
+            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")
         elif options.split:
             are_splits = False
-        return cls(options.input, are_splits, found, len(splits) <= LOOKED_AT, split_of)
+        return cls(options.input, are_splits, split_names, len(splits) <= LOOKED_AT, split_of)
 
     @property
     def named(self) -> frozenset[str]:
         """The splits that the names stand for; none if they are not splits."""
-        return self.found if self.are_splits else frozenset()
+        return self.splits if self.are_splits else frozenset()
 
-    def of_member(self, archive: str, member: str, where: str) -> str:
+    def split_of_member(self, archive: str, member: str, where: str) -> str:
         """Return the split of a member of an archive.
 
         Args:
@@ -194,7 +200,7 @@ class NamedSplits:
         Raises:
             SourceError: they differ. An archive that is called `train`, with no archive of another split next to it, may have all.
         """
-        if member and archive not in ("", member) and self.found != {"train"}:
+        if member and archive not in ("", member) and self.splits != {"train"}:
             raise SourceError(
                 f"{where} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
             )
@@ -212,13 +218,13 @@ class NamedSplits:
         if not self.are_splits and self.are_all:
             return ""
         split = self.split_of(name)
-        if not self.are_all and (not split if self.are_splits else bool(split) and split not in self.found):
-            what = (
+        if not self.are_all and (not split if self.are_splits else bool(split) and split not in self.splits):
+            difference = (
                 "does not look like a split, as the names"
                 if self.are_splits
                 else "looks like a split, unlike the names"
             )
             raise SourceError(
-                f"{self.input} has {name}, which {what} before it do. Rename it, or name the files by a pattern."
+                f"{self.input} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
             )
         return split if self.are_splits else ""

@@ -39,7 +39,7 @@ from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
-from beam_jobs.sources.table import SOURCES, source_opener
+from beam_jobs.sources.source_table import SOURCES, source_opener
 from beam_jobs.sources.tars.file import is_tar
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips
@@ -69,7 +69,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     source = (
         _open(options, source_options)
         if source_options.source is None
-        else _named(options, source_options, source_options.source)
+        else _open_named(options, source_options, source_options.source)
     )
     if source_options.label_type is not None and not source.takes_label_type:
         raise UsageError(
@@ -88,7 +88,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     return source
 
 
-def _named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
+def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     if name in SOURCES:
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
@@ -101,12 +101,12 @@ def _named(options: ConvertOptions, source_options: SourceOptions, name: str) ->
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
     # A name that is there is taken as it is, also where it has a bracket in it.
-    found = storage_for(options.input).stat(options.input)
-    if found is None:
+    entry = storage_for(options.input).stat(options.input)
+    if entry is None:
         if is_pattern(options.input):
             return _open_pattern(options, source_options)
         raise SourceError(f"{options.input} is not there. Name {FORMS}.")
-    if found.is_folder:
+    if entry.is_folder:
         return _open_folder(options, source_options)
     return _open_files(options, source_options, options.input)
 
@@ -146,8 +146,8 @@ def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
     form = form_of(first.path)
     if form != IMAGE:
         ending = first.name.rpartition(".")[2]
-        what = first.path if form == LIST else f"'{folder}/*.{ending}'"
-        raise SourceError(f"{folder} has no folders of classes, and {first.name} is {form}. Pass --input {what}.")
+        choice = first.path if form == LIST else f"'{folder}/*.{ending}'"
+        raise SourceError(f"{folder} has no folders of classes, and {first.name} is {form}. Pass --input {choice}.")
 
 
 def _open_parquet_or_zips(
@@ -172,47 +172,47 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
-    if _matched_form(options.input) == IMAGE:
+    if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
-    first, _ = next(_matched_files(options.input))
+    first, _ = next(_match_files(options.input))
     return _open_files(options, source_options, first.path)
 
 
-def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
+def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
     for entry, below in expand(pattern):
         if not entry.is_folder and not is_path_left_behind(below):
             yield entry, below
 
 
-def _matched_form(pattern: str) -> str:
-    """Return what the files are that a pattern matches, by the names of the first of them: a single one may be the bad one."""
+def _find_form(pattern: str) -> str:
+    """Return the form of the files that a pattern matches, by the names of the first ones: a single one may be misnamed."""
     last = split_pattern(pattern)[1][-1]
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
-    found: dict[str, str] = {}
-    for entry, _ in itertools.islice(_matched_files(pattern), _LOOKED_AT):
-        form = _form_of_name(entry.name)
-        found.setdefault(form, entry.path)
+    paths: dict[str, str] = {}
+    for entry, _ in itertools.islice(_match_files(pattern), _LOOKED_AT):
+        form = _find_form_of_name(entry.name)
+        paths.setdefault(form, entry.path)
         if same_ending:
             break
-    if not found:
+    if not paths:
         raise SourceError(
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
-    if IMAGE in found:
+    if IMAGE in paths:
         # Such a file among images is a bad record.
         for form in (PACKED, ZIP, PARQUET, ARRAYS):
-            found.pop(form, None)
-    if len(found) > 1:
-        (one, path), (other, other_path) = sorted(found.items())[:2]
+            paths.pop(form, None)
+    if len(paths) > 1:
+        (one, path), (other, other_path) = sorted(paths.items())[:2]
         raise SourceError(
             f"{pattern} matches files of several forms: {path} is {one}, and {other_path} is {other}, going by their names (what"
             " has no other form's name is an image). Match one form alone, such as 'DIR/*/*.jpg'."
         )
-    return next(iter(found))
+    return next(iter(paths))
 
 
-def _form_of_name(name: str) -> str:
+def _find_form_of_name(name: str) -> str:
     if is_idx_name(name):
         return IDX
     return ARRAYS if is_array_name(name) else form_of_ending(name) or IMAGE

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
@@ -15,16 +15,16 @@ from tpudata.console.option import Stored, Value, check_options, option, options
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
-# Of columns of Parquet files alone: values in other lists show that they are lists.
+# Types for columns of Parquet files only: values in other lists show that they are lists.
 _LIST_TYPES = tuple(LIST_KINDS)
-# Those of this package; beam_jobs/sources/table.py has what opens them.
+# Those of this package; beam_jobs/sources/source_table.py has what opens them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
-# What becomes of pictures without annotation.
+# Treatment of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))})(?:=.*)?)", re.DOTALL)
 
 
-def _arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _join_arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -42,26 +42,26 @@ def _parse_argument(text: str) -> tuple[str, str]:
 def _parse_types(text: str) -> dict[str, str]:
     types: dict[str, str] = {}
     for part in text.split(","):
-        found = _TYPED_COLUMN.fullmatch(part.strip())
-        name, kind = found.groups() if found else part.rpartition("=")[::2]
+        match = _TYPED_COLUMN.fullmatch(part.strip())
+        name, kind = match.groups() if match else part.rpartition("=")[::2]
         if not name.strip() or name.strip() in types:
             raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
         types[name.strip()] = kind.strip()
     return types
 
 
-def _source_option(help: str) -> str | None:
-    return option(None, Group.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
+def _make_source_option(help: str) -> str | None:
+    return option(None, FlagGroup.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
 
 
-def _source_args_option() -> Mapping[str, str]:
+def _make_source_args_option() -> Mapping[str, str]:
     return option(
         {},
-        Group.INPUT,
+        FlagGroup.INPUT,
         "an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
         Value("NAME=VALUE", _parse_argument),
         flag="--source-arg",
-        collect=_arguments,
+        collect=_join_arguments,
         stored=Stored(Entries(TEXT), read=lambda arguments: list(arguments.items()), is_optional=True),
     )
 
@@ -79,8 +79,10 @@ class TextSourceOptions:
         UsageError: arguments without a source.
     """
 
-    source: str | None = _source_option("read documents by the source of an installed package (default: files of text)")
-    source_args: Mapping[str, str] = _source_args_option()
+    source: str | None = _make_source_option(
+        "read documents by the source of an installed package (default: files of text)"
+    )
+    source_args: Mapping[str, str] = _make_source_args_option()
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -95,27 +97,27 @@ class SourceOptions:
         UsageError: values that do not fit each other.
     """
 
-    source: str | None = _source_option(
+    source: str | None = _make_source_option(
         f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)"
     )
-    source_args: Mapping[str, str] = _source_args_option()
+    source_args: Mapping[str, str] = _make_source_args_option()
     path_column: str | None = option(
         None,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "column of a list with the paths (default: path, file, filename or image), or of a Parquet file with the images",
         Value("NAME"),
         stored=Stored(TEXT),
     )
     split_column: str | None = option(
         None,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "column of a list with the splits (default: split, if there is one)",
         Value("NAME"),
         stored=Stored(TEXT),
     )
     column_types: Mapping[str, str] = option(
         {},
-        Group.INPUT,
+        FlagGroup.INPUT,
         "int, float, float32 or str for further columns of a list, of a WebDataset's JSON or of --label-from, in place of what"
         " their values look like;"
         " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, and of JSON"
@@ -125,7 +127,7 @@ class SourceOptions:
     )
     annotations: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "annotations of the pictures in SRC: a file or a folder of COCO, Pascal VOC, YOLO, Open Images, CelebA, captions, label"
         " maps and other forms, recognised by content",
         Value("FILE|DIR"),
@@ -133,21 +135,21 @@ class SourceOptions:
     )
     masks: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "label maps of the pictures in SRC: a folder of PNGs with their names",
         Value("DIR"),
         stored=Stored(TEXT, is_optional=True),
     )
     targets: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "second pictures of those in SRC, which make pairs: a folder of pictures with their names",
         Value("DIR"),
         stored=Stored(TEXT, is_optional=True),
     )
     unannotated: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "pictures without annotation: fail makes them bad records, empty stores them without objects, skip ignores them"
         " (default: as with fail)",
         choices=(FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED),
@@ -155,37 +157,37 @@ class SourceOptions:
     )
     raw_tsv: bool = option(
         False,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "quotes are ordinary characters in lists separated by tabs",
         stored=Stored(FLAG, is_optional=True),
     )
     labels_file: str | None = labels_file_option()
     label_from: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "regular expression that is searched for in the path of each picture of a folder, a pattern, a zip or a tar: its first"
         " group without a name, or the group called label, is the class, and each other named group a column",
         Value("REGEX"),
         stored=Stored(TEXT, is_optional=True),
     )
-    unlabelled: bool = option(False, Group.LABELS, "the images have no classes", stored=Stored(FLAG))
+    unlabelled: bool = option(False, FlagGroup.LABELS, "the images have no classes", stored=Stored(FLAG))
     label_column: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "column of a list with the classes (default: label, class or their plurals)",
         Value("NAME"),
         stored=Stored(TEXT),
     )
     label_separator: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "text between several classes in one cell of a CSV list, such as '|' (default: a cell is one class)",
         Value("TEXT"),
         stored=Stored(TEXT),
     )
     label_type: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "labels of lists, WebDataset tars and --label-from, and names of class folders: int if whole numbers are labels"
         " themselves, str if all are names (default: by the labels, a mixture of which is an error; folders have names)",
         choices=LABEL_TYPES,
@@ -196,25 +198,25 @@ class SourceOptions:
         check_options(self)
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":
-                raise UsageError(f"{_flag(name)} is empty. Pass a value, or omit the flag")
+                raise UsageError(f"{_name_flag(name)} is empty. Pass a value, or omit the flag")
         _check_source_args(self)
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
             if self.unlabelled and getattr(self, name) is not None:
-                raise UsageError(f"--unlabelled and {_flag(name)}: choose one")
+                raise UsageError(f"--unlabelled and {_name_flag(name)}: choose one")
         if self.label_from is not None:
             _check_pattern(self.label_from)
             for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
                 if getattr(self, name):
-                    raise UsageError(f"--label-from and {_flag(name)}: choose one")
-        passed = [_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
-        if len(passed) > 1:
-            raise UsageError(f"{' and '.join(passed)}: choose one")
+                    raise UsageError(f"--label-from and {_name_flag(name)}: choose one")
+        flags = [_name_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
+        if len(flags) > 1:
+            raise UsageError(f"{' and '.join(flags)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
             raise UsageError("--unannotated requires --annotations, --masks or --targets. Pass one, or omit the flag")
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
-                    f"--annotations and {_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
+                    f"--annotations and {_name_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
                 )
         for column, kind in self.column_kinds.items():
             if kind.kind not in (*COLUMN_TYPES, *_LIST_TYPES) or (
@@ -245,32 +247,32 @@ class SourceOptions:
                 raise UsageError(f"--column-types: {column}={text}: {error}") from None
         return kinds
 
-    def reject_list_types(self, what: str) -> None:
-        """Raise UsageError if a column is declared as one of lists, which `what` has not."""
+    def reject_list_types(self, reason: str) -> None:
+        """Raise UsageError if a column is declared as one of lists; `reason` says why it cannot be."""
         column = next((name for name, kind in self.column_kinds.items() if kind.kind in _LIST_TYPES), None)
         if column is not None:
             raise UsageError(
-                f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {what}. Name one of"
+                f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {reason}. Name one of"
                 f" {', '.join(COLUMN_TYPES)}, or omit the column."
             )
 
-    def reject_list_flags(self, what: str, *, has_columns: bool = False) -> None:
+    def reject_list_flags(self, reason: str, *, has_columns: bool = False) -> None:
         """Raise UsageError if an option is set that only a list has.
 
         Args:
-            what: what the input is instead.
+            reason: clause that says what the input is instead.
             has_columns: whether it has columns as a list.
         """
         has_columns |= self.label_from is not None
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
             if getattr(self, name) and not (name == "column_types" and has_columns):
-                raise UsageError(f"{_flag(name)} is for CSV and JSONL lists, and {what}. Omit the flag.")
+                raise UsageError(f"{_name_flag(name)} is for CSV and JSONL lists, and {reason}. Omit the flag.")
 
 
-def reject_split_flag(options: ConvertOptions, what: str) -> None:
-    """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
+def reject_split_flag(options: ConvertOptions, reason: str) -> None:
+    """Raise UsageError if --split deals out records whose split the input says; `reason` is the clause for it."""
     if options.split:
-        raise UsageError(f"--split: {what}. Omit the flag.")
+        raise UsageError(f"--split: {reason}. Omit the flag.")
 
 
 def _check_pattern(text: str) -> None:
@@ -285,5 +287,5 @@ def _check_pattern(text: str) -> None:
         )
 
 
-def _flag(name: str) -> str:
+def _name_flag(name: str) -> str:
     return options_of(SourceOptions)[name].flag

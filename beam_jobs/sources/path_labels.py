@@ -32,7 +32,7 @@ _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
 
 class PathValues(NamedTuple):
-    """What a path says of its picture.
+    """Values that a path gives its picture.
 
     Attributes:
         labels: the class, as it is written; none if the expression has no group of it.
@@ -89,16 +89,16 @@ class PathLabels:
                 continue
             matches += 1
             whole -= {name for name in whole if not _is_whole(match[name])}
-            labels.add(match[_class_group(pattern)] or "" if _class_group(pattern) else "")
+            labels.add(match[_find_class_group(pattern)] or "" if _find_class_group(pattern) else "")
         if first and not matches:
             raise UsageError(f"--label-from {options.label_from}: it matches no path, such as {first!r}. Correct it.")
         kinds = {name: ColumnKind(INT if name in whole else STR) for name in columns} | options.column_kinds
-        return cls(pattern, kinds, _classes(options, labels))
+        return cls(pattern, kinds, _open_classes(options, labels))
 
     @property
     def has_classes(self) -> bool:
         """Whether the expression has a group of the class."""
-        return _class_group(self.pattern) > 0
+        return _find_class_group(self.pattern) > 0
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -106,7 +106,7 @@ class PathLabels:
         return features(self.kinds)
 
     def read(self, path: str, where: str) -> PathValues:
-        """Return what a path says.
+        """Return the values in a path.
 
         Args:
             path: the path, below the input or in its archive.
@@ -118,26 +118,26 @@ class PathLabels:
         match = self.pattern.search(path)
         if match is None:
             raise BadRecordError(where, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
-        group = _class_group(self.pattern)
+        group = _find_class_group(self.pattern)
         labels = (self.classes.name(match[group] or "", where),) if group else ()
         for name, kind in self.kinds.items():
-            problem = _problem(match[name] or "", kind)
+            problem = _find_problem(match[name] or "", kind)
             if problem:
                 reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
                 raise BadRecordError(where, reason)
         return PathValues(labels, column_values(match.groupdict(), self.kinds))
 
 
-def _class_group(pattern: re.Pattern[str]) -> int:
+def _find_class_group(pattern: re.Pattern[str]) -> int:
     """Return the number of the group of the class; 0 if all groups have other names."""
-    named = pattern.groupindex
-    if _LABEL in named:
-        return named[_LABEL]
-    return next((group for group in range(1, pattern.groups + 1) if group not in named.values()), 0)
+    group_names = pattern.groupindex
+    if _LABEL in group_names:
+        return group_names[_LABEL]
+    return next((group for group in range(1, pattern.groups + 1) if group not in group_names.values()), 0)
 
 
-def _classes(options: SourceOptions, labels: set[str]) -> Classes:
-    """Return how classes become names: whole numbers are labels themselves, as in lists."""
+def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
+    """Return the naming of classes: whole numbers are labels themselves, as in lists."""
     declared = options.label_type
     integers = declared == INT or (declared is None and bool(labels) and all(map(is_integer_label, labels)))
     unmixed = declared is None and not any(map(is_number_label, labels))
@@ -152,7 +152,7 @@ def _fits(text: str) -> bool:
     return len(text.lstrip("+-")) <= _MOST_DIGITS and fits_int64(int(text))
 
 
-def _problem(text: str, kind: ColumnKind) -> str:
+def _find_problem(text: str, kind: ColumnKind) -> str:
     """Return why a column of this kind cannot hold a text, or nothing."""
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""

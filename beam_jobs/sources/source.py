@@ -6,7 +6,7 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from beam_jobs.converter import Columns
+from beam_jobs.converter import RecordColumns
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -59,9 +59,9 @@ class Source(abc.ABC):
         return None
 
     @property
-    def record_columns(self) -> Columns:
+    def record_columns(self) -> RecordColumns:
         """What its references have."""
-        return Columns(self.several_labels, self.features, self.annotations)
+        return RecordColumns(self.several_labels, self.features, self.annotations)
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -98,7 +98,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
-        """Yield what is listed apart, in order. Called for each part, on any worker.
+        """Yield the parts that are listed separately, in order. Called for each part, on any worker.
 
         Files that a listing writes have names by the `repr` of its unit, which is another one for each unit, the same in every
         run: units are paths, tuples, named tuples or frozen dataclasses.

@@ -97,7 +97,7 @@ class Zips(ClassifiedSource):
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, _member_paths(files))
+        path_labels = PathLabels.find(source_options, _list_member_paths(files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, path_labels.classes, labelled, path_labels, folder_classes=False)
@@ -143,11 +143,13 @@ class Zips(ClassifiedSource):
                 try:
                     if name is None:
                         raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
-                    yield self._reference(unit, member, name, key, file)
+                    yield self._make_member_reference(unit, member, name, key, file)
                 except BadRecordError as error:
                     reject(with_key(error, key))
 
-    def _reference(self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO) -> Reference:
+    def _make_member_reference(
+        self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
+    ) -> Reference:
         where = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(where, "encrypted; pack the archive again without a password")
@@ -168,10 +170,10 @@ class Zips(ClassifiedSource):
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-        split = self.splits.of_member(unit.split, split, where)
+        split = self.splits.split_of_member(unit.split, split, where)
         offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
-        data = b"" if is_stored else _unpacked(file, offset, member, where)
+        data = b"" if is_stored else _unpack(file, offset, member, where)
         return make_reference(
             self.options,
             key,
@@ -186,7 +188,7 @@ class Zips(ClassifiedSource):
         )
 
 
-def _member_paths(files: InputFiles) -> Iterator[str]:
+def _list_member_paths(files: InputFiles) -> Iterator[str]:
     """Yield the paths of the members of archives that may be pictures."""
     for path, _ in files:
         with open_zip(path) as (_, archive):
@@ -209,12 +211,12 @@ def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     return offset + _LOCAL.size + int(name_bytes) + int(extra_bytes)
 
 
-def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
+def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
     """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
     held: list[bytes] = []
     left = member.file_size
     try:
-        for piece in decompress_member(_chunks(file, offset, member.compress_size), member.compress_type):
+        for piece in decompress_member(_read_chunks(file, offset, member.compress_size), member.compress_type):
             left -= len(piece)
             if left < 0:
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
@@ -225,12 +227,12 @@ def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) 
         raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
     data = b"".join(held)
     if left or zlib.crc32(data) != member.CRC:
-        found = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
-        raise BadRecordError(where, f"damaged in the archive: {found}")
+        got = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
+        raise BadRecordError(where, f"damaged in the archive: {got}")
     return data
 
 
-def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+def _read_chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
     """Yield some bytes of a file in chunks."""
     file.seek(offset)
     while size > 0 and (chunk := file.read(min(_READ_BYTES, size))):

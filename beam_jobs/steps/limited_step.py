@@ -33,11 +33,11 @@ def holds_limits(method: Generator) -> Generator:
     """
 
     @functools.wraps(method)
-    def limited(self: LimitedStep, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def run_limited(self: LimitedStep, *args: Any, **kwargs: Any) -> Iterator[Any]:
         with held_request_limits(self._limits):
             yield from method(self, *args, **kwargs)
 
-    return limited  # type: ignore[return-value]
+    return run_limited  # type: ignore[return-value]
 
 
 def with_limits(limits: RequestLimits, function: Function) -> Function:
@@ -49,8 +49,8 @@ def with_limits(limits: RequestLimits, function: Function) -> Function:
     """
 
     @functools.wraps(function)
-    def limited(*args: Any, **kwargs: Any) -> Any:
+    def run_limited(*args: Any, **kwargs: Any) -> Any:
         with held_request_limits(limits):
             return function(*args, **kwargs)
 
-    return limited  # type: ignore[return-value]
+    return run_limited  # type: ignore[return-value]

@@ -22,7 +22,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_references
 from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.listing.list_references import TextBytes
-from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.listing.list_units import number_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -59,26 +59,26 @@ def plan_here(
     tally, sample, counts = Tally(), Sample(), InputCounts()
     source = source.noting(counts.notes.add)
 
-    def sampled(references: Iterable[Reference]) -> Iterator[Reference]:
-        # What a compressed stream gives is in the references themselves, and kept for the sample alone.
+    def sample_contents(references: Iterable[Reference]) -> Iterator[Reference]:
+        # References to records of a compressed stream hold their bytes, which only the sample keeps.
         for reference in references:
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
-    for number, unit in numbered_units(source, []):
+    for number, unit in number_units(source, []):
         # Sources of packs are of this package, and their references one by one are only for this plan.
         is_checked = not isinstance(source, PackSource)
-        listed = sampled(
+        listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.list(len(pack.keys), int(pack.sizes.sum()))
-    return _plan(tally, estimated(sample, estimate), options, overhead, base, counts, facts)
+    return _plan(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
 
 
-def planned(
+def plan_tally(
     begin: bytes,
     tally: Tally,
     ratios: Mapping[str, float],
@@ -107,7 +107,7 @@ def planned(
     return plan
 
 
-def estimated(sample: Sample, estimate: Estimate) -> dict[str, float]:
+def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
     """Return the estimate of each split."""
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
 

@@ -33,7 +33,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         return (
             packs
-            | "Characters" >> beam.FlatMap(_characters, self._options, self._limits)
+            | "Characters" >> beam.FlatMap(_collect_characters, self._options, self._limits)
             | beam.CombineGlobally(_Merge())
         )
 
@@ -45,16 +45,16 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
         return ""
 
     def add_input(self, characters: str, more: str) -> str:
-        return _merged([characters, more])
+        return _merge([characters, more])
 
     def merge_accumulators(self, parts: Iterable[str]) -> str:
-        return _merged(parts)
+        return _merge(parts)
 
     def extract_output(self, characters: str) -> str:
         return characters
 
 
-def _characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
+def _collect_characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
     seen = CharacterSet()
     with held_request_limits(limits):
         for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
@@ -63,5 +63,5 @@ def _characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Ite
     yield seen.characters
 
 
-def _merged(parts: Iterable[str]) -> str:
+def _merge(parts: Iterable[str]) -> str:
     return "".join(sorted(set().union(*parts)))

@@ -113,7 +113,7 @@ class WriteMetadata(LimitedStep):
         )
         adds = bool(manifest.splits or manifest.rejected)
         if self._base is not None:
-            manifest = self._base.merged(manifest) if adds else self._base.manifest
+            manifest = self._base.merge(manifest) if adds else self._base.manifest
         if self._is_written(manifest):
             # An earlier attempt at this step got so far.
             yield manifest
@@ -146,8 +146,8 @@ class WriteMetadata(LimitedStep):
         storage = storage_for(output)
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
-        found = open_dataset(output).manifest
-        return dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
+        stored = open_dataset(output).manifest
+        return dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
 
     def _drop_claim(self) -> None:
         """Remove the claim that nobody else would remove."""
@@ -163,8 +163,8 @@ class WriteMetadata(LimitedStep):
 
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
-        found = open_dataset(self._options.output).manifest
-        if dataclasses.replace(found, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
+        stored = open_dataset(self._options.output).manifest
+        if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."
@@ -175,14 +175,14 @@ class WriteMetadata(LimitedStep):
         options, count = self._options, rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
-        again = "--append" if options.append else "--resume"
+        flag = "--append" if options.append else "--resume"
         if not options.max_bad_records.allows(count, records):
             raise SourceError(
                 f"{count} of {counted(records, 'input')} rejected ({kinds}), more than"
-                f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {again}."
+                f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {flag}."
             )
         if count == records and self._base is None:
             raise SourceError(
                 f"{options.input}: {count} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
-                f" {where} Fix them, and run again with {again}."
+                f" {where} Fix them, and run again with {flag}."
             )

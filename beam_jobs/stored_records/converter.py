@@ -14,7 +14,7 @@ from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
-from beam_jobs.stored_records.frames import unframed
+from beam_jobs.stored_records.frames import remove_frame
 from beam_jobs.stored_records.options import RawFeature
 from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.console.tables import counted
@@ -73,8 +73,8 @@ class FrameConverter(InputConverter):
             BadRecordError: its checksums do not fit.
         """
         if reference.spool:
-            return unframed(frame, reference.origin, reference.offset)
-        return unframed(frame, reference.path, reference.offset)
+            return remove_frame(frame, reference.origin, reference.offset)
+        return remove_frame(frame, reference.path, reference.offset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,22 +128,22 @@ class DatasetConverter(FrameConverter):
         assert isinstance(reference.payload, StoredRecord)
         numbers, origin = self.label_numbers.get(str(reference.payload.dataset)), reference.payload.origin
         if numbers is not None:
-            record = self._renumbered(reference, record, numbers)
+            record = self._renumber(reference, record, numbers)
         summary.records[origin] = summary.records.get(origin, 0) + 1
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
-        """Return what is carried over: the counts of documents and tokens only if every record of the datasets is."""
+        """Return the carried-over counts: those of documents and tokens only if every record of the datasets is."""
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _OF_ALL_RECORDS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:
-        """Return what is carried over."""
+        """Return the carried-over maxima of lists."""
         del summary
         return dict(self.list_maxima)
 
     def converted(self) -> dict[str, int]:
-        """Return what is carried over."""
+        """Return the carried-over counts of re-encoded inputs."""
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:
@@ -159,8 +159,8 @@ class DatasetConverter(FrameConverter):
         del context
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
-    def _renumbered(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
-        example: dict[str, Value] = _decoded(reference, record)
+    def _renumber(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+        example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
             places = [int(value) - self.label_offset for value in values]
@@ -212,21 +212,23 @@ class ForeignConverter(FrameConverter):
 
     def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema that all records share, in the order of the names."""
-        known = {raw.name: raw.feature for raw in self.raw} | {one.name: one.feature for one in self.declared}
-        found = {
-            name: known.get(name) or seen.feature(name, summary.records)
+        declared = {raw.name: raw.feature for raw in self.raw} | {
+            feature.name: feature.feature for feature in self.declared
+        }
+        schema = {
+            name: declared.get(name) or seen.feature(name, summary.records)
             for name, seen in sorted(summary.features.items())
         }
-        if self.label in found and labels.names and found[self.label].shape == ():
-            found[self.label] = dataclasses.replace(
-                found[self.label], num_classes=len(labels.names), label_offset=self.label_offset
+        if self.label in schema and labels.names and schema[self.label].shape == ():
+            schema[self.label] = dataclasses.replace(
+                schema[self.label], num_classes=len(labels.names), label_offset=self.label_offset
             )
-        return tuple(found.values())
+        return tuple(schema.values())
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: InferredSummary) -> bytes:
         """Return the record of a frame: its own bytes."""
         record = self.data(reference, data)
-        example = _decoded(reference, record)
+        example = _decode(reference, record)
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
@@ -244,9 +246,9 @@ class ForeignConverter(FrameConverter):
         last = self.label_offset + len(labels.names) - 1
         wrong = [value for value in values if not isinstance(value, int) or not self.label_offset <= value <= last]
         if wrong or not values:
-            what = repr(wrong[0]) if wrong else "no value"
+            got = repr(wrong[0]) if wrong else "no value"
             raise BadRecordError(
-                reference.origin, f"unknown label: {what}; labels go from {self.label_offset} to {last}"
+                reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {last}"
             )
 
 
@@ -265,7 +267,7 @@ def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> 
     return sum(map(packed_size, blocks)) / before if before else 1.0
 
 
-def _decoded(reference: Reference, record: bytes) -> dict[str, Value]:
+def _decode(reference: Reference, record: bytes) -> dict[str, Value]:
     try:
         return decode_example(record, path=reference.path, offset=reference.offset)
     except CorruptionError as error:

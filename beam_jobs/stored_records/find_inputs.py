@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from beam_jobs.stored_records.stored_files import FIX, StoredFile, is_folder, stored_files, whole_path
+from beam_jobs.stored_records.stored_files import FIX, StoredFile, is_folder, list_stored_files, whole_path
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -59,7 +59,7 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> Inputs:
         raise UsageError(
             f"{foreign} has no {MANIFEST_NAME}, and {opened[0].path} is a dataset. Reshard the files first, then merge the two."
         )
-    files = stored_files(paths, opened, take)
+    files = list_stored_files(paths, opened, take)
     first = tuple(itertools.islice(files, _FIRST))
     splits = frozenset(file.split for file in itertools.chain(first, files))
     for split in take or ():
@@ -88,11 +88,11 @@ def check_splits(splits: Collection[str], take: Sequence[str] | None, *, deals: 
         take: the splits that are read, or None for all.
         deals: whether `--split` deals records out.
     """
-    found = sorted(splits)
-    if deals and take is None and len(found) > 1:
+    names = sorted(splits)
+    if deals and take is None and len(names) > 1:
         raise UsageError(
-            f"--split: the inputs have splits already ({', '.join(found)}). Pass --take-splits {','.join(found)} to deal all their"
+            f"--split: the inputs have splits already ({', '.join(names)}). Pass --take-splits {','.join(names)} to deal all their"
             " records out anew, or fewer of them."
         )
-    if not found:
+    if not names:
         raise DatasetError("All records of the inputs are in quarantine. Restore the shards.")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError
 from tpudata.format import ShardIndex
-from tpudata.format.shards.indexed_records import checked_data, read_indexed
+from tpudata.format.shards.indexed_records import check_frame, read_indexed
 from tpudata.format.tfrecord.framing import FRAME_BYTES, masked_crc32c
 from tpudata.storage import storage_for
 
@@ -20,13 +20,13 @@ _CRC = struct.Struct("<I")
 _READ_BYTES = 4 << 20
 
 
-def framed(data: bytes) -> bytes:
+def add_frame(data: bytes) -> bytes:
     """Return the frame of a record's data, as it stands in an uncompressed file."""
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CRC.pack(masked_crc32c(length)), data, _CRC.pack(masked_crc32c(data))))
 
 
-def unframed(frame: bytes, path: str, offset: int) -> bytes:
+def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
     """Return the data of a frame, after comparing its length and checksums.
 
     Args:
@@ -40,7 +40,7 @@ def unframed(frame: bytes, path: str, offset: int) -> bytes:
     if len(frame) < FRAME_BYTES:
         raise BadRecordError(path, f"no whole record (got {len(frame)} bytes, expected {FRAME_BYTES} or more)", offset)
     try:
-        return checked_data(frame, path, offset)
+        return check_frame(frame, path, offset)
     except CorruptionError as error:
         advice = "restore the file, or pass --on-bad-record=skip to omit the record"
         raise BadRecordError(path, f"{error.reason}; {advice}", offset) from None
@@ -61,7 +61,7 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, last: int
     while first < last:
         begin = int(offsets[first])
         stop = max(first + 1, min(last, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
-        # Whoever takes a frame apart compares its checksums.
+        # The caller that unpacks a frame compares its checksums.
         data = storage_for(path).read_range(path, begin, int(offsets[stop]) - begin, is_checked=True)
         for number in range(first, stop):
             yield data[int(offsets[number]) - begin : int(offsets[number + 1]) - begin]
@@ -81,7 +81,7 @@ def read_packed_frames(path: str, index: ShardIndex, first: int, last: int) -> I
         number = first
         try:
             for _, data in read_indexed(path, index, first, stop):
-                yield framed(data)
+                yield add_frame(data)
                 number += 1
         except CorruptionError as error:
             yield from (error for _ in range(number, stop))

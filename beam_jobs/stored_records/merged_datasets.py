@@ -10,7 +10,7 @@ from typing import Any
 from beam_jobs.stored_records.options import ReshardOptions
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, Feature
-from tpudata.format.manifest.manifest import joined_maxima
+from tpudata.format.manifest.manifest import join_maxima
 from tpudata.format.manifest.model_features import label_feature
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import storage_for
@@ -50,15 +50,15 @@ class MergedDatasets:
         first = datasets[0]
         for other in datasets[1:]:
             _check_alike(first, other)
-        names, numbers = _merged_labels(datasets, options)
-        features = tuple(_merged_feature(feature, datasets, names) for feature in first.manifest.features)
-        return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _common_options(datasets))
+        names, numbers = _merge_labels(datasets, options)
+        features = tuple(_merge_feature(feature, datasets, names) for feature in first.manifest.features)
+        return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _find_common_options(datasets))
 
     @property
     def compression(self) -> str | None:
         """The compression of all; None if they differ."""
-        found = {dataset.manifest.compression for dataset in self.datasets}
-        return found.pop() if len(found) == 1 else None
+        compressions = {dataset.manifest.compression for dataset in self.datasets}
+        return compressions.pop() if len(compressions) == 1 else None
 
     @property
     def label(self) -> Feature | None:
@@ -86,77 +86,77 @@ class MergedDatasets:
             for name, split in dataset.manifest.splits.items()
         }
 
-    def counts(self, taken: Sequence[str] | None) -> dict[str, int]:
-        """Return what a manifest counts besides records, if every record is carried over.
+    def counts(self, take: Sequence[str] | None) -> dict[str, int]:
+        """Return the counts of a manifest besides records, if every record is carried over.
 
         Args:
-            taken: the splits that are read, or None for all.
+            take: the splits that are read, or None for all.
         """
         omitted = sum(
             dataset.quarantine.of(shard).count
             for dataset in self.datasets
             for name, split in dataset.manifest.splits.items()
-            if taken is None or name in taken
+            if take is None or name in take
             for shard in split.shards
         )
         rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         kept = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
         for dataset in self.datasets:
-            found.update({name: count for name, count in dataset.manifest.counts.items() if name in kept})
+            totals.update({name: count for name, count in dataset.manifest.counts.items() if name in kept})
         for name, count in (("quarantined", omitted), ("rejected_before", rejected)):
             if count:
-                found[name] += count
-        return dict(sorted(found.items()))
+                totals[name] += count
+        return dict(sorted(totals.items()))
 
     def maxima(self) -> dict[str, int]:
         """Return the most entries of each feature of lists, as far as all datasets say so."""
-        return joined_maxima(dataset.manifest for dataset in self.datasets)
+        return join_maxima(dataset.manifest for dataset in self.datasets)
 
     def converted(self) -> dict[str, int]:
         """Return by reason the inputs that were stored in another encoding."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for dataset in self.datasets:
-            found.update(dataset.manifest.converted)
-        return dict(found)
+            counts.update(dataset.manifest.converted)
+        return dict(counts)
 
 
 def _check_alike(first: Dataset, other: Dataset) -> None:
     one, two = first.manifest, other.manifest
     if one.layout != two.layout:
         raise DatasetError(f"{other.path} has layout {two.layout!r}, {first.path} has {one.layout!r}. {_ACTION}")
-    known, found = ({feature.name: feature for feature in manifest.features} for manifest in (one, two))
-    for name in sorted(known.keys() | found.keys()):
-        if name not in known or name not in found:
-            has, lacks = (first, other) if name in known else (other, first)
+    ours, theirs = ({feature.name: feature for feature in manifest.features} for manifest in (one, two))
+    for name in sorted(ours.keys() | theirs.keys()):
+        if name not in ours or name not in theirs:
+            has, lacks = (first, other) if name in ours else (other, first)
             raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_ACTION}")
-        if dataclasses.replace(known[name], num_classes=None) != dataclasses.replace(found[name], num_classes=None):
+        if dataclasses.replace(ours[name], num_classes=None) != dataclasses.replace(theirs[name], num_classes=None):
             raise FeatureError(
-                f"Feature {name!r}: {_described(found[name])} in {other.path}, {_described(known[name])} in {first.path}. {_ACTION}"
+                f"Feature {name!r}: {_describe(theirs[name])} in {other.path}, {_describe(ours[name])} in {first.path}. {_ACTION}"
             )
     if _label_offset(first) != _label_offset(other):
         raise DatasetError(
             f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
         )
-    for name, what in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
+    for name, kinds in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
         if one.options.get(name) != two.options.get(name):
-            raise DatasetError(f"{other.path} and {first.path} have different {what}. {_ACTION}")
+            raise DatasetError(f"{other.path} and {first.path} have different {kinds}. {_ACTION}")
 
 
-def _merged_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:
+def _merge_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:
     """Return a feature of the first dataset with the number of classes that all datasets have together.
 
     That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
     label without a name stands for itself. A dataset that does not say how many there are leaves it open.
     """
-    found = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
-    if names is not None and found == [dataset.manifest.labels for dataset in datasets]:
+    numbers = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
+    if names is not None and numbers == [dataset.manifest.labels for dataset in datasets]:
         return dataclasses.replace(feature, num_classes=len(names))
-    known = [number for number in found if number is not None]
-    return dataclasses.replace(feature, num_classes=max(known) if len(known) == len(found) else None)
+    declared = [number for number in numbers if number is not None]
+    return dataclasses.replace(feature, num_classes=max(declared) if len(declared) == len(numbers) else None)
 
 
-def _described(feature: Feature) -> str:
+def _describe(feature: Feature) -> str:
     words = [feature.kind, feature.encoding or "", feature.dtype, f"shape {feature.shape}"]
     if feature.label_offset:
         words.append(f"labels from {feature.label_offset}")
@@ -168,19 +168,19 @@ def _label_offset(dataset: Dataset) -> int:
     return by_feature[0] if by_feature else int(dataset.manifest.options.get("label_offset", 0))
 
 
-def _merged_labels(
+def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
     """Return the class names, and by dataset the new labels of those whose labels change."""
-    found = [dataset.labels() for dataset in datasets]
-    named = [names for names in found if names is not None]
-    if not named:
+    labels = [dataset.labels() for dataset in datasets]
+    names_of_datasets = [names for names in labels if names is not None]
+    if not names_of_datasets:
         return None, {}
-    if len(named) < len(found):
-        without = datasets[found.index(None)].path
+    if len(names_of_datasets) < len(labels):
+        without = datasets[labels.index(None)].path
         raise DatasetError(f"{without} has no classes, and other inputs have. {_ACTION}")
-    names = list(named[0])
-    for mine, dataset in zip(named[1:], datasets[1:], strict=True):
+    names = list(names_of_datasets[0])
+    for mine, dataset in zip(names_of_datasets[1:], datasets[1:], strict=True):
         shorter, longer = sorted((names, list(mine)), key=len)
         if longer[: len(shorter)] == shorter:
             names = longer
@@ -191,12 +191,12 @@ def _merged_labels(
                 f"{dataset.path} has other class names than {datasets[0].path} (got {mine[number]!r} for class {number}, expected"
                 f" {names[number]!r}). Pass --merge-labels to number its labels anew by name."
             )
-        known = set(names)
-        names += [name for name in mine if name not in known]
+        seen = set(names)
+        names += [name for name in mine if name not in seen]
     places = {name: number for number, name in enumerate(names)}
-    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(named)}
+    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
     changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
-    if changed and _are_numbers(named):
+    if changed and _are_numbers(names_of_datasets):
         first = datasets[int(next(iter(changed)))].path
         raise DatasetError(
             f"{first}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
@@ -205,13 +205,13 @@ def _merged_labels(
     return tuple(names), changed
 
 
-def _are_numbers(named: Sequence[Sequence[str]]) -> bool:
+def _are_numbers(names_of_datasets: Sequence[Sequence[str]]) -> bool:
     """Return whether some datasets, but not all, have class names that are integers equal to the labels."""
-    plain = [list(names) == [str(number) for number in range(len(names))] for names in named]
+    plain = [list(names) == [str(number) for number in range(len(names))] for names in names_of_datasets]
     return any(plain) and not all(plain)
 
 
-def _common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
+def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Return the options of the conversions that are alike in all."""
     first, *others = (dataset.manifest.options for dataset in datasets)
     missing = object()

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from tpudata.console.option import Stored, Value, option
 from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
-# What a record is known by: its file and number, or a hash of its bytes; any other value names a feature.
+# Key of a record: its file and number, or a hash of its bytes; any other value names a feature.
 RECORD, CONTENT = "record", "content"
 
 
@@ -82,8 +82,8 @@ def _split_names(text: str) -> tuple[str, ...]:
 
 
 def _read_keys(path: str) -> frozenset[str]:
-    found = storage_for(path).stat(path)
-    if found is None or found.is_folder:
+    entry = storage_for(path).stat(path)
+    if entry is None or entry.is_folder:
         raise SourceError(f"--split-keys: {path} is not a file. Name a file with one key on each line.")
     try:
         lines = storage_for(path).read(path).decode("utf-8-sig").splitlines()
@@ -136,7 +136,7 @@ class ReshardOptions:
 
     take: tuple[str, ...] | None = option(
         None,
-        Group.INPUT,
+        FlagGroup.INPUT,
         "read only these splits of the inputs (default: all)",
         Value("NAME,...", _split_names),
         flag="--take-splits",
@@ -144,7 +144,7 @@ class ReshardOptions:
     )
     raw: tuple[RawFeature, ...] = option(
         (),
-        Group.INPUT,
+        FlagGroup.INPUT,
         "feature that holds the bytes of an array, such as image_raw=uint8:28x28x1; once for each feature",
         Value("NAME=DTYPE:SHAPE", RawFeature.parse),
         collect=tuple,
@@ -152,7 +152,7 @@ class ReshardOptions:
     )
     features: tuple[DeclaredFeature, ...] = option(
         (),
-        Group.INPUT,
+        FlagGroup.INPUT,
         "kind of a feature of other programs' TFRecords: int, float, str or bytes, with a shape whose first size may be N for"
         " any, such as boxes=float:Nx4; or ints, floats or strings for a list; once for each feature (default: what the"
         " values of all records show)",
@@ -163,7 +163,7 @@ class ReshardOptions:
     )
     label_maps: tuple[str, ...] = option(
         (),
-        Group.INPUT,
+        FlagGroup.INPUT,
         "feature that holds the class of each pixel as a grey PNG, such as image/segmentation/class/encoded: readers change"
         " no value of it; once for each feature",
         Value("NAME"),
@@ -173,27 +173,27 @@ class ReshardOptions:
     )
     labels_file: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "for other programs' TFRecords: class names, one a line, in the order of labels",
         Value("FILE"),
         flag="--labels",
     )
     label: str | None = option(
         None,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "feature that holds the class (default: image/class/label, else label)",
         Value("FEATURE"),
         stored=Stored(is_optional=True),
     )
     merge_labels: bool = option(
         False,
-        Group.LABELS,
+        FlagGroup.LABELS,
         "merge datasets whose class names differ: number their labels anew by name",
         stored=Stored(is_optional=True),
     )
     key: str | None = option(
         None,
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "what --split and --split-keys know a record by: its file and number, a hash of its bytes, or a feature's value"
         " (default: image/filename in datasets of images, else record)",
         Value("record|content|FEATURE"),
@@ -201,7 +201,7 @@ class ReshardOptions:
     )
     split_keys: Mapping[str, frozenset[str]] = option(
         {},
-        Group.OUTPUT,
+        FlagGroup.OUTPUT,
         "put the records whose keys FILE lists, one a line, into split NAME; once for each split",
         Value("NAME=FILE", _parse_keys),
         collect=_collect_keys,
@@ -210,9 +210,9 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        names = [*(one.name for one in self.features), *(raw.name for raw in self.raw), *self.label_maps]
+        names = [*(feature.name for feature in self.features), *(raw.name for raw in self.raw), *self.label_maps]
         name = next((name for name in names if names.count(name) > 1), None)
-        if name is not None and any(one.name == name for one in self.features):
+        if name is not None and any(feature.name == name for feature in self.features):
             raise UsageError(f"--feature {name}: this feature is described twice. Omit one of the flags.")
         if self.key is not None and not self.key:
             raise UsageError("--key is empty (expected record, content or the name of a feature)")

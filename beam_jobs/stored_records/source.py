@@ -26,9 +26,9 @@ from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
 from beam_jobs.stored_records.foreign.unread_records import unread_records
-from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
+from beam_jobs.stored_records.frames import add_frame, read_frames, read_packed_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
-from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
+from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, list_stored_files
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Shard, read_records
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames
@@ -47,7 +47,7 @@ Runs = Sequence[tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredRecords(PackSource):
+class StoredRecordSource(PackSource):
     """The records of datasets or of files, in order: a PackSource whose parts and units are files.
 
     Attributes:
@@ -80,21 +80,21 @@ class StoredRecords(PackSource):
     def why_ignored(self) -> str:
         """Return why files were ignored, with the first names, to stand after their number."""
         others = (file for file in self.parts() if not file.size or is_named_otherwise(file.name))
-        found = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
-        names = list(itertools.islice(found, _NAMES + 1))
+        foreign = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
+        names = list(itertools.islice(foreign, _NAMES + 1))
         more = ", ..." if len(names) > _NAMES else ""
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
 
     def parts(self) -> Iterator[StoredFile]:
-        """Yield the files; raise as `stored_files`."""
-        return stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
+        """Yield the files; raise as `list_stored_files`."""
+        return list_stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
         """Return a file, which is listed at once; nothing is ignored here."""
         del ignored
         return (part,)
 
-    def noting(self, note: Note) -> StoredRecords:
+    def noting(self, note: Note) -> StoredRecordSource:
         """Return this source, which notes nothing."""
         del note
         return self
@@ -108,38 +108,38 @@ class StoredRecords(PackSource):
             reject: called with the error of damage, after which the records that can be found are listed.
         """
         if unit.shard is not None:
-            yield from self._of_shard(unit, unit.shard, reject)
+            yield from self._list_shard(unit, unit.shard, reject)
             return
         kind = file_kind(unit.path, unit.size)
         if kind is None:
             # A folder may hold other files, too, which are known by their names and their content.
             is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
             if unit.size and not (is_foreign and not unread_records(unit.path, unit.size)):
-                reject(_not_records(unit))
+                reject(_describe_not_records(unit))
             else:
                 ignored.append(unit.path)
         elif kind == GZIP:
-            yield from self._unpacked(unit, _unpacked_frames(unit.path, reject), reject)
+            yield from self._list_unpacked(unit, _unpack_frames(unit.path, reject), reject)
         else:
-            offsets = _offsets(unit, reject)
-            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], reject)
+            offsets = _find_offsets(unit, reject)
+            yield from self._list_run(unit, offsets, [(0, len(offsets) - 1)], reject)
 
-    def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
+    def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._listed(unit, index.offsets.astype(np.int64), runs, reject)
+            yield from self._list_run(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
             (number, frame)
             for first, last in runs
             for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
-        yield from self._unpacked(unit, numbered, reject)
+        yield from self._list_unpacked(unit, numbered, reject)
 
-    def _listed(
+    def _list_run(
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records of an uncompressed file, which is read only if that decides their splits."""
@@ -149,14 +149,16 @@ class StoredRecords(PackSource):
                 numbers = np.arange(start, min(start + PACK_REFERENCES, last))
                 splits = None
                 if self.splitter.reads_records:
-                    found = self._splits_of(unit, zip(numbers.tolist(), frames, strict=False), offsets, reject)
-                    numbers, splits = np.array(list(found), np.int64), list(found.values())
+                    splits_by_number = self._assign_splits(
+                        unit, zip(numbers.tolist(), frames, strict=False), offsets, reject
+                    )
+                    numbers, splits = np.array(list(splits_by_number), np.int64), list(splits_by_number.values())
                 if len(numbers):
                     sizes = offsets[numbers + 1] - offsets[numbers]
                     starts = np.full(len(numbers), NOT_HELD)
                     yield self._pack(unit, numbers, sizes, offsets[numbers], starts, splits)
 
-    def _splits_of(
+    def _assign_splits(
         self,
         unit: StoredFile,
         frames: Iterable[tuple[int, bytes]],
@@ -168,14 +170,14 @@ class StoredRecords(PackSource):
         for number, frame in frames:
             begin = int(offsets[number])
             try:
-                known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
+                known_by = self.splitter.key_of(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
             splits[number] = self.splitter.split(unit.split, known_by)
         return splits
 
-    def _unpacked(
+    def _list_unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records with their frames."""
@@ -188,7 +190,7 @@ class StoredRecords(PackSource):
                 if isinstance(frame, Exception):
                     raise BadRecordError(where, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    known_by = self.splitter.key_of(unframed(frame, unit.path, 0), where, 0)
+                    known_by = self.splitter.key_of(remove_frame(frame, unit.path, 0), where, 0)
                     splits.append(self.splitter.split(unit.split, known_by))
             except BadRecordError as error:
                 reject(error)
@@ -196,12 +198,12 @@ class StoredRecords(PackSource):
             held[number] = frame
             size += len(frame)
             if len(held) == PACK_REFERENCES or size >= _PACK_BYTES:
-                yield self._held_pack(unit, held, splits)
+                yield self._make_held_pack(unit, held, splits)
                 held, splits, size = {}, [], 0
         if held:
-            yield self._held_pack(unit, held, splits)
+            yield self._make_held_pack(unit, held, splits)
 
-    def _held_pack(self, unit: StoredFile, held: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+    def _make_held_pack(self, unit: StoredFile, held: Mapping[int, bytes], splits: list[str]) -> ListedPack:
         frames, places = list(held.values()), np.zeros(len(held), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
         listed = self._pack(unit, np.array(list(held), np.int64), sizes, places, places, splits or None)
@@ -221,7 +223,7 @@ class StoredRecords(PackSource):
         digests = keys.digests()
         if splits is None:
             splits = self.splitter.splits(unit.split, keys, digests)
-        pack = Pack.of_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
+        pack = Pack.from_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
         return ListedPack(pack, digests, [], np.zeros(len(numbers), np.intp), starts)
 
 
@@ -250,20 +252,20 @@ def is_named_otherwise(name: str) -> bool:
     return _RECORDS_NAME.search(name) is None
 
 
-def _not_records(unit: StoredFile) -> BadRecordError:
+def _describe_not_records(unit: StoredFile) -> BadRecordError:
     problem = unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
     if unit.size < HEADER_BYTES:
-        found = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
+        got = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
     else:
-        found = "the checksum of the first record's length does not fit"
+        got = "the checksum of the first record's length does not fit"
     return BadRecordError(
-        unit.path, f"not a TFRecord file; {found}; restore it, or name the files to read by a pattern", 0
+        unit.path, f"not a TFRecord file; {got}; restore it, or name the files to read by a pattern", 0
     )
 
 
-def _offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
+def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return where the records of a foreign file begin, and the end of the last one that can be found."""
     starts = array("q")
     try:
@@ -275,11 +277,11 @@ def _offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     return np.frombuffer(starts, np.int64)
 
 
-def _unpacked_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
+def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         for _, data in read_records(path, GZIP):
-            yield number, framed(data)
+            yield number, add_frame(data)
             number += 1
     except CorruptionError as error:
         reason = f"{error.reason}; no record after it can be read"

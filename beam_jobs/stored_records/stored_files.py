@@ -69,7 +69,9 @@ class StoredDataset(NamedTuple):
         return _open(self)
 
 
-def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None) -> Iterator[StoredFile]:
+def list_stored_files(
+    paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None
+) -> Iterator[StoredFile]:
     """Yield the files of inputs, in order, with names that no two of them share.
 
     Args:
@@ -82,9 +84,9 @@ def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequen
         UsageError: a file is in two inputs, or an input has datasets below it.
     """
     if datasets:
-        listed = [_shards(number, dataset, take) for number, dataset in enumerate(datasets)]
+        listed = [_list_shards(number, dataset, take) for number, dataset in enumerate(datasets)]
     else:
-        listed = [[file for file in _foreign(path) if take is None or file.split in take] for path in paths]
+        listed = [[file for file in _list_foreign(path) if take is None or file.split in take] for path in paths]
         for path, files in zip(paths, listed, strict=True):
             if not files and take is None:
                 raise SourceError(f"{path} has no files. {FIX}")
@@ -104,7 +106,7 @@ def _digest(dataset: Dataset) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
+def _list_shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
     """Return the shards of a dataset that have records left."""
     return [
         StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, number, shard)
@@ -115,12 +117,12 @@ def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[S
     ]
 
 
-def _foreign(path: str) -> list[StoredFile]:
-    found = storage_for(path).stat(path)
-    if found is not None and not found.is_folder:
-        return [StoredFile(found.path, found.size, found.name, split_in_path(found.name) or DEFAULT_SPLIT)]
-    if found is not None:
-        entries = list(_below(path, ""))
+def _list_foreign(path: str) -> list[StoredFile]:
+    top = storage_for(path).stat(path)
+    if top is not None and not top.is_folder:
+        return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
+    if top is not None:
+        entries = list(_list_below(path, ""))
     elif is_pattern(path):
         folder, _ = split_pattern(path)
         if not is_folder(folder):
@@ -139,10 +141,10 @@ def _foreign(path: str) -> list[StoredFile]:
     return [StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT) for entry, below in kept]
 
 
-def _below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
+def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
     for entry in storage_for(folder).list(folder):
         if entry.is_folder:
-            yield from _below(entry.path, f"{prefix}{entry.name}/")
+            yield from _list_below(entry.path, f"{prefix}{entry.name}/")
         else:
             yield entry, f"{prefix}{entry.name}"
 
@@ -163,8 +165,8 @@ def _with_names(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) ->
 
 def is_folder(path: str) -> bool:
     """Return whether there is a folder at a path."""
-    found = storage_for(path).stat(path)
-    return found is not None and found.is_folder
+    entry = storage_for(path).stat(path)
+    return entry is not None and entry.is_folder
 
 
 def whole_path(path: str) -> str:

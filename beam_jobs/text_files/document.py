@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from beam_jobs.compression.files import unpacked_name
+from beam_jobs.compression.files import strip_compression
 from beam_jobs.references.packs.columns import narrow
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
@@ -77,5 +77,5 @@ class DocumentBlock(NamedTuple):
         """The keys of the documents."""
         if self.own_keys is not None:
             return self.own_keys
-        name = unpacked_name(self.file.name)
+        name = strip_compression(self.file.name)
         return PackedKeys([name], None) if self.is_whole_file else PackedKeys([f"{name}:"], narrow(self.spans.offsets))

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.files import decompress_file, strip_compression
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
-from beam_jobs.references.rejection import Reject, rejected_file
+from beam_jobs.references.rejection import Reject, file_rejection
 from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
@@ -52,7 +52,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield TextPart(file, None, 0, file.size)
             continue
         if groups is not None:
-            yield from (TextPart(file, form, start, stop) for start, stop in _runs(groups.bytes, range_bytes))
+            yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
         elif form.has_ranges:
             count = -(-file.size // range_bytes)
             cuts = [file.size * number // count for number in range(count + 1)]
@@ -89,7 +89,7 @@ def document_blocks(
             if skips and compression:
                 collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
-        reject(rejected_file(file.path, error))
+        reject(file_rejection(file.path, error))
         return
     except CorruptionError as error:
         if not skips:
@@ -98,34 +98,36 @@ def document_blocks(
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
-        found = gather_spans(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
+        span_blocks = gather_spans(
+            _read_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips)
+        )
     elif form.kind == PARALLEL:
-        found = gather_spans(
+        span_blocks = gather_spans(
             pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
         )
     elif form.kind == SQUAD:
         reject_row = functools.partial(_reject_row, file, reject)
-        found = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
+        span_blocks = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
     elif form.kind == FILES:
-        found = gather_spans(_whole(file, form, options.document_bytes))
+        span_blocks = gather_spans(_read_whole(file, form, options.document_bytes))
     else:
-        found = _spans(part, form, options.document_bytes)
-    known, row = TEXT_FORMATS[form.kind], _row_form(form)
-    is_read_in_place = known.has_bytes and not form.compression
+        span_blocks = _read_spans(part, form, options.document_bytes)
+    text_format, row = TEXT_FORMATS[form.kind], _find_row_form(form)
+    is_read_in_place = text_format.has_bytes and not form.compression
     if options.form == AUTO:
-        note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
+        note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for number, spans in enumerate(found):
-        if not number and known.row == JSON_ROW and form.kind != PARQUET:
+    for number, spans in enumerate(span_blocks):
+        if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
-            _note_columns(_first_keys(spans), options, note)
-        kept = _of_allowed_size(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
+            _note_columns(_read_first_keys(spans), options, note)
+        kept = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
         if len(kept.spans.sizes):
             yield kept
 
 
-def _row_form(form: TextForm) -> RowForm:
+def _find_row_form(form: TextForm) -> RowForm:
     """Return the rules for reading the documents of a file; a separator of documents is none."""
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
@@ -134,14 +136,14 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
     """Note the columns that no field names; sequences of tokens have no place for any."""
     if options.row_lengths:
         return
-    # Of an object, the first part of a name with dots.
+    # A name with dots refers to an object by its first part.
     stored = {name for field in options.columns for name in (field.name, field.name.partition(".")[0])}
     for name in names:
         if name not in stored:
             note(COLUMNS, name)
 
 
-def _first_keys(spans: SpanBlock) -> Iterable[str]:
+def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
     """Return the keys of the first row; none if it is no object, which is rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
@@ -151,7 +153,7 @@ def _first_keys(spans: SpanBlock) -> Iterable[str]:
     return row if isinstance(row, dict) else ()
 
 
-def _of_allowed_size(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
+def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
     """Reject the documents that are too large, and return the others."""
     path, allowed = block.file.path, block.spans.sizes <= options.document_bytes
     if allowed.all():
@@ -162,7 +164,7 @@ def _of_allowed_size(block: DocumentBlock, form: TextForm, options: TextOptions,
         is_row = form.kind in (PARQUET, SQUAD)
         reject(
             BadRecordError(
-                f"{unpacked_name(block.file.name)}:{offset} in {path}" if is_row else path,
+                f"{strip_compression(block.file.name)}:{offset} in {path}" if is_row else path,
                 f"larger than --document-bytes (got {int(block.spans.sizes[row]):,} bytes, expected at most"
                 f" {options.document_bytes:,}). Pass the --form of the file, or a larger --document-bytes",
                 None if is_row or offset == WHOLE_FILE else offset,
@@ -171,7 +173,7 @@ def _of_allowed_size(block: DocumentBlock, form: TextForm, options: TextOptions,
     return block._replace(spans=block.spans.take(allowed))
 
 
-def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     blocks = _find_spans(part, form, limit)
     if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
@@ -182,19 +184,19 @@ def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
 
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    path, known = part.file.path, TEXT_FORMATS[form.kind]
-    if known.is_lines:
+    path, text_format = part.file.path, TEXT_FORMATS[form.kind]
+    if text_format.is_lines:
         if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
         return line_blocks(decompress_file(path, form.compression), 0, limit)
-    if form.has_ranges and known.in_range is not None:
-        return gather_spans(known.in_range(path, part.start, part.stop, form.delimiter, limit))
-    assert known.in_stream is not None, f"{form.kind} has a separate reader"
+    if form.has_ranges and text_format.in_range is not None:
+        return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
+    assert text_format.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
-    return gather_spans(known.in_stream(chunks, form.delimiter, limit, path))
+    return gather_spans(text_format.in_stream(chunks, form.delimiter, limit, path))
 
 
-def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
+def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
@@ -212,7 +214,7 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         yield Span(WHOLE_FILE, size, b"".join(held))
 
 
-def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
+def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:
@@ -220,7 +222,7 @@ def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skip
     except (SourceError, CorruptionError) as error:
         if not skips:
             raise
-        reject(rejected_file(file.path, error))
+        reject(file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
     stop = len(groups.rows) if part.stop < 0 else part.stop
@@ -230,16 +232,16 @@ def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skip
                 check_group(file.path, file.size, group, options)
             except (SourceError, CorruptionError) as error:
                 lost = counted(groups.rows[group], "row")
-                reject(rejected_file(file.path, error, f"; row group {group} of {lost} is not stored"))
+                reject(file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
                 continue
         yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)
 
 
 def _reject_row(file: TextFile, reject: Reject, number: int, reason: str) -> None:
-    reject(BadRecordError(f"{unpacked_name(file.name)}:{number} in {file.path}", reason))
+    reject(BadRecordError(f"{strip_compression(file.name)}:{number} in {file.path}", reason))
 
 
-def _runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:
+def _cut_runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:
     """Yield runs (start, stop) of neighbours of about `target` bytes."""
     start = total = 0
     for number, size in enumerate(sizes, 1):

@@ -46,10 +46,10 @@ class TextField:
     @classmethod
     def parse(cls, text: str) -> TextField:
         """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a name may have colons in it if no kind follows the last."""
-        found = _KIND.fullmatch(text)
-        if not found:
+        match = _KIND.fullmatch(text)
+        if not match:
             return cls(text)
-        name, kind = found.groups()
+        name, kind = match.groups()
         if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
             raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
         try:

@@ -36,7 +36,7 @@ from beam_jobs.text_files.options import (
     SQUAD,
     TSV,
 )
-from beam_jobs.text_files.sentences import only_annotated, only_sentences
+from beam_jobs.text_files.sentences import keep_annotated, keep_sentences
 from beam_jobs.text_files.spans.csv_rows import row_spans
 from beam_jobs.text_files.spans.json_arrays import array_spans
 from beam_jobs.text_files.spans.lines import Span, line_spans, paragraphs, paragraphs_in_range
@@ -75,55 +75,57 @@ class TextFormat(NamedTuple):
         return self.is_lines or self.in_range is not None
 
 
-def _paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
     return paragraphs(line_spans(chunks, 0, limit), limit)
 
 
-def _paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
     return paragraphs_in_range(path, start, stop, limit)
 
 
-def _sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return only_sentences(paragraphs(line_spans(chunks, 0, limit), limit))
+def _split_sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return keep_sentences(paragraphs(line_spans(chunks, 0, limit), limit))
 
 
-def _sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return only_sentences(paragraphs_in_range(path, start, stop, limit))
+def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+    return keep_sentences(paragraphs_in_range(path, start, stop, limit))
 
 
-def _annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return only_annotated(paragraphs(line_spans(chunks, 0, limit), limit))
+def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return keep_annotated(paragraphs(line_spans(chunks, 0, limit), limit))
 
 
-def _annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return only_annotated(paragraphs_in_range(path, start, stop, limit))
+def _split_annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+    return keep_annotated(paragraphs_in_range(path, start, stop, limit))
 
 
 def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
     return split_documents(chunks, delimiter, limit)
 
 
-def _csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
+def _split_csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
     return row_spans(line_spans(chunks, 0, limit), delimiter, limit, path)
 
 
-def _array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str) -> Iterator[Span]:
+def _split_array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str) -> Iterator[Span]:
     return array_spans(chunks, limit, path)
 
 
 TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
     {
         LINES: TextFormat(PLAIN, is_lines=True),
-        PARAGRAPHS: TextFormat(PLAIN, in_range=_paragraphs_in_range, in_stream=_paragraphs),
+        PARAGRAPHS: TextFormat(PLAIN, in_range=_split_paragraphs_in_range, in_stream=_split_paragraphs),
         SEPARATED: TextFormat(PLAIN, in_range=split_documents_in_range, in_stream=_split_documents),
         FILES: TextFormat(FILE),
         JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), is_lines=True),
-        JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_array_items),
-        CSV: TextFormat(CSV_ROW, True, (".csv",), in_stream=_csv_rows),
-        TSV: TextFormat(TSV_ROW, True, (".tsv",), in_stream=_csv_rows),
+        JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_split_array_items),
+        CSV: TextFormat(CSV_ROW, True, (".csv",), in_stream=_split_csv_rows),
+        TSV: TextFormat(TSV_ROW, True, (".tsv",), in_stream=_split_csv_rows),
         RAW_TSV: TextFormat(RAW_ROW, True, is_lines=True),
-        CONLL: TextFormat(CONLL_ROW, True, (".conll",), in_range=_sentences_in_range, in_stream=_sentences),
-        CONLLU: TextFormat(CONLLU_ROW, True, (".conllu",), in_range=_annotated_in_range, in_stream=_annotated),
+        CONLL: TextFormat(CONLL_ROW, True, (".conll",), in_range=_split_sentences_in_range, in_stream=_split_sentences),
+        CONLLU: TextFormat(
+            CONLLU_ROW, True, (".conllu",), in_range=_split_annotated_in_range, in_stream=_split_annotated
+        ),
         PARQUET: TextFormat(JSON_ROW, True, (".parquet",), has_bytes=False),
         PARALLEL: TextFormat(JSON_ROW, True, has_bytes=False),
         SQUAD: TextFormat(JSON_ROW, True, has_bytes=False),

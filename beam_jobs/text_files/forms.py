@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_jobs import file_kinds
-from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.files import decompress_file, strip_compression
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.options import (
     AUTO,
@@ -71,7 +71,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         UsageError: the options do not fit the file.
     """
     head, compression = _read_head(path)
-    kind = _kind(path, head, compression, options)
+    kind = _find_kind(path, head, compression, options)
     if kind == PARQUET:
         return TextForm(kind)
     _check_text(path, head)
@@ -90,7 +90,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 
 
 def text_compression(path: str) -> str:
-    """Return how a file of text is compressed, as `TextForm.compression`; raise as `look_at` if it is no text."""
+    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is no text."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression
@@ -134,13 +134,18 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
     )
 
 
-def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
+def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
-    name = unpacked_name(path.lower())
-    named = next(
-        (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
+    name = strip_compression(path.lower())
+    kind_by_name = next(
+        (
+            kind
+            for kind, text_format in TEXT_FORMATS.items()
+            if text_format.suffixes and name.endswith(text_format.suffixes)
+        ),
+        LINES,
     )
-    kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
+    kind = options.form if options.form != AUTO else PARQUET if found_parquet else kind_by_name
     if options.targets_file is not None:
         if found_parquet:
             raise UsageError(
@@ -163,7 +168,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
-        lambda delimiter: _columns(_first_row(path, kind, head, delimiter), options),
+        lambda delimiter: _find_columns(_read_first_row(path, kind, head, delimiter), options),
         lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
@@ -178,12 +183,12 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     return TextForm(kind, compression, columns, delimiter, options.headerless)
 
 
-def _columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
+def _find_columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
     """Return the columns of a file by its first row: its cells, or their numbers without a header."""
     return tuple(map(str, range(len(row)))) if options.headerless else row
 
 
-def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
+def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
     spans = line_spans([head], 0, _HEAD_BYTES)
     row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
     if row is None:
@@ -196,9 +201,9 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
         )
     try:
         text = row.data.decode()
-        found = cells(text, delimiter, is_raw=kind == RAW_TSV)
+        first_cells = cells(text, delimiter, is_raw=kind == RAW_TSV)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."
         ) from None
-    return tuple(cell.strip() for cell in found)
+    return tuple(cell.strip() for cell in first_cells)

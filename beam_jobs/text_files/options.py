@@ -7,7 +7,7 @@ from typing import Any
 
 from beam_jobs.chats.template import ChatTemplate
 from beam_jobs.options import parse_size
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.references.reading import MOST_INPUT_BYTES
@@ -69,7 +69,7 @@ class TextOptions:
 
     form: str = option(
         AUTO,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "unit of a document: a line, a paragraph (between blank lines), text between --separator, a file, or a row; quotes"
         " in rows of raw-tsv are ordinary characters; a sentence of conll has a word a line (default auto: rows if a file's"
         " name or content shows them, else lines)",
@@ -78,21 +78,21 @@ class TextOptions:
     )
     separator: str | None = option(
         None,
-        Group.TEXT,
+        FlagGroup.TEXT,
         r"with --form separated: text between documents, such as '<|endoftext|>'; \n is a line end, \t a tab",
         Value("TEXT", _parse_separator),
         stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
     headerless: bool = option(
         False,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "the first row of CSV and TSV is a document, and fields are numbers of columns, counted from 0",
         flag="--no-header",
         stored=Stored(FLAG, is_optional=True),
     )
     fields: tuple[TextField, ...] = option(
         (TextField("text"),),
-        Group.TEXT,
+        FlagGroup.TEXT,
         "field of rows that goes into the records, once for each: text (default kind), str, int, float or float32 to"
         " store it as it is, or ints, floats or strings for a list; VALUE is stored for missing values, such as id:int=0"
         " (default text)",
@@ -104,7 +104,7 @@ class TextOptions:
     )
     inputs: str | None = option(
         None,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "pairs: the field of rows with the text that a model is given, such as prompt, or several, which are joined by a"
         " blank line, such as instruction,input; requires --targets",
         Value("NAME[,NAME...]"),
@@ -112,14 +112,14 @@ class TextOptions:
     )
     targets: str | None = option(
         None,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "pairs: the field of rows with the text that a model learns to give, such as completion",
         Value("NAME"),
         stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
     targets_file: str | None = option(
         None,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "pairs: a file of as many lines as the input, the targets; * in it is the name of each input file without its last"
         " ending",
         Value("FILE"),
@@ -127,7 +127,7 @@ class TextOptions:
     )
     chat: tuple[str, ...] = option(
         (),
-        Group.TEXT,
+        FlagGroup.TEXT,
         "chats: the field of rows with a list of messages (role and content, or from and value), or the fields of a question,"
         " the last of them the answer, such as instruction,input,output",
         Value("NAME[,NAME...]", _parse_names),
@@ -135,7 +135,7 @@ class TextOptions:
     )
     replace_invalid: bool = option(
         False,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "bytes that are not UTF-8: reject the document, or store U+FFFD for them (default fail)",
         flag="--invalid-utf8",
         choices={"fail": False, "replace": True},
@@ -143,38 +143,38 @@ class TextOptions:
     )
     document_bytes: int = option(
         DEFAULT_DOCUMENT_BYTES,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "reject longer documents (default 64MiB)",
         Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
         stored=Stored(Plain((int,), low=1)),
     )
     key_field: str | None = option(
         None,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "field of rows that is the key of a document in place of its file and byte; unique, a text or a whole number",
         Value("NAME"),
         stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
     keep_key: bool = option(
         False,
-        Group.TEXT,
+        FlagGroup.TEXT,
         "store the key of each document as key, so that predictions can be joined to their documents",
         stored=Stored(FLAG, is_optional=True),
     )
-    dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
+    dedup: bool = option(False, FlagGroup.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
     template: ChatTemplate | None = None
     labels: TextLabelOptions = dataclasses.field(default_factory=TextLabelOptions)
     sequence_length: int | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "records of N tokens, cut from the documents in order (default: a record of each document)",
         Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE),
     )
     inputs_length: int | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "with --pack, pairs for models with an encoder and a decoder: rows of N tokens of inputs, and --targets-length of"
         " targets",
         Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
@@ -182,30 +182,33 @@ class TextOptions:
     )
     targets_length: int | None = option(
         None,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "tokens of the targets in a row, see --inputs-length",
         Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE, is_optional=True),
     )
     pack: bool = option(
-        False, Group.TOKENS, "pack whole documents into sequences, with segment_ids and positions", stored=Stored(FLAG)
+        False,
+        FlagGroup.TOKENS,
+        "pack whole documents into sequences, with segment_ids and positions",
+        stored=Stored(FLAG),
     )
     long_documents: str = option(
         SPLIT,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "with --pack: split documents longer than a sequence, cut them off, or reject them (default split)",
         choices=(SPLIT, CUT, REJECT),
         stored=Stored(TEXT_SCHEMA),
     )
     train_on_inputs: bool = option(
         False,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "loss weight 1 for all tokens of pairs in sequences and of chats, not for targets and answers alone",
         stored=Stored(FLAG, is_optional=True),
     )
     end_documents: bool = option(
         True,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "put no end token after the documents in a sequence",
         flag="--no-eos",
         inverts=True,
@@ -213,7 +216,7 @@ class TextOptions:
     )
     int64_lists: bool = option(
         False,
-        Group.TOKENS,
+        FlagGroup.TOKENS,
         "store sequences as lists of int64, for readers that take no other form",
         stored=Stored(FLAG),
     )
@@ -256,8 +259,8 @@ class TextOptions:
     def _check_sides(self) -> None:
         """Check the fields of pairs and of chats."""
         if (self.inputs is None) != (self.targets is None):
-            passed, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
-            raise UsageError(f"{passed} requires {missing}: a pair has two sides. Pass both")
+            present, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
+            raise UsageError(f"{present} requires {missing}: a pair has two sides. Pass both")
         if self.has_pairs and self.chat:
             raise UsageError("--inputs and --chat exclude each other: a document is a pair or a chat. Omit one")
         if len(set(self.sides)) < len(self.sides) or not all(self.sides):
@@ -267,7 +270,7 @@ class TextOptions:
 
     def _join_fields(self) -> tuple[TextField, ...]:
         """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
-        # Of several inputs, the first must be there.
+        # The first of several inputs must be present.
         optional = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional else None) for name in self.sides)
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
@@ -310,7 +313,7 @@ class TextOptions:
             if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
                 form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
-        # Of a source, only its opening shows whether there are labels.
+        # A source shows whether there are labels only once it is opened.
         has_labels = self.labels.are_stored and not self.labels.are_of_source
         for added in (LABEL,) * has_labels + (KEY,) * self.keep_key:
             if self.row_lengths:

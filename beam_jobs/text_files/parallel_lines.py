@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from beam_jobs.compression.files import decompress_file, read_compression, unpacked_name
+from beam_jobs.compression.files import decompress_file, read_compression, strip_compression
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
@@ -27,7 +27,7 @@ def targets_path(path: str, pattern: str) -> str:
         path: path of the file of inputs.
         pattern: path of the other one, in which `*` is the name of the first without its last ending.
     """
-    name = unpacked_name(path.rpartition("/")[2])
+    name = strip_compression(path.rpartition("/")[2])
     return pattern.replace(_ANY, name.rpartition(".")[0] or name)
 
 
@@ -40,8 +40,8 @@ def find_targets(path: str, options: TextOptions) -> str:
     """Return the path of the targets of a file; SourceError if there are none."""
     assert options.targets_file is not None
     targets = targets_path(path, options.targets_file)
-    found = storage_for(targets).stat(targets)
-    if found is None or found.is_folder:
+    entry = storage_for(targets).stat(targets)
+    if entry is None or entry.is_folder:
         raise SourceError(f"--targets-file {targets}: no such file. Check the path.")
     return targets
 
@@ -62,7 +62,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
         CorruptionError: a file is compressed and damaged.
     """
     count = [0, 0]
-    for pair in itertools.zip_longest(*(_lines(file, options.document_bytes) for file in (path, targets))):
+    for pair in itertools.zip_longest(*(_read_lines(file, options.document_bytes) for file in (path, targets))):
         count = [number + (line is not None) for number, line in zip(count, pair, strict=True)]
         source, target = pair
         if source is None or target is None or (source.is_blank and target.is_blank):
@@ -80,8 +80,8 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
                 reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {at} of {file}")
                 break
         else:
-            found = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()
-            yield Span(source.offset, len(found), found)
+            row = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()
+            yield Span(source.offset, len(row), row)
     if count[0] != count[1]:
         raise SourceError(
             f"{path} and {targets} are no parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
@@ -89,7 +89,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
         )
 
 
-def _lines(path: str, limit: int) -> Iterator[Span]:
-    compression, found = read_compression(path), storage_for(path).stat(path)
-    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, found.size if found else 0)
+def _read_lines(path: str, limit: int) -> Iterator[Span]:
+    compression, entry = read_compression(path), storage_for(path).stat(path)
+    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, entry.size if entry else 0)
     return line_spans(chunks, 0, limit)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pyarrow import compute, types  # type: ignore[import-untyped]
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
+from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, UnreadableValue, column_values, is_list, is_read
 from beam_jobs.text_files.fields import TEXT_KINDS
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.lines import Span
@@ -83,7 +83,7 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
         for batch in file.batches(group, names, _BATCH_ROWS):
             columns = [
                 column_values(
-                    _column(batch, field.name),
+                    _read_column(batch, field.name),
                     as_text=field.kind in TEXT_KINDS,
                     replace_invalid=options.replace_invalid,
                 )
@@ -91,9 +91,9 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
             ]
             for number, values in enumerate(zip(*columns, strict=True), first):
                 if UNREADABLE in map(type, values):
-                    reject(number, _problem(names, values))
+                    reject(number, _find_problem(names, values))
                 else:
-                    yield _row(number, dict(zip(names, values, strict=True)), options.document_bytes)
+                    yield _encode_row(number, dict(zip(names, values, strict=True)), options.document_bytes)
             first += batch.num_rows
 
 
@@ -106,12 +106,15 @@ def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     names = file.schema.names
     for field in options.columns:
-        kind = _type_of(file.schema, field.name)
+        kind = _find_type(file.schema, field.name)
         if kind is None:
-            known = [*names, *(f"{one.name}.{inner.name}" for one in file.schema for inner in _fields_of(one.type))]
+            columns = [
+                *names,
+                *(f"{column.name}.{inner.name}" for column in file.schema for inner in _list_fields(column.type)),
+            ]
             raise UsageError(
-                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, known))}."
-                f"{did_you_mean(field.name, known)} Name columns with --field."
+                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, columns))}."
+                f"{did_you_mean(field.name, columns)} Name columns with --field."
             )
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
@@ -123,38 +126,38 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
             )
 
 
-def _type_of(schema: Any, name: str) -> Any:
+def _find_type(schema: Any, name: str) -> Any:
     """Return the type of a column, or of the field of a struct that a name with dots stands for; None if there is none."""
     if name in schema.names:
         return schema.field(schema.names.index(name)).type
     column, *inner = name.split(".")
     kind = schema.field(column).type if schema.names.count(column) == 1 else None
-    for one in inner:
-        kind = next((field.type for field in _fields_of(kind) if field.name == one), None)
+    for inner_name in inner:
+        kind = next((field.type for field in _list_fields(kind) if field.name == inner_name), None)
     return kind
 
 
-def _fields_of(kind: Any) -> Iterable[Any]:
+def _list_fields(kind: Any) -> Iterable[Any]:
     return kind if kind is not None and types.is_struct(kind) else ()
 
 
-def _column(batch: Any, name: str) -> Any:
-    """Return the column of a name as of `_type_of`; a null struct has null fields."""
+def _read_column(batch: Any, name: str) -> Any:
+    """Return the column of a name as of `_find_type`; a null struct has null fields."""
     if name in batch.schema.names:
         return batch.column(name)
     column, *inner = name.split(".")
     return compute.struct_field(batch.column(column), inner)
 
 
-def _problem(names: list[str], values: tuple[Any, ...]) -> str:
+def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
     return next(
-        f"{value.what}: column {name!r}, {value.detail}{_FIXES.get(value.what, '')}"
+        f"{value.problem}: column {name!r}, {value.detail}{_FIXES.get(value.problem, '')}"
         for name, value in zip(names, values, strict=True)
-        if isinstance(value, Unreadable)
+        if isinstance(value, UnreadableValue)
     )
 
 
-def _row(number: int, values: dict[str, Any], limit: int) -> Span:
+def _encode_row(number: int, values: dict[str, Any], limit: int) -> Span:
     size = 0
     for value in values.values():
         if isinstance(value, str):

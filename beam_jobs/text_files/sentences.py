@@ -18,14 +18,14 @@ _DOCUMENT_START = b"-DOCSTART-"
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 
 
-def only_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
+def keep_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
     """Yield the paragraphs of conll that are sentences, and those without data, which are too large."""
     for span in paragraphs:
         if not span.data.startswith(_DOCUMENT_START) or b"\n" in span.data:
             yield span
 
 
-def only_annotated(paragraphs: Iterable[Span]) -> Iterator[Span]:
+def keep_annotated(paragraphs: Iterable[Span]) -> Iterator[Span]:
     """Yield the paragraphs of conllu that are no comments alone, and those without data, which are too large."""
     for span in paragraphs:
         if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):

@@ -45,7 +45,7 @@ def question_spans(path: str, compression: str, limit: int, reject: Callable[[in
     number = 0
     with _open(path, compression) as file:
         for article in array_elements(file, path, (_ARTICLES,)):
-            for row in _rows(article.value):
+            for row in _read_rows(article.value):
                 if isinstance(row, str):
                     reject(number, f"{row} (article at byte {article.offset})")
                 else:
@@ -60,7 +60,7 @@ def _open(path: str, compression: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _rows(article: Any) -> Iterator[dict[str, Any] | str]:
+def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
     """Yield the questions of an article, or the fault of one."""
     paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
     if not isinstance(paragraphs, list):
@@ -73,12 +73,12 @@ def _rows(article: Any) -> Iterator[dict[str, Any] | str]:
             continue
         for question in questions:
             try:
-                yield _row(article.get("title", ""), paragraph["context"], question)
+                yield _make_row(article.get("title", ""), paragraph["context"], question)
             except (KeyError, TypeError, AttributeError) as error:
                 yield f"no question of SQuAD: {type(error).__name__} {error}"
 
 
-def _row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
+def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
     answers = question.get("answers", [])
     texts = [answer["text"] for answer in answers]
     return {

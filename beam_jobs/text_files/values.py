@@ -57,37 +57,40 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     """
     if isinstance(form, RowForm):
         if form.kind in (PLAIN, FILE):
-            return [_document_text(data, form, options)]
+            return [_decode_document(data, form, options)]
         row = row_values(data, form, options)
     else:
-        found = _own_document(data, form, options)
-        if isinstance(found, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
-            return [found]
-        row = {TEXT: found} if isinstance(found, str) else found
+        document = _read_own_document(data, form, options)
+        if isinstance(document, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
+            return [document]
+        row = {TEXT: document} if isinstance(document, str) else document
     if options.chat:
-        return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
-    values = [_value(field, row) for field in options.fields]
-    return _pair(options, values) if options.has_pairs else values
+        return [
+            _join_chat(row, options.chat),
+            *(_convert_value(field, row) for field in options.fields[len(options.chat) :]),
+        ]
+    values = [_convert_value(field, row) for field in options.fields]
+    return _join_pair(options, values) if options.has_pairs else values
 
 
-def _own_document(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
+def _read_own_document(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
     """Return a document of the source of an installed package: its text, or the values of a row by name."""
     try:
-        found = form.read(data) if isinstance(form, DocumentForm) else data
+        document = form.read(data) if isinstance(form, DocumentForm) else data
     except ValueError as error:
         raise DocumentError(str(error)) from error
-    if isinstance(found, Mapping):
-        return dict(found)
-    if not isinstance(found, (str, bytes)):
+    if isinstance(document, Mapping):
+        return dict(document)
+    if not isinstance(document, (str, bytes)):
         raise UsageError(
-            f"{type(form).__module__}.{type(form).__qualname__}.read: not a document (got {type(found).__name__}, expected str,"
+            f"{type(form).__module__}.{type(form).__qualname__}.read: not a document (got {type(document).__name__}, expected str,"
             " bytes or a dict of fields). Change the source."
         )
-    if isinstance(found, str):
-        if _SURROGATE.search(found):
+    if isinstance(document, str):
+        if _SURROGATE.search(document):
             raise DocumentError("the text has half of a surrogate pair, which is not a character")
-        return found
-    return _decoded(found, 0, options.replace_invalid)
+        return document
+    return _decode(document, 0, options.replace_invalid)
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
@@ -101,19 +104,19 @@ def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, An
     Raises:
         DocumentError: the bytes are not UTF-8, or not such a row.
     """
-    text = _document_text(data, form, options)
+    text = _decode_document(data, form, options)
     if form.kind in (CONLL_ROW, CONLLU_ROW):
-        return _sentence_values(text, form, options)
-    return _add_nested(_json_values(text), options) if form.kind == JSON_ROW else _cell_values(text, form)
+        return _parse_sentence(text, form, options)
+    return _add_nested(_parse_json_values(text), options) if form.kind == JSON_ROW else _parse_cells(text, form)
 
 
-def _document_text(data: bytes, form: RowForm, options: TextOptions) -> str:
+def _decode_document(data: bytes, form: RowForm, options: TextOptions) -> str:
     # A file that is one document still has its byte order mark; elsewhere the mark is an ordinary character.
     mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
-    return _decoded(data[mark:], mark, options.replace_invalid)
+    return _decode(data[mark:], mark, options.replace_invalid)
 
 
-def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
+def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
     try:
         text = chat_json(values, columns)
     except ValueError as error:
@@ -123,7 +126,7 @@ def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
     return text
 
 
-def _pair(options: TextOptions, values: list[Value]) -> list[Value]:
+def _join_pair(options: TextOptions, values: list[Value]) -> list[Value]:
     """Return the values with all inputs as one text; raise DocumentError if a side of the pair is blank."""
     *names, target = options.sides
     count = len(names)
@@ -143,17 +146,17 @@ def readable_texts(
     rows = [number for number, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
-            values = None if isinstance(data, BadRecordError) else _values(reference, data, options)
+            values = None if isinstance(data, BadRecordError) else _read_values(reference, data, options)
         except DocumentError:
             values = None
         yield None if values is None else [str(values[row]) for row in rows]
 
 
-def _values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
+def _read_values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
     return document_values(data, reference.payload, options)
 
 
-def _decoded(data: bytes, start: int, replace: bool) -> str:
+def _decode(data: bytes, start: int, replace: bool) -> str:
     try:
         return data.decode("utf-8", "replace" if replace else "strict")
     except UnicodeDecodeError as error:
@@ -163,7 +166,7 @@ def _decoded(data: bytes, start: int, replace: bool) -> str:
         ) from None
 
 
-def _json_values(text: str) -> dict[str, Any]:
+def _parse_json_values(text: str) -> dict[str, Any]:
     try:
         values = parse_json(text)
     except ValueError as error:
@@ -185,7 +188,7 @@ def _add_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
     return values
 
 
-def _sentence_values(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
+def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
     """Return the columns of a sentence: lists for fields that are, otherwise with a blank between words."""
     try:
         columns = sentence_columns(text, is_conllu=form.kind == CONLLU_ROW)
@@ -195,24 +198,24 @@ def _sentence_values(text: str, form: RowForm, options: TextOptions) -> dict[str
     return {name: words if name in lists else " ".join(words) for name, words in columns.items()}
 
 
-def _cell_values(text: str, form: RowForm) -> dict[str, str]:
+def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     try:
-        found = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
+        texts = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
         # A surplus quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
         many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
         raise DocumentError(f"not CSV: {error}{many}{hint}") from None
-    if len(found) != len(form.columns):
+    if len(texts) != len(form.columns):
         raise DocumentError(
-            f"wrong number of cells (got {counted(len(found), 'cell')}, expected {counted(len(form.columns), 'column')}"
-            f" as in the first row: {_listed(form.columns)})"
+            f"wrong number of cells (got {counted(len(texts), 'cell')}, expected {counted(len(form.columns), 'column')}"
+            f" as in the first row: {_list_names(form.columns)})"
         )
-    return dict(zip(form.columns, found, strict=True))
+    return dict(zip(form.columns, texts, strict=True))
 
 
-def _value(field: TextField, values: dict[str, Any]) -> Value:
+def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
     value = values.get(field.name)
     is_number = field.kind in (INT, FLOAT, FLOAT32)
     if value is None or (is_number and value == ""):
@@ -245,24 +248,24 @@ def _list(field: TextField, value: Any) -> list[Any]:
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
     item = TextField(field.name, LIST_KINDS[field.kind])
-    return [_value(item, {field.name: one}) for one in items]
+    return [_convert_value(item, {field.name: element}) for element in items]
 
 
 def missing_field(name: str, values: Iterable[str]) -> DocumentError:
     """Return the error of a row that lacks a field."""
-    return DocumentError(f"no field {name!r}: the row has {_listed(values) or 'none'}")
+    return DocumentError(f"no field {name!r}: the row has {_list_names(values) or 'none'}")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     """Return the first ten names: a row may have thousands, and each rejection lists them."""
-    every = list(names)
-    return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
+    all_names = list(names)
+    return ", ".join(map(repr, all_names[:10])) + (f" and {len(all_names) - 10} more" if len(all_names) > 10 else "")
 
 
 def _number(field: TextField, value: Any) -> int | float:
     number: int | float | None = value if isinstance(value, (int, float)) else None
     if isinstance(value, str):
-        number = _whole(value)
+        number = _parse_whole(value)
         if number is None and field.kind != INT:
             number = parse_float(value)
     if field.kind == INT:
@@ -284,7 +287,7 @@ def _number(field: TextField, value: Any) -> int | float:
     return float(number)
 
 
-def _whole(text: str) -> int | None:
+def _parse_whole(text: str) -> int | None:
     """Return the whole number in a text, or None; `1_000` is not one."""
     try:
         return None if "_" in text else int(text)

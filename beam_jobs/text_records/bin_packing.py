@@ -36,19 +36,19 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
             used = -(-rest // each)
             if enough:
                 used = min(used, len(bins[room]))
-                chosen = bins[room][: -used - 1 : -1]
+                filled_bins = bins[room][: -used - 1 : -1]
                 del bins[room][-used:]
                 if not bins[room]:
                     rooms ^= 1 << room
             else:
-                chosen = list(range(count, count + used))
+                filled_bins = list(range(count, count + used))
                 count += used
-            taken = min(rest, used * each)
-            placed += chosen if each == 1 else np.repeat(chosen, each)[:taken].tolist()
-            rest -= taken
+            fitting = min(rest, used * each)
+            placed += filled_bins if each == 1 else np.repeat(filled_bins, each)[:fitting].tolist()
+            rest -= fitting
             # The last one may have room for more of this size. A full bin takes no item, since no size is 0.
-            last = room - size * (taken - (used - 1) * each)
-            for free, numbers in ((left, chosen[:-1]), (last, chosen[-1:])):
+            last = room - size * (fitting - (used - 1) * each)
+            for free, numbers in ((left, filled_bins[:-1]), (last, filled_bins[-1:])):
                 if free and numbers:
                     bins[free] += numbers
                     rooms |= 1 << free

@@ -38,7 +38,7 @@ class ChatEncoder:
         messages = map(parse_json, chats)
         if self.train_on_inputs:
             return encode_each(self.tokenizer, list(map(self.template.render_text, messages)))
-        return [self._encode(self.template.render(some)) for some in messages]
+        return [self._encode(self.template.render(chat_messages)) for chat_messages in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
         if not isinstance(self.tokenizer, PlacingTokenizer):
@@ -55,8 +55,10 @@ class ChatEncoder:
     def _encode_parts(self, chat: ChatText) -> Ids:
         """Encode what the assistant says apart from the rest: this tokenizer does not report the places of tokens."""
         parts, has_loss = zip(*_split(chat), strict=True)
-        found = encode_each(self.tokenizer, parts)
-        return np.concatenate([ids if loss else without_loss(ids) for ids, loss in zip(found, has_loss, strict=True)])
+        ids_of_parts = encode_each(self.tokenizer, parts)
+        return np.concatenate(
+            [ids if loss else without_loss(ids) for ids, loss in zip(ids_of_parts, has_loss, strict=True)]
+        )
 
 
 def _split(chat: ChatText) -> Iterator[tuple[str, bool]]:

@@ -81,14 +81,14 @@ class TextConverter(Converter):
         self, inputs: Iterable[Block], context: ShardContext, summary: TextSummary, reject: RejectInput
     ) -> Iterator[bytes]:
         """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
-        tokenizer = self._tokenizer(context.characters)
+        tokenizer = self._open_tokenizer(context.characters)
         identity = None if tokenizer is None else tokenizer.identity
         records = TextRecords(self.options, identity, context.labels, self.several_labels, self.extra)
         return records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return the tokenizer's identity if it was collected from the data."""
-        tokenizer = self._tokenizer(context.characters) if context.characters is not None else None
+        tokenizer = self._open_tokenizer(context.characters) if context.characters is not None else None
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
@@ -118,7 +118,7 @@ class TextConverter(Converter):
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the files of the tokenizer and the chat template, if there are any."""
-        tokenizer, template = self._tokenizer(context.characters), self.options.template
+        tokenizer, template = self._open_tokenizer(context.characters), self.options.template
         files = {} if template is None else {template.to_json()["file"]: template.file_bytes}
         if tokenizer is not None and tokenizer.identity.file:
             files[tokenizer.identity.file] = tokenizer.file_bytes
@@ -128,7 +128,7 @@ class TextConverter(Converter):
         """Return the approximate bytes of the key and of extra features in each record of a pack, if it has them: int64 [n]."""
         sizes = np.zeros(len(pack.keys), np.int64)
         for column in pack.features.values():
-            sizes += np.array(list(map(_value_bytes, column)), np.int64)
+            sizes += np.array(list(map(_estimate_value_bytes, column)), np.int64)
         if self.options.keep_key:
             sizes += np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
         return sizes
@@ -158,7 +158,7 @@ class TextConverter(Converter):
         if not self.options.row_lengths:
             return _record_bytes(self.options) + extra_overhead(self.extra)
         # Sequences have frames, documents none.
-        return round(self._token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
+        return round(self._estimate_token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:
         """Estimate the ratio of shard bytes (without `record_overhead`) to document bytes; 1.0 if no document can be read.
@@ -189,46 +189,46 @@ class TextConverter(Converter):
         # The size of a document that is fetched is an estimate.
         sized = [(one._replace(size=len(data)), data) for one, data in read]
         blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in sized]
-        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
+        sample = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
             return 1.0
         # For ids these are mostly their varints.
-        content = sum(map(len, made)) - len(made) * _record_bytes(options)
+        content = sum(map(len, sample)) - len(sample) * _record_bytes(options)
         if not self.options.row_lengths:
             return content / before
-        return summary.tokens * self._token_bytes(content / max(1, summary.tokens)) / before
+        return summary.tokens * self._estimate_token_bytes(content / max(1, summary.tokens)) / before
 
-    def _tokenizer(self, characters: str | None) -> Tokenizer | None:
+    def _open_tokenizer(self, characters: str | None) -> Tokenizer | None:
         if self.options.tokenizer is None:
             return None
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
-            return self._tokenizer(None)
+            return self._open_tokenizer(None)
         seen = CharacterSet()
         for texts in readable_texts(read, self.options):
             for text in texts or ():
                 seen.add(text)
         return open_tokenizer(self.options.tokenizer, seen.characters) if seen.characters else None
 
-    def _token_bytes(self, varint: float) -> float:
+    def _estimate_token_bytes(self, varint: float) -> float:
         """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""
         # Rows of pairs have two parts, with half of the features each.
         length, parts = sum(self.options.row_lengths) or 1, len(self.options.row_lengths)
         features = len(text_features(self.options)) / parts
-        # As varints, a position below 128 takes one byte, others about two, and a segment one.
+        # Bytes of varints: one for a position below 128, about two for others, one for a segment.
         positions = 1 + max(0, length - 128) / length
         lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
         return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
 
 
-def _value_bytes(value: Any) -> int:
+def _estimate_value_bytes(value: Any) -> int:
     """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
     if isinstance(value, (list, tuple)):
-        return sum(_value_bytes(item) or _NUMBER_BYTES for item in value)
+        return sum(_estimate_value_bytes(item) or _NUMBER_BYTES for item in value)
     if isinstance(value, np.ndarray):
         return value.nbytes
     return (

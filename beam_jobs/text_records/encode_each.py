@@ -12,7 +12,7 @@ from tpudata.tokenizers import Ids
 
 
 class Encoder(Protocol):
-    """What encodes texts: a tokenizer, or an encoder of chats."""
+    """Encoder of texts: a tokenizer, or an encoder of chats."""
 
     def encode_batch(self, texts: Sequence[str], /) -> list[Ids]:
         """Return the ids of each text, int32 [tokens]; a ValueError if one cannot be encoded."""
@@ -20,17 +20,17 @@ class Encoder(Protocol):
 
 def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
     """Return the ids of each text, int32 [tokens]; UsageError if a tokenizer of another package returns something else."""
-    found: Any = encoder.encode_batch(texts)
+    encoded: Any = encoder.encode_batch(texts)
     where = f"{type(encoder).__qualname__}.encode_batch"
-    if not isinstance(found, (Sequence, np.ndarray)):
+    if not isinstance(encoded, (Sequence, np.ndarray)):
         raise UsageError(
-            f"{where}: no ids (got {type(found).__name__}, expected a list of int32 arrays). Change its package."
+            f"{where}: no ids (got {type(encoded).__name__}, expected a list of int32 arrays). Change its package."
         )
-    if len(found) != len(texts):
+    if len(encoded) != len(texts):
         raise UsageError(
-            f"{where}: other than one entry a text (got {len(found)} for {len(texts)}). Change its package."
+            f"{where}: other than one entry a text (got {len(encoded)} for {len(texts)}). Change its package."
         )
-    return [_check_ids(ids, where) for ids in found]
+    return [_check_ids(ids, where) for ids in encoded]
 
 
 def _check_ids(ids: Any, where: str) -> Ids:

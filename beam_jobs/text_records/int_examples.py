@@ -35,12 +35,12 @@ class IntLists(NamedTuple):
     ends: Sequence[int]
 
     @classmethod
-    def of_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
+    def from_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
         """Return the lists of an array with a row for each record, [records, length]."""
         return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
 
     @classmethod
-    def of_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
+    def from_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
         """Return the lists of the concatenated values [values] and their number in each record, int64 [records]."""
         return cls(values, [0, *np.cumsum(sizes).tolist()])
 
@@ -55,12 +55,12 @@ def encode_int_examples(
         others: values of each record by name, for `encode_entry`.
     """
     columns = [
-        _int_entries(name, features[name])
+        _encode_entries(name, features[name])
         if name in features
         else [encode_entry(name, value) for value in others[name]]
         for name in sorted({*features, *others})
     ]
-    return [_example(b"".join(entries)) for entries in zip(*columns, strict=True)]
+    return [_encode_example(b"".join(entries)) for entries in zip(*columns, strict=True)]
 
 
 def encode_row_examples(
@@ -79,14 +79,14 @@ def encode_row_examples(
     rows = np.empty((min(block, count), len(record)), np.uint8)
     rows[:] = record
     for start in range(0, count, block):
-        some = rows[: count - start]
+        examples = rows[: count - start]
         # From the last feature to the first: each entry ends with its values.
         end = len(record)
         for name in sorted(features, reverse=True):
             ids = np.ascontiguousarray(features[name][start : start + block], "<i4")
-            some[:, end - len(empty[name]) : end] = ids.view(np.uint8)
+            examples[:, end - len(empty[name]) : end] = ids.view(np.uint8)
             end -= len(encode_entry(name, empty[name]))
-        data = some.tobytes()
+        data = examples.tobytes()
         for at in range(0, len(data), len(record)):
             yield data[at : at + len(record)]
 
@@ -129,33 +129,33 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     return [data[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def _int_entries(name: str, lists: IntLists) -> list[bytes]:
-    key = _key(name)
-    return [_head(key, len(varints)) + varints for varints in encode_varints(*lists)]
+def _encode_entries(name: str, lists: IntLists) -> list[bytes]:
+    key = _encode_key(name)
+    return [_encode_head(key, len(varints)) + varints for varints in encode_varints(*lists)]
 
 
-def _example(entries: bytes) -> bytes:
-    return b"\x0a" + _varint(len(entries)) + entries
+def _encode_example(entries: bytes) -> bytes:
+    return b"\x0a" + _encode_varint(len(entries)) + entries
 
 
 @functools.lru_cache(maxsize=8192)
-def _head(key: bytes, size: int) -> bytes:
+def _encode_head(key: bytes, size: int) -> bytes:
     """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record."""
     if not size:
-        return b"\x0a" + _varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
+        return b"\x0a" + _encode_varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
     # From the values outwards: each level is a tag, a length, and the next inner level.
-    head = b"\x0a" + _varint(size)
-    head = b"\x1a" + _varint(len(head) + size) + head
-    head = key + b"\x12" + _varint(len(head) + size) + head
-    return b"\x0a" + _varint(len(head) + size) + head
+    head = b"\x0a" + _encode_varint(size)
+    head = b"\x1a" + _encode_varint(len(head) + size) + head
+    head = key + b"\x12" + _encode_varint(len(head) + size) + head
+    return b"\x0a" + _encode_varint(len(head) + size) + head
 
 
-def _key(name: str) -> bytes:
+def _encode_key(name: str) -> bytes:
     data = name.encode()
-    return b"\x0a" + _varint(len(data)) + data
+    return b"\x0a" + _encode_varint(len(data)) + data
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

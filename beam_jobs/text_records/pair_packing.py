@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.text_records.sequences import Documents, Rows, fill_rows
+from beam_jobs.text_records.sequences import Documents, TokenRows, fill_rows
 from beam_jobs.text_records.weights import split_weights
 from tpudata.tokenizers import Ids
 
@@ -27,8 +27,8 @@ class PairRows(NamedTuple):
         targets: the targets, likewise, of as many rows.
     """
 
-    inputs: Rows
-    targets: Rows
+    inputs: TokenRows
+    targets: TokenRows
 
 
 def pack_pairs(
@@ -43,13 +43,13 @@ def pack_pairs(
         pad_id: padding of rows.
     """
     for documents in windows:
-        sides = _sides(documents)
+        sides = _split_sides(documents)
         lengths = (inputs_length, targets_length)
         pieces = [np.minimum(side.sizes, length) for side, length in zip(sides, lengths, strict=True)]
         rows = place_pairs(pieces[0], pieces[1], inputs_length, targets_length)
         inputs, targets = (
-            fill_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, some, rows, length, pad_id)
-            for side, some, length in zip(sides, pieces, lengths, strict=True)
+            fill_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, side_pieces, rows, length, pad_id)
+            for side, side_pieces, length in zip(sides, pieces, lengths, strict=True)
         )
         yield PairRows(inputs, targets)
 
@@ -72,8 +72,8 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         size = (inputs[pair], targets[pair])
         fits = np.flatnonzero((room[:count, 0] >= size[0]) & (room[:count, 1] >= size[1]))
         if len(fits):
-            some = room[fits]
-            row = int(fits[np.argmin(some[:, 0] / inputs_length + some[:, 1] / targets_length)])
+            room_of_fits = room[fits]
+            row = int(fits[np.argmin(room_of_fits[:, 0] / inputs_length + room_of_fits[:, 1] / targets_length)])
         else:
             row, count = count, count + 1
             room[row] = inputs_length, targets_length
@@ -86,7 +86,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
     return rank[rows]
 
 
-def _sides(documents: Documents) -> tuple[Documents, Documents]:
+def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
     """Return the inputs and the targets of pairs."""
     ids, weights = split_weights(documents.tokens)
     is_target = weights.astype(np.bool_)

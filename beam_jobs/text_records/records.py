@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from beam_jobs.feature_values.values import empty_list
 from beam_jobs.options.labels import LABEL
-from beam_jobs.references.input_values import stored_value
+from beam_jobs.references.input_values import convert_value
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
@@ -41,7 +41,7 @@ from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
-from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.values.column_kinds import INT, LIST_KINDS
@@ -126,29 +126,29 @@ class TextRecords:
             UsageError: the tokenizer is a different one.
         """
         if tokenizer is None or self.tokenizer is None:
-            return self._text_records(blocks, summary, reject)
+            return self._encode_texts(blocks, summary, reject)
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"wrong tokenizer (got {tokenizer.identity}, expected {self.tokenizer})")
-        batches = self._tokenized(blocks, tokenizer, summary, reject)
+        batches = self._tokenize(blocks, tokenizer, summary, reject)
         lengths = self.options.row_lengths
         if not lengths:
-            return self._token_records(batches, summary)
-        documents = self._counted(batches, summary)
+            return self._encode_tokens(batches, summary)
+        documents = self._end_documents(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._pair_records(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._encode_pairs(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
         (length,) = lengths
         if self.options.pack:
             rows = pack_rows(windows(documents), length, pad_id, self.options.long_documents)
         else:
             rows = stream_rows(windows(documents), length, pad_id)
-        return self._row_records(rows, summary)
+        return self._encode_token_rows(rows, summary)
 
-    def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
+    def _encode_texts(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
         fields = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._read(block, summary, reject)
-            added = self._added(block[0], rows)
+            added = self._take_extra_values(block[0], rows)
             names, columns = [*fields, *added], [*columns, *added.values()]
             columns = list(map(self._with_kinds, names, columns))
             for values in zip(*columns, strict=True):
@@ -172,22 +172,22 @@ class TextRecords:
     def _read(self, block: Block, summary: TextSummary, reject: RejectInput) -> tuple[list[int], list[list[Value]]]:
         """Return the rows of the readable documents, and their values by field and by extra feature; count negative labels."""
         pack, _ = block
-        texts = _documents(block)
+        texts = _cut_documents(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
-        rows, found = [], []
+        rows, documents = [], []
         for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
             try:
-                found.append(document_values(text, form, self.options))
+                documents.append(document_values(text, form, self.options))
                 rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
-                reject(reference, _rejection(reference, str(error), error.at))
+                reject(reference, _make_rejection(reference, str(error), error.at))
         if self.extra:
-            rows, found = self._with_extra(pack, rows, found, reject)
-        columns = [list(column) for column in zip(*found, strict=True)]
+            rows, documents = self._with_extra(pack, rows, documents, reject)
+        columns = [list(column) for column in zip(*documents, strict=True)]
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
@@ -199,20 +199,20 @@ class TextRecords:
         self, pack: Pack, rows: Sequence[int], values: Sequence[list[Value]], reject: RejectInput
     ) -> tuple[list[int], list[list[Any]]]:
         """Return the rows whose extra features are as declared, and their values, followed by these."""
-        kept, found = list[int](), list[list[Any]]()
+        kept, extended = list[int](), list[list[Any]]()
         features = list(pack.feature_rows(len(pack.keys)))
         for row, fields in zip(rows, values, strict=True):
             try:
-                extra = [stored_value(feature, features[row].get(feature.name)) for feature in self.extra]
+                extra = [convert_value(feature, features[row].get(feature.name)) for feature in self.extra]
             except ValueError as error:
                 reference = pack.reference(row)
-                reject(reference, _rejection(reference, str(error)))
+                reject(reference, _make_rejection(reference, str(error)))
                 continue
             kept.append(row)
-            found.append([*fields, *extra])
-        return kept, found
+            extended.append([*fields, *extra])
+        return kept, extended
 
-    def _added(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
+    def _take_extra_values(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
         """Return the values of the features that are no fields, by name, of some rows."""
         added: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
@@ -223,12 +223,12 @@ class TextRecords:
             added[KEY] = [key_bytes(pack.keys[row]) for row in rows]
         return added
 
-    def _tokenized(
+    def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
         """Yield batches of documents, which are not empty, and count unknown tokens."""
         for block in blocks:
-            batch = self._utf8_batch(block, tokenizer) or self._batch(block, tokenizer, summary, reject)
+            batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
                 continue
             for documents in batch.tokens:
@@ -238,7 +238,7 @@ class TextRecords:
                     summary.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
             yield batch
 
-    def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
+    def _encode_utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
@@ -250,30 +250,32 @@ class TextRecords:
             return None
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
-    def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput) -> _Batch | None:
+    def _encode_batch(
+        self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
+    ) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
         rows, values = self._read(block, summary, reject)
         if not rows:
             return None
         fields = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
         texts = [list(map(str, values[number])) for number in fields]
-        encoder = self._encoder(tokenizer)
+        encoder = self._pick_encoder(tokenizer)
         try:
             columns = [encode_each(encoder, column) for column in texts]
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
-            kept, columns = _one_by_one(references, texts, encoder, reject)
+            kept, columns = _encode_one_by_one(references, texts, encoder, reject)
             if not kept:
                 return None
             rows = [rows[row] for row in kept]
             values = [[column[row] for row in kept] for column in values]
-        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._added(block[0], rows))
+        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._take_extra_values(block[0], rows))
         if self.options.long_documents != REJECT:
             return batch
         return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
 
-    def _encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
+    def _pick_encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
         template = self.options.template
         return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
@@ -284,32 +286,32 @@ class TextRecords:
         # Both sides of a pair are in one sequence, unless each has a row.
         sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
         kept = np.ones(batch.documents, np.bool_)
-        for flag, length, some in zip(flags, lengths, sizes, strict=True):
-            some = some + self._ends_documents
-            for row in np.flatnonzero(kept & (some > length)).tolist():
-                reason = f"longer than {flag} (got {some[row]:,} tokens, expected at most {length:,})"
-                reject(references[row], _rejection(references[row], reason))
-            kept &= some <= length
+        for flag, length, size_column in zip(flags, lengths, sizes, strict=True):
+            size_column = size_column + self._ends_documents
+            for row in np.flatnonzero(kept & (size_column > length)).tolist():
+                reason = f"longer than {flag} (got {size_column[row]:,} tokens, expected at most {length:,})"
+                reject(references[row], _make_rejection(references[row], reason))
+            kept &= size_column <= length
         return batch.take(kept) if kept.any() else None
 
-    def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
+    def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         for count, values, tokens, added in batches:
             text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Any]] = dict(added)
             if LABEL in others:
-                lists[LABEL] = _int_lists(others.pop(LABEL))
+                lists[LABEL] = _make_int_lists(others.pop(LABEL))
             fields = self.options.record_fields
             others |= {feature.name: column for feature, column in zip(self.extra, values[len(fields) :], strict=True)}
             for field, column in zip(fields, values, strict=False):
                 if field.kind == TEXT and self.options.has_weights:
                     ids, weights = split_weights(text[field.name].tokens)
-                    lists[INPUT_IDS] = IntLists.of_sizes(ids, text[field.name].sizes)
-                    lists[LOSS_WEIGHTS] = IntLists.of_sizes(weights, text[field.name].sizes)
+                    lists[INPUT_IDS] = IntLists.from_sizes(ids, text[field.name].sizes)
+                    lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, text[field.name].sizes)
                 elif field.kind == TEXT:
-                    lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
+                    lists[self.options.ids_name(field.name)] = IntLists.from_sizes(*text[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
-                    lists[field.name] = _int_lists(column)
+                    lists[field.name] = _make_int_lists(column)
                 else:
                     others[field.name] = self._with_kinds(field.name, column)
             total = sum(len(documents.tokens) for documents in tokens)
@@ -318,38 +320,42 @@ class TextRecords:
             summary.decoded_bytes += 4 * (total + count * (len(values) - len(tokens)))
             yield from encode_int_examples(lists, others)
 
-    def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
+    def _end_documents(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
         for count, _, (*inputs, documents), _ in batches:
             summary.documents += count
-            ended = documents if eos_id is None else documents.ended(eos_id)
+            ended = documents if eos_id is None else documents.add_ends(eos_id)
             if not inputs:
                 yield ended
                 continue
-            given = inputs[0].ended(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
-            yield join_sides(given, ended, train_on_inputs=self.options.train_on_inputs)
+            first = (
+                inputs[0].add_ends(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
+            )
+            yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
-    def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
-        for some in rows:
+    def _encode_pairs(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
+        for batch in rows:
             features: dict[str, Ids] = {}
-            for side, part in ((INPUTS, some.inputs), (TARGETS, some.targets)):
+            for side, part in ((INPUTS, batch.inputs), (TARGETS, batch.targets)):
                 assert part.segment_ids is not None
                 assert part.positions is not None
                 columns = (part.input_ids, part.segment_ids, part.positions)
                 features |= dict(zip(side_names(side), columns, strict=True))
-            yield from self._encode_rows(features, (some.inputs, some.targets), summary)
+            yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
-    def _row_records(self, rows: Iterable[Rows], summary: TextSummary) -> Iterator[bytes]:
-        for some in rows:
-            features = {INPUT_IDS: some.input_ids}
+    def _encode_token_rows(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
+        for batch in rows:
+            features = {INPUT_IDS: batch.input_ids}
             if self.options.has_weights:
-                features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(some.input_ids)
-            if some.segment_ids is not None and some.positions is not None:
-                features |= {SEGMENT_IDS: some.segment_ids, POSITIONS: some.positions}
-            yield from self._encode_rows(features, (some,), summary)
+                features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(batch.input_ids)
+            if batch.segment_ids is not None and batch.positions is not None:
+                features |= {SEGMENT_IDS: batch.segment_ids, POSITIONS: batch.positions}
+            yield from self._encode_rows(features, (batch,), summary)
 
-    def _encode_rows(self, features: dict[str, Ids], parts: Sequence[Rows], summary: TextSummary) -> Iterator[bytes]:
+    def _encode_rows(
+        self, features: dict[str, Ids], parts: Sequence[TokenRows], summary: TextSummary
+    ) -> Iterator[bytes]:
         """Yield the records of rows, and count the tokens of their parts."""
         for part in parts:
             summary.tokens += part.real
@@ -357,20 +363,20 @@ class TextRecords:
             summary.dropped += part.dropped
         summary.decoded_bytes += 4 * sum(ids.size for ids in features.values())
         if self.options.int64_lists:
-            yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
+            yield from encode_int_examples({name: IntLists.from_rows(ids) for name, ids in features.items()})
         else:
             yield from encode_row_examples(features)
 
 
-def _int_lists(column: list[Any]) -> IntLists:
+def _make_int_lists(column: list[Any]) -> IntLists:
     """Return the lists of a column of integers, or of lists of integers."""
     if not column or not isinstance(column[0], (list, tuple)):
         return IntLists(np.array(column, np.int64), range(len(column) + 1))
     flat = list(itertools.chain.from_iterable(column))
-    return IntLists.of_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
+    return IntLists.from_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
-def _documents(block: Block) -> list[bytes]:
+def _cut_documents(block: Block) -> list[bytes]:
     pack, data = block
     ends = itertools.accumulate(pack.sizes.tolist(), initial=0)
     return [data[start:end] for start, end in itertools.pairwise(ends)]
@@ -389,7 +395,7 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
     return not ((firsts & 0xC0) == 0x80).any()
 
 
-def _one_by_one(
+def _encode_one_by_one(
     references: Sequence[Reference],
     texts: Sequence[Sequence[str]],
     encoder: Tokenizer | ChatEncoder,
@@ -402,7 +408,7 @@ def _one_by_one(
         try:
             encoded = [encode_each(encoder, [column[row]])[0] for column in texts]
         except ValueError as error:
-            reject(reference, _rejection(reference, str(error)))
+            reject(reference, _make_rejection(reference, str(error)))
             continue
         rows.append(row)
         for column, ids in zip(columns, encoded, strict=True):
@@ -410,7 +416,7 @@ def _one_by_one(
     return rows, columns
 
 
-def _rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
+def _make_rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
     """Return the error of a document, with the offset in its file if it was read from there."""
     if reference.spool or reference.payload.is_fetched:
         return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")

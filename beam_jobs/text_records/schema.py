@@ -40,14 +40,14 @@ def text_features(
     """
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
-        return tuple(_row(name, length, options) for side, length in sides for name in side_names(side))
+        return tuple(_make_row_feature(name, length, options) for side, length in sides for name in side_names(side))
     length = options.sequence_length
     if length is None:
-        return (*_document_features(options, classes, several_labels), *extra)
+        return (*_list_document_features(options, classes, several_labels), *extra)
     names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
     if options.has_weights:
         names.append(LOSS_WEIGHTS)
-    return tuple(_row(name, length, options) for name in names)
+    return tuple(_make_row_feature(name, length, options) for name in names)
 
 
 def side_names(side: str) -> tuple[str, str, str]:
@@ -55,9 +55,9 @@ def side_names(side: str) -> tuple[str, str, str]:
     return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
 
 
-def _document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
+def _list_document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
     for field in options.record_fields:
-        yield _feature(field, options)
+        yield _make_feature(field, options)
     if options.has_weights:
         yield Feature(LOSS_WEIGHTS, "int64", "int64", (None,))
     if options.labels.are_stored and several_labels:
@@ -68,13 +68,13 @@ def _document_features(options: TextOptions, classes: int, several_labels: bool)
         yield Feature(KEY, "bytes", "string", encoding="utf8")
 
 
-def _row(name: str, length: int, options: TextOptions) -> Feature:
+def _make_row_feature(name: str, length: int, options: TextOptions) -> Feature:
     if options.int64_lists:
         return Feature(name, "int64", "int64", (length,))
     return Feature(name, "bytes", "int32", (length,), encoding="raw")
 
 
-def _feature(field: TextField, options: TextOptions) -> Feature:
+def _make_feature(field: TextField, options: TextOptions) -> Feature:
     if field.kind == TEXT and options.tokenizer is not None:
         return Feature(options.ids_name(field.name), "int64", "int64", (None,))
     shape = (None,) if field.kind in LIST_KINDS else ()

@@ -44,7 +44,7 @@ class Documents(NamedTuple):
         return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
 
     @classmethod
-    def joined(cls, parts: Sequence[Documents]) -> Documents:
+    def join(cls, parts: Sequence[Documents]) -> Documents:
         """Return the concatenated documents of all parts, at least one."""
         if len(parts) == 1:
             return parts[0]
@@ -54,12 +54,12 @@ class Documents(NamedTuple):
         """Return the documents of a mask, bool [documents]."""
         return Documents(self.tokens[np.repeat(kept, self.sizes)], self.sizes[kept])
 
-    def ended(self, eos_id: int) -> Documents:
+    def add_ends(self, eos_id: int) -> Documents:
         """Return the documents, each followed by the end token."""
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
 
 
-class Rows(NamedTuple):
+class TokenRows(NamedTuple):
     """A batch of rows.
 
     Attributes:
@@ -77,7 +77,7 @@ class Rows(NamedTuple):
     dropped: int
 
 
-def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[Rows]:
+def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[TokenRows]:
     """Cut a stream of documents into rows.
 
     Args:
@@ -91,14 +91,16 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
         whole = len(tokens) // length * length
         rest = tokens[whole:].copy()
         if whole:
-            yield Rows(tokens[:whole].reshape(-1, length), None, None, whole, 0)
+            yield TokenRows(tokens[:whole].reshape(-1, length), None, None, whole, 0)
     if len(rest):
         row = np.full((1, length), pad_id, np.int32)
         row[0, : len(rest)] = rest
-        yield Rows(row, None, None, len(rest), 0)
+        yield TokenRows(row, None, None, len(rest), 0)
 
 
-def pack_rows(windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT) -> Iterator[Rows]:
+def pack_rows(
+    windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT
+) -> Iterator[TokenRows]:
     """Pack documents into rows, those of each window together.
 
     Args:
@@ -110,7 +112,7 @@ def pack_rows(windows: Iterable[Documents], length: int, pad_id: int, long_docum
     """
     for tokens, sizes in windows:
         if len(tokens):
-            starts, pieces = _pieces(sizes, length, long_documents)
+            starts, pieces = _cut_pieces(sizes, length, long_documents)
             yield fill_rows(tokens, starts, pieces, _place_pieces(pieces, length), length, pad_id)
 
 
@@ -135,13 +137,13 @@ def windows(
             documents, tokens = documents + stop - first, tokens + end - begin
             first, begin = stop, end
             if documents >= most_documents or tokens >= most_tokens:
-                yield Documents.joined(held)
+                yield Documents.join(held)
                 held, documents, tokens = [], 0, 0
     if held:
-        yield Documents.joined(held)
+        yield Documents.join(held)
 
 
-def _pieces(
+def _cut_pieces(
     sizes: npt.NDArray[np.int64], length: int, long_documents: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return starts and lengths of the pieces of at most `length` tokens in the tokens of all documents."""
@@ -178,7 +180,7 @@ def fill_rows(
     rows: npt.NDArray[np.int64],
     length: int,
     pad_id: int,
-) -> Rows:
+) -> TokenRows:
     """Copy the pieces of `tokens` into their rows, in order within a row."""
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
@@ -198,16 +200,18 @@ def fill_rows(
     block = max(1, _BLOCK_TOKENS // length)
     for row in range(0, count, block):
         stop = min(row + block, count)
-        some = slice(ends[row - 1] if row else 0, ends[stop - 1])
+        run = slice(ends[row - 1] if row else 0, ends[stop - 1])
         out = slice(row * length, stop * length)
-        sizes = pieces[some]
+        sizes = pieces[run]
         places = np.cumsum(sizes) - sizes
         flat = np.arange((stop - row) * length)
         np.subtract(flat, np.repeat(places, sizes), out=positions[out], casting="same_kind")
         # The values for padding are overwritten.
-        np.take(tokens, flat + np.repeat(starts[some] - places, sizes), out=ids[out], mode="clip")
-        numbers[out] = np.repeat(segments[some].astype(np.int32), sizes)
+        np.take(tokens, flat + np.repeat(starts[run] - places, sizes), out=ids[out], mode="clip")
+        numbers[out] = np.repeat(segments[run].astype(np.int32), sizes)
     padded = np.flatnonzero(numbers == 0)
     ids[padded], positions[padded] = pad_id, 0
-    shape, taken = (count, length), int(real.sum())
-    return Rows(ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), taken, len(tokens) - taken)
+    shape, real_tokens = (count, length), int(real.sum())
+    return TokenRows(
+        ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
+    )

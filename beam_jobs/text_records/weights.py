@@ -24,7 +24,7 @@ def split_weights(tokens: Ids) -> tuple[Ids, Ids]:
 
 
 def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool = False) -> Documents:
-    """Return documents of which each is the tokens of an input and then of its target.
+    """Return documents that each consist of the tokens of an input and then of its target.
 
     Args:
         inputs: the inputs.
@@ -33,7 +33,7 @@ def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool =
     """
     sizes = inputs.sizes + targets.sizes
     tokens = np.empty(len(inputs.tokens) + len(targets.tokens), np.int32)
-    # By token, whether it is of an input: runs of both, by turns.
+    # Per token, whether it is of an input: alternating runs.
     is_input = np.repeat(np.arange(2 * len(sizes)) % 2 == 0, np.stack([inputs.sizes, targets.sizes], 1).ravel())
     tokens[is_input] = inputs.tokens if train_on_inputs else without_loss(inputs.tokens)
     tokens[~is_input] = targets.tokens

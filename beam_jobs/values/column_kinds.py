@@ -23,7 +23,7 @@ _FLOAT64_WHOLE = 2**53
 # The largest float32.
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _INT = re.compile(r"[+-]?[0-9]+")
-# What a text has to look like to be a number: `007` is none.
+# Form of a text that counts as a number: `007` does not.
 _PLAIN_INT = re.compile(r"0|-?[1-9][0-9]*")
 _PLAIN_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MOST_INT64_DIGITS = 20

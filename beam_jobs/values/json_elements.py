@@ -65,14 +65,14 @@ def array_elements(
         elif text.peek("an array") != "[":
             raise text.error(f"{key!r} is not an array")
         else:
-            yield from _elements(text, key)
+            yield from _iterate_elements(text, key)
         if not text.skips(","):
             break
     text.take("}", "a comma or a closing brace")
     text.end()
 
 
-def _elements(text: _Text, key: str) -> Iterator[Element]:
+def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
     text.take("[", "an array")
     if text.skips("]"):
         return
@@ -86,7 +86,7 @@ def _elements(text: _Text, key: str) -> Iterator[Element]:
 
 
 class _Text:
-    """The text of a file, of which a window is in memory."""
+    """The text of a file, with a window of it in memory."""
 
     def __init__(self, file: BinaryIO, path: str, piece_bytes: int) -> None:
         self._file = file
@@ -104,13 +104,13 @@ class _Text:
     @property
     def offset(self) -> int:
         """Byte offset of the place in the file."""
-        self._mark_offset += _size(self._text[self._mark : self._place])
+        self._mark_offset += _count_bytes(self._text[self._mark : self._place])
         self._mark = self._place
         return self._mark_offset
 
     def error(self, reason: str, after: int = 0) -> SourceError:
         """Return the error of the text that is some characters after the place."""
-        at = self.offset + _size(self._text[self._place : self._place + after])
+        at = self.offset + _count_bytes(self._text[self._place : self._place + after])
         return SourceError(f"{self._path} at byte {at}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
@@ -126,9 +126,9 @@ class _Text:
 
     def skips(self, character: str) -> bool:
         """Take the next character that is no space if it is this one, and return whether it is."""
-        found = self.peek(repr(character)) == character
-        self._place += found
-        return found
+        is_next = self.peek(repr(character)) == character
+        self._place += is_next
+        return is_next
 
     def take(self, character: str, expected: str) -> None:
         """Take the next character that is no space; SourceError if it is another one."""
@@ -187,5 +187,5 @@ class _Text:
         return not self._is_whole or bool(more)
 
 
-def _size(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

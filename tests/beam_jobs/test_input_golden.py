@@ -21,7 +21,7 @@ from beam_jobs import WriteTFRecordShards, images, reshard, text
 from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.golden import dataset_digest, one_pixel_png
 from tests.beam_jobs.sources.inputs import write_files
-from tests.helpers.frames import framed
+from tests.helpers.frames import add_frame
 from tpudata.format import Feature, encode_example
 from tpudata.storage import files_below, folder_ranges
 
@@ -100,7 +100,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "lines.txt": "".join(f"line {n}\n" for n in range(COUNT)).encode(),
         },
     )
-    frames = list(map(framed, records))
+    frames = list(map(add_frame, records))
     write_files(folder, {f"stored/x-{number}.tfrecord": b"".join(frames[number::2]) for number in range(2)})
     return folder
 

@@ -53,23 +53,23 @@ class FakeDataflow:
                     return
                 service.path = self.path.partition("?")[0]
                 service.job = self._body()
-                self._answer({**service._described(), "clientRequestId": service.job["clientRequestId"]})
+                self._answer({**service._describe(), "clientRequestId": service.job["clientRequestId"]})
 
             def do_PUT(self) -> None:
                 service.asked_for.append(self._body()["requestedState"])
                 service.states = ["JOB_STATE_CANCELLED"]
-                self._answer(service._described())
+                self._answer(service._describe())
 
             def do_GET(self) -> None:
-                what = self.path.partition("?")[0].rpartition("/")[2]
+                resource = self.path.partition("?")[0].rpartition("/")[2]
                 if service.is_lost:
                     self._answer(_NO_PERMISSION, 403)
-                elif what == "messages":
+                elif resource == "messages":
                     self._answer({"jobMessages": service._messages()})
-                elif what == "metrics":
+                elif resource == "metrics":
                     self._answer({"metrics": service._metrics()})
                 else:
-                    self._answer(service._described())
+                    self._answer(service._describe())
                     service.states = service.states[1:] or service.states
 
             def _body(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class FakeDataflow:
         self._server.shutdown()
         self._server.server_close()
 
-    def _described(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return {"id": JOB_ID, "name": self.job.get("name", ""), "currentState": self.states[0]}
 
     def _messages(self) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ import io
 from tpudata.format import RecordWriter
 
 
-def framed(data: bytes) -> bytes:
+def add_frame(data: bytes) -> bytes:
     """Return a record with its length and checksums."""
     file = io.BytesIO()
     writer = RecordWriter(file, 1)

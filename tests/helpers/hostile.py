@@ -29,7 +29,7 @@ _VALUES = (
 )
 
 
-def _drawn(random_: random.Random) -> Any:
+def _draw(random_: random.Random) -> Any:
     return json.loads(random_.choice(_VALUES))
 
 
@@ -58,19 +58,19 @@ def _change(folder: Path, name: str, random_: random.Random) -> str:
     if name == "claim":
         path = folder / ".tpudata-claim"
         value = json.loads(Claim.new(PROCESS).to_bytes())
-        changed, words = _changed_json(value, random_)
-        path.write_bytes(_dumped(changed))
+        changed, words = _change_json(value, random_)
+        path.write_bytes(_dump(changed))
         return words
     path = folder / name
     data = path.read_bytes()
     if name.endswith(".index"):
-        data, words = _changed_index(data, random_)
+        data, words = _change_index(data, random_)
     elif name.endswith(".keys"):
-        data, words = _changed_keys(data, random_)
+        data, words = _change_keys(data, random_)
     elif name.endswith((".json", ".jsonl")):
-        data, words = _changed_lines(data, random_) if name.endswith("l") else _changed_document(data, random_)
+        data, words = _change_lines(data, random_) if name.endswith("l") else _change_document(data, random_)
     else:
-        data, words = _changed_text(data, random_)
+        data, words = _change_text(data, random_)
     path.write_bytes(data)
     _renew_checksums(folder, name, data, random_)
     return words
@@ -78,15 +78,15 @@ def _change(folder: Path, name: str, random_: random.Random) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON object whose checksum is made right if it has one."""
-    data = _dumped(value)
-    found = _CHECKSUM.search(data)
-    if found is not None:
-        zeroed = data[: found.start()] + b"00000000" + data[found.end() :]
-        data = data[: found.start()] + b"%08x" % google_crc32c.value(zeroed) + data[found.end() :]
+    data = _dump(value)
+    match = _CHECKSUM.search(data)
+    if match is not None:
+        zeroed = data[: match.start()] + b"00000000" + data[match.end() :]
+        data = data[: match.start()] + b"%08x" % google_crc32c.value(zeroed) + data[match.end() :]
     path.write_bytes(data)
 
 
-def _dumped(value: Any) -> bytes:
+def _dump(value: Any) -> bytes:
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     text = text.replace(json.dumps(_DEEP), "[" * 5000 + "]" * 5000)
     return text.encode(errors="backslashreplace")
@@ -98,7 +98,7 @@ def _change_manifest(folder: Path, random_: random.Random) -> str:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return "nothing more"
-    changed, words = _changed_json(value, random_)
+    changed, words = _change_json(value, random_)
     write_json(path, changed)
     return words
 
@@ -124,12 +124,12 @@ def _change_quarantine(folder: Path, random_: random.Random) -> str:
         entry["records"] = ranges[::-1]
         words = "ranges reversed"
     elif choice < 5:
-        value, words = _changed_json(value, random_)
+        value, words = _change_json(value, random_)
     write_json(path, value)
     return words
 
 
-def _changed_json(value: Any, random_: random.Random) -> tuple[Any, str]:
+def _change_json(value: Any, random_: random.Random) -> tuple[Any, str]:
     """Change one place of a JSON value."""
     place: Any = value
     where = ""
@@ -141,17 +141,17 @@ def _changed_json(value: Any, random_: random.Random) -> tuple[Any, str]:
         if isinstance(inner, dict | list) and inner and random_.random() < 0.85:
             place = inner
             continue
-        return value, f"{where} {_changed_place(place, key, value, random_)}"
-    return _drawn(random_), "all of it"
+        return value, f"{where} {_change_place(place, key, value, random_)}"
+    return _draw(random_), "all of it"
 
 
-def _changed_place(place: Any, key: Any, value: Any, random_: random.Random) -> str:
+def _change_place(place: Any, key: Any, value: Any, random_: random.Random) -> str:
     inner, choice = place[key], random_.randrange(12)
     if choice == 0:
         del place[key]
         return "deleted"
     if choice == 1 and isinstance(place, dict):
-        place["another"] = _drawn(random_)
+        place["another"] = _draw(random_)
         return "has a neighbour"
     if choice == 2 and isinstance(place, list):
         place.append(inner)
@@ -173,27 +173,27 @@ def _changed_place(place: Any, key: Any, value: Any, random_: random.Random) -> 
         place[key] = json.loads(json.dumps(value))
         return "is the whole"
     else:
-        place[key] = _drawn(random_)
+        place[key] = _draw(random_)
     return f"= {repr(place[key])[:40]}"
 
 
-def _changed_document(data: bytes, random_: random.Random) -> tuple[bytes, str]:
+def _change_document(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     try:
-        value, words = _changed_json(json.loads(data), random_)
+        value, words = _change_json(json.loads(data), random_)
     except (ValueError, RecursionError):
         return data, "nothing more"
-    return _dumped(value), words
+    return _dump(value), words
 
 
-def _changed_lines(data: bytes, random_: random.Random) -> tuple[bytes, str]:
+def _change_lines(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     lines = data.splitlines(keepends=True)
     number = random_.randrange(len(lines))
-    document, words = _changed_document(lines[number], random_)
+    document, words = _change_document(lines[number], random_)
     lines[number] = document.replace(b"\n", b"") + b"\n"
     return b"".join(lines), words
 
 
-def _changed_text(data: bytes, random_: random.Random) -> tuple[bytes, str]:
+def _change_text(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     lines = data.splitlines(keepends=True)
     number, choice = random_.randrange(len(lines)), random_.randrange(6)
     if choice == 0:
@@ -209,7 +209,7 @@ def _changed_text(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     return b"".join(lines), f"line {number} by change {choice}"
 
 
-def _changed_index(data: bytes, random_: random.Random) -> tuple[bytes, str]:
+def _change_index(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     head = list(_HEAD.unpack_from(data))
     records, per_block, size, packed = head[1], head[4], head[5], head[6] == 2
     if len(data) < _HEAD.size + 8 * (records + 1) + size + 4 or not per_block:
@@ -226,7 +226,7 @@ def _changed_index(data: bytes, random_: random.Random) -> tuple[bytes, str]:
         )
         words = f"header field {field} = {head[field]}"
     elif choice == 1:
-        summary, words = _changed_document(summary, random_)
+        summary, words = _change_document(summary, random_)
         head[5] = len(summary)
         words = f"summary {words}"
     elif choice == 2:
@@ -247,7 +247,7 @@ def _changed_index(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     return whole + struct.pack("<I", google_crc32c.value(whole)), words
 
 
-def _changed_keys(data: bytes, random_: random.Random) -> tuple[bytes, str]:
+def _change_keys(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     magic, count, crc = _KEYS_HEAD.unpack_from(data)
     entries = [data[at : at + 16] for at in range(_KEYS_HEAD.size, len(data) - 19, 16)]
     number, choice = random_.randrange(len(entries)), random_.randrange(5)

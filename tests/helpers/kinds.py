@@ -54,7 +54,7 @@ _IMPORT = re.compile(
 def kinds_of(path: Path) -> tuple[str, ...]:
     """Return which of KINDS the tests of a file are."""
     text = path.read_text(encoding="utf-8")
-    modules = set(_imported(text))
+    modules = set(_list_imports(text))
 
     def is_one(kind: str) -> bool:
         prefixes = tuple(f"{name}." for name in _MODULES[kind])
@@ -63,7 +63,7 @@ def kinds_of(path: Path) -> tuple[str, ...]:
     return tuple(filter(is_one, KINDS))
 
 
-def _imported(text: str) -> Iterator[str]:
+def _list_imports(text: str) -> Iterator[str]:
     """Yield the modules that a file imports, and the names in them: parsing all files would take seconds of each run."""
     for module, names, many in _IMPORT.findall(text):
         if many:

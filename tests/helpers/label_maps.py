@@ -16,7 +16,7 @@ def png_of(values: Any, bits: int = 8, colour: int = GREY, chunks: Sequence[tupl
     """The PNG of integers [height, width] at `bits` a pixel; a palette gets colours that differ from its indices."""
     array = np.asarray(values)
     height, width = array.shape
-    rows = b"".join(b"\0" + _packed(row.tolist(), bits) for row in array)
+    rows = b"".join(b"\0" + _pack(row.tolist(), bits) for row in array)
     parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)), *chunks]
     if colour == PALETTE:
         parts.append((b"PLTE", bytes(255 - index % 256 for index in range(3 << bits))))
@@ -24,7 +24,7 @@ def png_of(values: Any, bits: int = 8, colour: int = GREY, chunks: Sequence[tupl
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
 
 
-def _packed(row: Sequence[int], bits: int) -> bytes:
+def _pack(row: Sequence[int], bits: int) -> bytes:
     text = "".join(format(value, f"0{bits}b") for value in row)
     text = text.ljust(-(-len(text) // 8) * 8, "0")
     return int(text, 2).to_bytes(len(text) // 8, "big")

@@ -44,7 +44,7 @@ def is_running(process: int) -> bool:
 def _has_ended(group: int) -> bool:
     """Return whether /proc has only ended processes of a group: an init of containers may take 2 s to collect orphans."""
     stats = [_stat(int(path.name)) for path in Path("/proc").glob("[0-9]*")]
-    states = [state for state, _, of_group in stats if int(of_group) == group]
+    states = [state for state, _, group_of_process in stats if int(group_of_process) == group]
     return bool(states) and set(states) <= {"Z", "X"}
 
 

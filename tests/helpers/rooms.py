@@ -48,7 +48,7 @@ def _imports(nodes: list[ast.stmt], *, is_eager: bool) -> Iterator[Import]:
             yield from _imports(list(below), is_eager=is_eager and not is_called)
 
 
-def module_named(name: str, modules: dict[str, Path]) -> str:
+def find_module(name: str, modules: dict[str, Path]) -> str:
     """Return the module that a name is in, or is; the empty string if it is none of `modules`."""
     while name and name not in modules:
         name = name.rpartition(".")[0]
@@ -58,7 +58,7 @@ def module_named(name: str, modules: dict[str, Path]) -> str:
 def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
     """Return which other ones of the modules each one imports."""
     return {
-        module: {module_named(item.name, modules) for item in imports(path)} - {module, ""}
+        module: {find_module(item.name, modules) for item in imports(path)} - {module, ""}
         for module, path in modules.items()
     }
 

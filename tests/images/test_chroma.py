@@ -10,7 +10,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.image_records.rules import stored_image
+from beam_jobs.image_records.rules import make_stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING
 from tests.beam_jobs.images import as_ycck, encode, exif
 from tpudata.images.modern_formats import iso_chroma_step
@@ -25,7 +25,7 @@ FULL, HALF_ACROSS, HALF = 0, 1, 2
 
 def stored(data: bytes, **options: Any) -> tuple[Image.Image, int]:
     """Return the image of a record, and Pillow's number of its sampling."""
-    image = Image.open(io.BytesIO(stored_image(data, SELF_DESCRIBING, ImageOptions(**options)).data))
+    image = Image.open(io.BytesIO(make_stored_image(data, SELF_DESCRIBING, ImageOptions(**options)).data))
     return image, get_sampling(image)
 
 
@@ -97,14 +97,14 @@ def test_shrinking_keeps_the_sources_chroma_sampling(sampling: str, kept: int) -
 
 def test_a_grey_image_gets_default_jpeg_settings() -> None:
     grey = Image.fromarray(STRIPES[..., 0])
-    data = stored_image(encode(grey, "PNG"), SELF_DESCRIBING, ImageOptions(jpeg_only=True)).data
+    data = make_stored_image(encode(grey, "PNG"), SELF_DESCRIBING, ImageOptions(jpeg_only=True)).data
     assert data == encode(grey, "JPEG", quality=95)
 
 
 def test_a_source_with_halved_chroma_gets_default_jpeg_settings() -> None:
     data = encode(WIDE, "JPEG", quality=90, exif=exif(3))
     upright = Image.open(io.BytesIO(data)).transpose(Image.Transpose.ROTATE_180)
-    assert stored_image(data, SELF_DESCRIBING, ImageOptions()).data == encode(upright, "JPEG", quality=95)
+    assert make_stored_image(data, SELF_DESCRIBING, ImageOptions()).data == encode(upright, "JPEG", quality=95)
 
 
 @pytest.mark.parametrize(("size", "step"), [(0, (2, 1)), (1, (1, 1)), (7, (1, 1)), (2**31, (2, 1))])

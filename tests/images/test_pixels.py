@@ -12,7 +12,7 @@ from PIL import Image
 
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.pixels import Pixels
-from beam_jobs.image_records.rules import StoredImage, stored_image
+from beam_jobs.image_records.rules import StoredImage, make_stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from tests.beam_jobs.images import encode, exif, picture
 from tpudata.images.header import read_header
@@ -22,7 +22,7 @@ from tpudata.images.pixels import check_decodes, is_lossless
 
 
 def stored(data: bytes, payload: Payload = SELF_DESCRIBING, **options: Any) -> StoredImage:
-    return stored_image(data, payload, ImageOptions(**options))
+    return make_stored_image(data, payload, ImageOptions(**options))
 
 
 def opened(image: StoredImage) -> Image.Image:

@@ -22,8 +22,8 @@ from tests.input.test_workers import expected, finished, started
 from tpudata import DataService, MixUp, Pad, Reading, TrainCrop, UsageError, make_input_fn
 from tpudata.errors import ServiceError
 from tpudata.format import Feature
-from tpudata.input.graph.pipelines.service.received import timed
-from tpudata.input.graph.pipelines.service.streams import divided
+from tpudata.input.graph.pipelines.service.receive_stream import limit_waits
+from tpudata.input.graph.pipelines.service.streams import divide_rows
 from tpudata.input.options.hosts import Rows
 
 FOLDER = "digits"
@@ -239,7 +239,7 @@ def test_a_restarted_worker_raises_an_error(raw_digits: Written) -> None:
 )
 def test_streams_hold_each_row_once(batches: int, size: int, workers: int) -> None:
     rows = Rows(size, 3 * batches * size, batches * size, 2 * batches * size)
-    groups = divided(rows, workers)
+    groups = divide_rows(rows, workers)
     streams = [stream for group in groups for stream in group]
     assert 1 <= len(streams) <= workers
     assert [row for stream in streams for row in range(stream.first, stream.last)] == list(range(rows.first, rows.last))
@@ -360,7 +360,7 @@ def test_the_timeout_counts_only_waiting_time() -> None:
     def late(number: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(pause, [number], tf.int64), [])
 
-    iterator = iter(timed(tf.data.Dataset.range(4).map(late), 1.0, "too late"))
+    iterator = iter(limit_waits(tf.data.Dataset.range(4).map(late), 1.0, "too late"))
     found = [int(next(iterator))]
     time.sleep(2)  # As a step does.
     found += [int(next(iterator)), int(next(iterator))]
@@ -371,5 +371,5 @@ def test_the_timeout_counts_only_waiting_time() -> None:
     assert 0.5 < time.monotonic() - begin < 3.9
     # The end of a pass does not wait for the clock.
     begin = time.monotonic()
-    assert list(timed(tf.data.Dataset.range(3), 300.0, "too late").as_numpy_iterator()) == [0, 1, 2]
+    assert list(limit_waits(tf.data.Dataset.range(3), 300.0, "too late").as_numpy_iterator()) == [0, 1, 2]
     assert time.monotonic() - begin < 10

@@ -53,11 +53,11 @@ def _dispatch(argv: Sequence[str]) -> int:
     from tpudata.errors import UsageError
 
     if not argv:
-        print(_help(), file=sys.stderr)
+        print(_format_help(), file=sys.stderr)
         return UsageError.exit_code
     name, rest = argv[0], argv[1:]
     if name in ("-h", "--help"):
-        print(_help())
+        print(_format_help())
         return 0
     if name == "--version":
         print(f"tpudata {__version__}")
@@ -65,18 +65,18 @@ def _dispatch(argv: Sequence[str]) -> int:
     if name == "help" and rest[:1] and rest[0] in COMMANDS:
         name, rest = rest[0], ["--help"]
     if name not in COMMANDS:
-        what, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
-        unknown = sentence(f"unknown {what} {name!r}{suggestion(name, known)}")
-        raise UsageError(f"{unknown} Known: {', '.join(known)}. See: tpudata --help")
+        kind, names = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
+        unknown = sentence(f"unknown {kind} {name!r}{suggestion(name, names)}")
+        raise UsageError(f"{unknown} Known: {', '.join(names)}. See: tpudata --help")
     with loading():
         command = importlib.import_module(f"tpudata.cli.{name}")
     code: int = command.run(rest)
     return code
 
 
-def _help() -> str:
+def _format_help() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
     return (
         f"usage: tpudata COMMAND [FLAGS]\n\ncommands:\n{commands}\n\n`tpudata COMMAND --help` lists the flags of a"
         " command, `tpudata help` the pages of the documentation; `tpudata --version` prints the version."

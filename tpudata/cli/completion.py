@@ -12,7 +12,7 @@ from tpudata.console.flags import FlagParser
 
 _SHELLS = ("bash", "zsh", "fish")
 _NAME = "tpudata"
-# What the person does with the script.
+# Instructions for using the script.
 _USES = (
     "bash: tpudata completion bash > ~/.local/share/bash-completion/completions/tpudata",
     "zsh: tpudata completion zsh > DIR/_tpudata, where DIR is a folder of $fpath",
@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     import shtab
 
     shell = new_parser().parse(argv).shell
-    print(shtab.complete(_all_commands(), shell))
+    print(shtab.complete(_join_commands(), shell))
     return 0
 
 
@@ -36,18 +36,18 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _all_commands() -> argparse.ArgumentParser:
+def _join_commands() -> argparse.ArgumentParser:
     """Return one parser of all commands, as shtab takes it."""
     whole = argparse.ArgumentParser(_NAME)
     commands = whole.add_subparsers()
-    for name, what in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         module = importlib.import_module(f"tpudata.cli.{name}")
         if name == "convert":
-            kinds = commands.add_parser(name, help=what).add_subparsers()
+            kinds = commands.add_parser(name, help=summary).add_subparsers()
             for kind, about in KINDS.items():
                 kinds.add_parser(kind, help=about, parents=[module.new_parser(kind)], add_help=False)
         elif name == "help":
-            commands.add_parser(name, help=what).add_argument("name", choices=[*COMMANDS])
+            commands.add_parser(name, help=summary).add_argument("name", choices=[*COMMANDS])
         else:
-            commands.add_parser(name, help=what, parents=[module.new_parser()], add_help=False)
+            commands.add_parser(name, help=summary, parents=[module.new_parser()], add_help=False)
     return whole

@@ -23,32 +23,32 @@ KINDS = {
 def run(argv: Sequence[str]) -> int:
     """Run the Beam job of the kind that `argv` begins with, and return its exit code."""
     if not argv:
-        print(_help(), file=sys.stderr)
+        print(_format_help(), file=sys.stderr)
         return UsageError.exit_code
     kind, rest = argv[0], argv[1:]
     if kind in ("-h", "--help"):
-        print(_help())
+        print(_format_help())
         return 0
     if kind not in KINDS:
         unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
         raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
-    code: int = _job(kind).run(rest)
+    code: int = _import_job(kind).run(rest)
     return code
 
 
 def new_parser(kind: str) -> FlagParser:
     """Return the parser of the flags for a kind of input."""
-    parser: FlagParser = _job(kind).new_parser(f"tpudata convert {kind}")
+    parser: FlagParser = _import_job(kind).new_parser(f"tpudata convert {kind}")
     return parser
 
 
-def _job(kind: str) -> ModuleType:
+def _import_job(kind: str) -> ModuleType:
     with quiet_beam_loading(), uncollected_loading():
         return importlib.import_module(f"beam_jobs.{kind}")
 
 
-def _help() -> str:
-    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in KINDS.items())
+def _format_help() -> str:
+    kinds = "\n".join(f"  {kind:<6}  {summary}" for kind, summary in KINDS.items())
     return (
         f"usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\nkinds of input:\n{kinds}\n\n`tpudata convert"
         " KIND --help` lists the flags of a kind."

@@ -28,13 +28,15 @@ def run(argv: Sequence[str]) -> int:
     pages = all_pages()
     names = short_names(pages)
     if name is None:
-        _show(_contents(pages, names))
+        _show(_format_contents(pages, names))
         return 0
-    asked = name.strip("/").removeprefix("docs/").removesuffix(".md")
-    found = [page for page in pages if asked in (page.name, page.file.stem)]
-    if len(found) > 1:
-        raise UsageError(f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in found)}")
-    _show(found[0].text(names) if found else _source_help(name, [*names.values()]))
+    page_name = name.strip("/").removeprefix("docs/").removesuffix(".md")
+    matches = [page for page in pages if page_name in (page.name, page.file.stem)]
+    if len(matches) > 1:
+        raise UsageError(
+            f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in matches)}"
+        )
+    _show(matches[0].text(names) if matches else _describe_source_arguments(name, [*names.values()]))
     return 0
 
 
@@ -47,7 +49,7 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _contents(pages: list[Page], names: dict[str, str]) -> str:
+def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
     """Return the pages by section, with their titles."""
     parts = ["tpudata help COMMAND shows the flags of a command, and tpudata help PAGE a page of:"]
     for section in SECTIONS:
@@ -59,7 +61,7 @@ def _contents(pages: list[Page], names: dict[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _source_help(name: str, pages: list[str]) -> str:
+def _describe_source_arguments(name: str, pages: list[str]) -> str:
     """Return the arguments of a source.
 
     Args:
@@ -70,7 +72,7 @@ def _source_help(name: str, pages: list[str]) -> str:
         with quiet_beam_loading():
             from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
             from beam_jobs.sources.installed.own_arguments import describe_source
-            from beam_jobs.sources.table import SOURCES, source_names
+            from beam_jobs.sources.source_table import SOURCES, source_names
     except ModuleNotFoundError as error:
         raise MissingExtraError("The help of a source", "beam") from error
     kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]

@@ -22,14 +22,14 @@ def run(argv: Sequence[str]) -> int:
     flags = new_parser().parse(argv)
     # All are read before one is written.
     programs = {path: _read(path) for path in dict.fromkeys(flags.files)}
-    # What one file shows counts for all: they are one program.
-    found = migrate_files(programs)
-    for path, migration in found.items():
+    # Evidence in one file counts for all: they are one program.
+    migrations = migrate_files(programs)
+    for path, migration in migrations.items():
         if flags.diff:
             _print_diff(path, programs[path], migration)
         elif migration.text != programs[path]:
             _write(Path(path), migration.text)
-    for path, migration in found.items():
+    for path, migration in migrations.items():
         places = counted(migration.changes, "place")
         print(
             f"{path}: {places} {'to rewrite' if flags.diff else 'rewritten'}, {len(migration.notes)} left to do",
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
         )
         for note in migration.notes:
             print(f"{path}:{note.line if flags.diff else note.new_line}: {note.text}")
-    return _LEFT_TO_DO if any(migration.notes for migration in found.values()) else 0
+    return _LEFT_TO_DO if any(migration.notes for migration in migrations.values()) else 0
 
 
 def new_parser() -> FlagParser:

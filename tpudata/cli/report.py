@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
         # A mistyped name must not replace a shard or a manifest.
         parser.error(f"--output: not the name of a page (got {flags.output}, expected a name that ends in .html)")
     dataset = open_dataset(flags.folder)
-    page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
+    page = report_page(dataset, sample_dataset(dataset, flags.samples), _open_decoder(dataset)).encode()
     with storage_for(flags.output).create(flags.output) as file:
         file.write(page)
     if flags.json:
@@ -60,7 +60,7 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
+def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
     """Return the dataset's tokenizer as a function from ids to text; None if it cannot be opened here."""
     if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
         return None

@@ -13,16 +13,16 @@ from tpudata.console.quiet import quiet_beam_loading
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     """Run the Beam job and return its exit code; messages call the command `prog`."""
-    code: int = _job().run(argv, prog)
+    code: int = _import_job().run(argv, prog)
     return code
 
 
 def new_parser(prog: str = "tpudata reshard") -> FlagParser:
     """Return the parser of the command's flags."""
-    parser: FlagParser = _job().new_parser(prog)
+    parser: FlagParser = _import_job().new_parser(prog)
     return parser
 
 
-def _job() -> ModuleType:
+def _import_job() -> ModuleType:
     with quiet_beam_loading(), uncollected_loading():
         return importlib.import_module("beam_jobs.reshard")

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     flags = new_parser().parse(argv)
     check = decoded_image_problems if flags.decode else image_problems
     with interruptible(lambda: None, lambda: None):
-        defects = _defects(flags.folder, flags.workers, check)
+        defects = _find_defects(flags.folder, flags.workers, check)
         report = _report_json if flags.json else _report
         return report(flags.folder, defects, check if flags.quarantine else None)
 
@@ -57,41 +57,41 @@ def new_parser() -> FlagParser:
 
 def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Print the defects, quarantine them if a check is given, and return the exit code."""
-    found = []
+    defect_list = []
     for defect in defects:
-        found.append(defect)
+        defect_list.append(defect)
         # Above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
-    if found:
-        print(f"{folder}: {counted(len(found), 'defect')}{_kinds_text(found)}")
+    if defect_list:
+        print(f"{folder}: {counted(len(defect_list), 'defect')}{_format_kinds(defect_list)}")
     else:
-        print(_intact_text(folder, open_dataset(folder).manifest))
+        print(_format_intact(folder, open_dataset(folder).manifest))
     if check is None:
-        return _DEFECTS if found else 0
-    quarantine, left = quarantine_damage(folder, found, check)
+        return _DEFECTS if defect_list else 0
+    quarantine, remaining = quarantine_damage(folder, defect_list, check)
     records = sum(shard.count for shard in quarantine.shards.values())
     print(f"{folder}: readers skip {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
-    if left:
-        print(f"{folder}: {counted(len(left), 'defect')} cannot be put into quarantine, first {left[0]}")
-    return _DEFECTS if left else 0
+    if remaining:
+        print(f"{folder}: {counted(len(remaining), 'defect')} cannot be put into quarantine, first {remaining[0]}")
+    return _DEFECTS if remaining else 0
 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Do the same, and print one JSON object."""
-    found = list(defects)
-    report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in found]}
-    left = found
+    defect_list = list(defects)
+    report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
+    remaining = defect_list
     if check is not None:
-        quarantine, left = quarantine_damage(folder, found, check)
+        quarantine, remaining = quarantine_damage(folder, defect_list, check)
         report["left_out"] = {
             name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
         }
     json.dump(report, sys.stdout, indent=1)
     print()
-    return _DEFECTS if left else 0
+    return _DEFECTS if remaining else 0
 
 
-def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
+def _find_defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
     """Yield the defects as they are found, with a progress bar if stderr is a terminal."""
     with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
 
@@ -102,14 +102,14 @@ def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]
         yield from verify(folder, example_check=check, workers=workers, progress=progress)
 
 
-def _kinds_text(defects: Sequence[Defect]) -> str:
+def _format_kinds(defects: Sequence[Defect]) -> str:
     """Return how many defects there are of each kind of annotation; empty if there are none."""
     counts = Counter(defect.kind for defect in defects if defect.kind)
     kinds = ", ".join(f"{kind} {count_text(count)}" for kind, count in sorted(counts.items()))
     return f" ({kinds})" if kinds else ""
 
 
-def _intact_text(folder: str, manifest: Manifest) -> str:
+def _format_intact(folder: str, manifest: Manifest) -> str:
     rows = [["split", "records", "shards", "bytes"]]
     for name, split in manifest.splits.items():
         rows.append([name, count_text(split.records), count_text(len(split.shards)), bytes_text(split.bytes)])

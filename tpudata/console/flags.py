@@ -64,12 +64,12 @@ class FlagParser(argparse.ArgumentParser):
             self.add_argument(name, dest=dest, action=argparse.BooleanOptionalAction, default=None, help=help)
         else:
             self.add_argument(name, dest=dest, action="store_true", help=help)
-            self.add_argument(_opposite(name), dest=dest, action="store_false", help=argparse.SUPPRESS)
+            self.add_argument(_name_opposite(name), dest=dest, action="store_false", help=argparse.SUPPRESS)
         self.set_defaults(**{dest: default})
 
     def format_help(self) -> str:
         """Return the help: a usage of one line, the flags in groups, and the closing paragraphs."""
-        words = [_usage(action) for action in self._actions if action.required or not action.option_strings]
+        words = [_describe_usage(action) for action in self._actions if action.required or not action.option_strings]
         self.usage = " ".join(["%(prog)s", *sorted(words, key=lambda word: word.startswith("-")), "[FLAGS]"])
         width = shutil.get_terminal_size().columns - 2
         return "\n".join([super().format_help(), *(f"{textwrap.fill(text, width)}\n" for text in self.closing)])
@@ -95,11 +95,11 @@ class FlagParser(argparse.ArgumentParser):
         """
         # Words after "--" are not flags.
         end = list(argv).index("--") if "--" in argv else len(argv)
-        words = [self._spelt(word, also_known or ()) for word in argv[:end]]
+        words = [self._spell(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
             # First, since a misspelt flag is a better message than a missing one.
-            known = {*self.flag_names(), *also_known}
-            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
+            names = {*self.flag_names(), *also_known}
+            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in names], names)
         return super().parse_known_args([*words, *argv[end:]])
 
     def reject_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
@@ -123,7 +123,7 @@ class FlagParser(argparse.ArgumentParser):
         """Return the names of all flags of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
-    def _spelt(self, word: str, others: Collection[str]) -> str:
+    def _spell(self, word: str, others: Collection[str]) -> str:
         """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""
         name, equals, value = word.partition("=")
         ours = self.flag_names()
@@ -134,7 +134,7 @@ class FlagParser(argparse.ArgumentParser):
                 dashed if dashed in ours else name if name in others else underscored if underscored in others else name
             )
         if equals and name in self._switches:
-            return name if self._is_true(name, value) else _opposite(name)
+            return name if self._is_true(name, value) else _name_opposite(name)
         return name + equals + value
 
     def _is_true(self, name: str, value: str) -> bool:
@@ -147,7 +147,7 @@ class FlagParser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
 
 
-def _usage(action: argparse.Action) -> str:
+def _describe_usage(action: argparse.Action) -> str:
     """Return a required flag with its value, or a word without a flag."""
     value = str(action.metavar or action.dest)
     if action.option_strings:
@@ -156,7 +156,7 @@ def _usage(action: argparse.Action) -> str:
     return word if action.required else f"[{word}]"
 
 
-def _opposite(switch: str) -> str:
+def _name_opposite(switch: str) -> str:
     """Return the name by which a switch is set to false."""
     return "--no-" + switch.removeprefix("--")
 

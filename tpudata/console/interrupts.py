@@ -30,7 +30,7 @@ def end_on_interrupt() -> None:
 @contextlib.contextmanager
 def working() -> Iterator[None]:
     """Let the first Ctrl-C in the body raise KeyboardInterrupt, and a second one end the process."""
-    with _handled_by(_raise_once):
+    with _handle_with(_raise_once):
         hook = sys.unraisablehook
 
         def end_or_pass_on(unraisable: sys.UnraisableHookArgs) -> None:
@@ -52,7 +52,7 @@ def loading() -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is not _raise_once:
         yield
         return
-    with _handled_by(_end):
+    with _handle_with(_end):
         yield
 
 
@@ -67,7 +67,7 @@ def was_interrupted() -> bool:
 
 
 @contextlib.contextmanager
-def _handled_by(handler: signal.Handlers | object) -> Iterator[None]:
+def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     if not is_default_or_ours(before):
         yield

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 DISK_FIX = "The disk or the connection to it fails: see the system's log (`dmesg`)."
 _DISK = (errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO)
 _ADVICE = "Use a machine with more memory; fewer --workers, or a smaller --batch-size, take less."
-# What Python, numpy, Arrow, the loader of libraries and TensorFlow say, as the last line of a traceback has it.
+# Messages of Python, numpy, Arrow, the library loader and TensorFlow, as the last line of a traceback.
 _NO_MEMORY = re.compile(
     r"^(?:[\w.]*MemoryError\b[^\n]*|OSError: \[Errno 12\][^\n]*|RuntimeError: can't start new thread[^\n]*"
     r"|ImportError: [^\n]*(?:failed to map segment|[Cc]annot allocate memory)[^\n]*"
@@ -19,7 +19,7 @@ _NO_MEMORY = re.compile(
 _DISK_FAILED = re.compile(
     rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
 )
-# How Beam ends the text of an error in a step.
+# End of the text of an error in a step of Beam.
 _STEP = re.compile(r" \[while running [^\n]*")
 
 
@@ -29,7 +29,7 @@ def machine_problem(error: BaseException) -> str:
     Args:
         error: an exception; those that it was raised from count, too.
     """
-    for each in _chain(error):
+    for each in _walk_causes(error):
         problem = machine_problem_in(f"{type(each).__name__}: {each}")
         if problem:
             return problem
@@ -39,17 +39,17 @@ def machine_problem(error: BaseException) -> str:
 
 
 def machine_problem_in(text: str) -> str:
-    """Return the same for the text of a traceback."""
+    """Return the message for the text of a traceback, as `machine_problem` does."""
     plain = _STEP.sub("", text)
-    if found := _NO_MEMORY.search(plain):
-        return _without_memory(found[0])
-    if found := _DISK_FAILED.search(plain):
-        reason, path = found.groups()
+    if match := _NO_MEMORY.search(plain):
+        return _without_memory(match[0])
+    if match := _DISK_FAILED.search(plain):
+        reason, path = match.groups()
         return f"{path} could not be used: {reason}. {DISK_FIX}"
     return ""
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error
@@ -57,8 +57,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _without_memory(what: str) -> str:
-    reason = what.removesuffix(": ").rstrip(". ")
+def _without_memory(reason: str) -> str:
+    reason = reason.removesuffix(": ").rstrip(". ")
     return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
 
 

@@ -13,7 +13,7 @@ _PART = 1.5
 _SHORTEST_PART = 3
 
 
-def nearest_name(got: str, known: Iterable[str]) -> str | None:
+def nearest_name(got: str, names: Iterable[str]) -> str | None:
     """Return the known name that `got` most likely stands for, or None if all are too far.
 
     A name is near if it differs by at most one edit for every three characters, four in all (a letter added, omitted, changed, or
@@ -23,9 +23,9 @@ def nearest_name(got: str, known: Iterable[str]) -> str | None:
     if not word:
         return None
     near: list[tuple[float, int, str]] = []
-    for name in known:
+    for name in names:
         other = name.lower().strip("-")
-        edits = _edits(word, other)
+        edits = _count_edits(word, other)
         if edits <= min(_MOST_EDITS, max(1, len(word) // 3)):
             near.append((edits, edits, name))
         if _is_part(word, other) or _is_part(other, word):
@@ -33,15 +33,15 @@ def nearest_name(got: str, known: Iterable[str]) -> str | None:
     return min(near)[2] if near else None
 
 
-def suggestion(got: str, known: Iterable[str]) -> str:
+def suggestion(got: str, names: Iterable[str]) -> str:
     """Return `"; did you mean X?"` for the nearest known name, or an empty string if all are too far."""
-    near = nearest_name(got, known)
+    near = nearest_name(got, names)
     return "" if near is None else f"; did you mean {near}?"
 
 
-def did_you_mean(got: str, known: Iterable[str]) -> str:
+def did_you_mean(got: str, names: Iterable[str]) -> str:
     """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if all are too far."""
-    near = nearest_name(got, known)
+    near = nearest_name(got, names)
     return "" if near is None else f" Did you mean {near!r}?"
 
 
@@ -51,15 +51,15 @@ def _is_part(part: str, whole: str) -> bool:
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))
 
 
-def _edits(one: str, other: str) -> int:
+def _count_edits(one: str, other: str) -> int:
     """Return the number of edits from one word to the other (optimal string alignment)."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         last, before, row = before, row, [i]
-        for j, found in enumerate(other, 1):
-            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != found))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == found:
+        for j, other_letter in enumerate(other, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == other_letter:
                 edits = min(edits, last[j - 2] + 1)
             row.append(edits)
     return row[-1]

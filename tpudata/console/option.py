@@ -5,7 +5,7 @@
 From these fields follow the flags of the commands (`add_option`), the checks of single values (`check_options`), the
 reference of the commands, and of a training the keys of its YAML file. Of conversions follow the options in the manifest
 (`stored_options`), what an append takes from there (beam_jobs/command/inherited_options.py) and the flags of keywords
-(beam_jobs/calls/words.py), too. Rules between several options are in the `__post_init__` of their dataclass.
+(beam_jobs/calls/command_words.py), too. Rules between several options are in the `__post_init__` of their dataclass.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Option:
         return self.choices.get(parsed, parsed) if self.choices else parsed
 
     def parsed_of(self, value: Any) -> Any:
-        """Return what the flag is parsed to for a value."""
+        """Return the parsed form of a value, as the flag gives it."""
         if self.inverts:
             return not value
         return next((text for text, choice in self.choices.items() if choice == value), value)
@@ -227,13 +227,13 @@ def option(
 
 def options_of(kind: type) -> Mapping[str, Option]:
     """Return the options of a dataclass by name, in the order of its fields."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
         if _METADATA in field.metadata:
             entry: Option = field.metadata[_METADATA]
             flag = entry.flag or f"--{field.name.replace('_', '-')}"
-            found[field.name] = dataclasses.replace(entry, name=field.name, flag=flag)
-    return found
+            options[field.name] = dataclasses.replace(entry, name=field.name, flag=flag)
+    return options
 
 
 def add_option(parser: FlagParser, option: Option, *, is_required: bool = False) -> None:

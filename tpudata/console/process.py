@@ -57,7 +57,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     global _is_ours
     try:
         _is_ours = argv is None
-        code = _outcome(function, sys.argv[1:] if argv is None else argv)
+        code = _run_function(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -99,7 +99,7 @@ def owns_process() -> bool:
     return _is_ours
 
 
-def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+def _run_function(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     # An in-process caller keeps its handlers, and another thread may set none.
     is_whole = _is_ours and threading.current_thread() is threading.main_thread()
     try:
@@ -107,20 +107,20 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
             return function(argv)
     except TpudataError as error:
         if is_whole and was_interrupted():
-            return _end_interrupted(KeyboardInterrupt())
+            return _report_interrupt(KeyboardInterrupt())
         # One line, even if the name of a file contains line ends.
         line = str(error).replace("\r", "\\r").replace("\n", "\\n")
         print(f"tpudata: error: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as error:
-        return _end_interrupted(error)
+        return _report_interrupt(error)
     except SystemExit as done:
         # argparse exits this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except Exception as error:
         # Libraries wrap an interrupt that meets them at work.
         if is_whole and was_interrupted():
-            return _end_interrupted(KeyboardInterrupt())
+            return _report_interrupt(KeyboardInterrupt())
         problem = machine_problem(error)
         if not problem:
             raise
@@ -128,9 +128,9 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
         return TpudataError.exit_code
 
 
-def _end_interrupted(error: KeyboardInterrupt) -> int:
+def _report_interrupt(error: KeyboardInterrupt) -> int:
     """Print the message for an interrupt; return the exit code."""
-    code, words = _interruption(error)
+    code, words = _describe_interrupt(error)
     print(words, file=sys.stderr)
     return code
 
@@ -172,7 +172,7 @@ def useful_workers(workers: int, parts: int | None) -> int:
     return useful
 
 
-def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
+def _describe_interrupt(error: KeyboardInterrupt) -> tuple[int, str]:
     """Return the exit code and the message for an interrupt."""
     if isinstance(error, Terminated):
         return TERMINATED, "tpudata: ended by SIGTERM"
@@ -264,7 +264,7 @@ class _Interrupts:
         if not self.is_ours:
             return
         time.sleep(_GRACE_SECONDS)
-        code, words = _interruption(self.received)
+        code, words = _describe_interrupt(self.received)
         if not self._is_left:
             tidying = threading.Thread(target=self._tidy, daemon=True)
             tidying.start()

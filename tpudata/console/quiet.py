@@ -15,7 +15,7 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Informational lines in the two forms of TensorFlow's C++ log, and the line that announces the log itself.
 _CHATTER = re.compile(rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog")
 
-# How Beam's warnings begin. Its files on gs:// are never used: tpudata.storage reads and writes them.
+# Start of Beam's warnings. Its files on gs:// are never used: tpudata.storage reads and writes them.
 _ABOUT_GCP = ("apitools not found", "Failed to import GCSFileSystem")
 
 

@@ -58,8 +58,8 @@ def shard_suffix(compression: str | None, present: Iterable[str] = ()) -> str:
     """
     if compression is None:
         return PLAIN_SUFFIX
-    found = next(filter(None, map(_SHARD.fullmatch, present)), None)
-    return GZIP_SUFFIX if found is None else found[3]
+    match = next(filter(None, map(_SHARD.fullmatch, present)), None)
+    return GZIP_SUFFIX if match is None else match[3]
 
 
 def shard_stem(shard: str) -> str:
@@ -85,8 +85,8 @@ def place_of(shard: str) -> tuple[int, int]:
 
 def append_of(shard: str) -> int:
     """Return the number of the append in a shard's name; 0 for the first conversion."""
-    found = _APPEND.search(prefix_of(shard))
-    return int(found[1]) if found else 0
+    match = _APPEND.search(prefix_of(shard))
+    return int(match[1]) if match else 0
 
 
 def is_split_name(name: str) -> bool:
@@ -96,8 +96,8 @@ def is_split_name(name: str) -> bool:
 
 def is_shard_name(name: str) -> bool:
     """Return whether a name has the form of `shard_name`; such a name is a file directly in the dataset's folder."""
-    found = _SHARD.fullmatch(name)
-    return found is not None and int(found[1]) < int(found[2])
+    match = _SHARD.fullmatch(name)
+    return match is not None and int(match[1]) < int(match[2])
 
 
 def is_listing_rejects(name: str) -> bool:

@@ -73,8 +73,8 @@ def write_metadata(
     crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
     storage = storage_for(folder)
 
-    def write(named: tuple[str, bytes]) -> None:
-        name, data = named
+    def write(item: tuple[str, bytes]) -> None:
+        name, data = item
         with storage.create(storage.join(folder, name)) as file:
             file.write(data)
 

@@ -25,7 +25,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, Items, Keys, Row, parse_json, shown
+from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, parse_json, shown
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
 from tpudata.format.layout import INDEX_FOLDER
@@ -40,7 +40,7 @@ _SCHEMA = Keys(
     {
         "version": WHOLE,
         "checksum": CRC32C,
-        "shards": Entries(Keys({"crc32c": CRC32C, "bytes": WHOLE, "records": Items(Row((WHOLE, WHOLE, TEXT)))})),
+        "shards": Entries(Keys({"crc32c": CRC32C, "bytes": WHOLE, "records": Items(FixedList((WHOLE, WHOLE, TEXT)))})),
     }
 )
 _FIX = "Delete it, and run `tpudata verify --quarantine` again."
@@ -101,11 +101,11 @@ class Quarantine:
 
     def of(self, shard: Shard) -> ShardQuarantine:
         """Return the skipped records of a shard, possibly none."""
-        found = self.shards.get(shard.name)
+        entry = self.shards.get(shard.name)
         # An entry for a shard of another conversion does not apply to this one.
-        if found is None or found.crc32c != shard.crc32c:
+        if entry is None or entry.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
-        return found
+        return entry
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""
@@ -113,8 +113,8 @@ class Quarantine:
             "version": _VERSION,
             "checksum": _NO_CHECKSUM,
             "shards": {
-                name: {"crc32c": f"{found.crc32c:08x}", "bytes": found.bytes, "records": found.records}
-                for name, found in sorted(self.shards.items())
+                name: {"crc32c": f"{shard.crc32c:08x}", "bytes": shard.bytes, "records": shard.records}
+                for name, shard in sorted(self.shards.items())
             },
         }
         data = json.dumps(value, indent=1).encode() + b"\n"
@@ -131,9 +131,9 @@ class Quarantine:
         Raises:
             CorruptionError: the file is damaged, or of another version, or skipped records overlap or do not ascend.
         """
-        found = _CHECKSUM.search(data)
-        zeroed = b"" if found is None else data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
-        if found is None or google_crc32c.value(zeroed) != int(found[0], 16):
+        match = _CHECKSUM.search(data)
+        zeroed = b"" if match is None else data[: match.start()] + _NO_CHECKSUM.encode() + data[match.end() :]
+        if match is None or google_crc32c.value(zeroed) != int(match[0], 16):
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         try:
             value = parse_json(data)
@@ -166,12 +166,12 @@ class Quarantine:
         """
         for split in manifest.splits.values():
             for shard in split.shards:
-                found = self.of(shard).records
-                if found and found[-1].last > shard.records:
+                skipped = self.of(shard).records
+                if skipped and skipped[-1].last > shard.records:
                     raise CorruptionError(
                         path,
                         0,
-                        f"records up to {found[-1].last} are skipped in {shard.name}, which has"
+                        f"records up to {skipped[-1].last} are skipped in {shard.name}, which has"
                         f" {counted(shard.records, 'record')}. {_FIX}",
                     )
 

@@ -46,13 +46,13 @@ _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 def name_of_split(folder: str, split: str) -> str:
     """Return the name of datasets that read a split."""
-    return _named([folder, split])
+    return _mangle([folder, split])
 
 
 def name_of_files(paths: Sequence[str]) -> str:
     """Return the name of datasets that read files without a manifest; with too many files it does not name them."""
-    name = _named([*paths, ""])
-    return name if len(name) <= _MOST_BYTES else _named([""])
+    name = _mangle([*paths, ""])
+    return name if len(name) <= _MOST_BYTES else _mangle([""])
 
 
 def read_error(text: str) -> TpudataError | None:
@@ -60,7 +60,7 @@ def read_error(text: str) -> TpudataError | None:
 
     Reads the record in question from each file that it can be in.
     """
-    parts = _parts(text)
+    parts = _parse_parts(text)
     if parts is None:
         return None
     *paths, split = parts
@@ -70,15 +70,17 @@ def read_error(text: str) -> TpudataError | None:
         # The offset is that of the record's data, or of its header if that is damaged.
         offset = int(damaged[1])
         for begin in (offset, offset - HEADER_BYTES):
-            found = _damaged_shard(paths[0], split, begin) if split else _damaged_file(paths, begin)
-            if found is not None:
-                return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
+            damaged_path = _find_damaged_shard(paths[0], split, begin) if split else _find_damaged_file(paths, begin)
+            if damaged_path is not None:
+                return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_choose_fix(split)}")
         if split:
             return TpudataError(
                 f"{where}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
                 " Start again."
             )
-        return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
+        return TpudataError(
+            f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
+        )
     failed = _GCS_FAILED.search(text)
     if failed is not None:
         fix = "Check the network and the credentials."
@@ -91,35 +93,35 @@ def read_error(text: str) -> TpudataError | None:
         if reason in _NUMBERS:
             return storage_error("read", path, OSError(_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
-    reason = _reason(text, split)
+    reason = _find_reason(text, split)
     if reason is None:
         return None
     changed = find_changed_shard(open_dataset(where), split) if split else None
     return changed or TpudataError(f"{where}: {reason}")
 
 
-def _reason(text: str, split: str) -> str | None:
-    """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
+def _find_reason(text: str, split: str) -> str | None:
+    """Return the difference between the files and their index, with a fix; None if the error has another cause."""
     if _UNPACKED.search(text):
-        return f"a compressed block does not unpack. {_fix(split)}"
+        return f"a compressed block does not unpack. {_choose_fix(split)}"
     if OTHER_RECORDS in text:
-        return f"an index has other places of records than its shard. {_fix(split)}"
+        return f"an index has other places of records than its shard. {_choose_fix(split)}"
     if _CHANGED.search(text):
         return "it has changed since it was opened. Make the input_fn again."
     return None
 
 
-def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureError | None:
+def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> FeatureError | None:
     """Return the error for the first record whose feature differs from that of the records before it, or None.
 
     Args:
         text: text of TensorFlow's error.
         feature: name of the feature.
-        what: the difference, in words.
+        difference: the difference, in words.
         odd: the difference to search for: no such feature, values of another kind, another number of values, or another number of
             bytes in a value.
     """
-    parts = _parts(text)
+    parts = _parse_parts(text)
     if parts is None:
         return None
     *paths, split = parts
@@ -133,21 +135,21 @@ def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureErr
     for path in paths:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature)
-            found = _looked_at(values, odd)
-            usual = found if usual is None else usual
-            if found is not None and found != usual:
+            trait = _find_trait(values, odd)
+            usual = trait if usual is None else usual
+            if trait is not None and trait != usual:
                 fix = (
                     "Convert the dataset again."
                     if split
                     else "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
                 )
-                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {what}. {fix}")
+                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {difference}. {fix}")
             if time.monotonic() > end:
                 return None
     return None
 
 
-def _looked_at(values: Value | None, odd: Odd) -> object:
+def _find_trait(values: Value | None, odd: Odd) -> object:
     if odd == "absent":
         return values is None
     if not values:
@@ -158,22 +160,22 @@ def _looked_at(values: Value | None, odd: Odd) -> object:
     return len(values), len(values[0]) if isinstance(values[0], bytes) else None
 
 
-def _parts(text: str) -> list[str] | None:
+def _parse_parts(text: str) -> list[str] | None:
     """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
-    named = _NAMED.search(text)
-    if named is None:
+    marked = _NAMED.search(text)
+    if marked is None:
         return None
-    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), named[1]))
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), marked[1]))
     return parts
 
 
-def _fix(split: str) -> str:
+def _choose_fix(split: str) -> str:
     if not split:
         return "Restore the file."
     return "Run `tpudata verify DIR` to list all damage, with --quarantine to skip it."
 
 
-def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
+def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
     """Return the shard of a split in which a record begins at an offset and is damaged."""
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
@@ -186,7 +188,7 @@ def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
     return None
 
 
-def _damaged_file(paths: Sequence[str], offset: int) -> str | None:
+def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
     """Return the file whose first damaged record is at an offset."""
     for path in paths:
         try:
@@ -208,6 +210,6 @@ def _is_whole(frame: bytes) -> bool:
     )
 
 
-def _named(parts: Sequence[str]) -> str:
+def _mangle(parts: Sequence[str]) -> str:
     data = json.dumps(parts).encode()
     return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

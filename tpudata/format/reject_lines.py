@@ -58,7 +58,7 @@ def reject_lines(path: str) -> Iterator[RejectLine]:
     with storage_for(path).open(path) as file:
         for data in file:
             try:
-                yield RejectLine(data, offset, _parsed(data))
+                yield RejectLine(data, offset, _parse(data))
             except ValueError as error:
                 yield RejectLine(data, offset, None, f"the line is not a rejected input as it was written: {error}")
             offset += len(data)
@@ -77,7 +77,7 @@ def whole_reject_lines(path: str) -> Iterator[RejectLine]:
         yield line
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parse(data: bytes) -> dict[str, Any]:
     value: dict[str, Any] = parse_json(data)
     _SCHEMA.check("", value)
     if not data.endswith(b"\n"):

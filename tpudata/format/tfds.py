@@ -73,17 +73,17 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     files = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
     label = _label(manifest.features)
     if manifest.tfds is not None and label is not None and labels is not None:
-        known = _label_names(label, labels)
-        if known is not None:
-            files[labels_name(label.name)] = "".join(f"{name}\n" for name in known).encode()
+        names = _label_names(label, labels)
+        if names is not None:
+            files[labels_name(label.name)] = "".join(f"{name}\n" for name in names).encode()
     return files
 
 
 def name_of(folder: str) -> str:
     """Return the name and version, such as `pets:1.0.0`, under which TFDS finds a dataset in this folder, or the default."""
     path = folder if "://" in folder else posixpath.join(Path.cwd().as_posix(), folder)
-    found = _FOLDER.fullmatch(path.rstrip("/"))
-    return f"{found[1]}:{found[2]}" if found else DEFAULT_NAME
+    match = _FOLDER.fullmatch(path.rstrip("/"))
+    return f"{match[1]}:{match[2]}" if match else DEFAULT_NAME
 
 
 def dataset_info(manifest: Manifest) -> bytes:
@@ -95,7 +95,7 @@ def dataset_info(manifest: Manifest) -> bytes:
     splits = [
         {
             "name": name,
-            "shardLengths": _lengths(shards),
+            "shardLengths": _list_lengths(shards),
             "numBytes": str(sum(shard.bytes for shard in shards)),
             "filepathTemplate": _FILE_TEMPLATE,
         }
@@ -103,16 +103,18 @@ def dataset_info(manifest: Manifest) -> bytes:
     ]
     name, _, version = (manifest.tfds or DEFAULT_NAME).partition(":")
     info: dict[str, Any] = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": splits}
-    keys = None if manifest.tfds is None else _supervised_keys(manifest.features)
+    keys = None if manifest.tfds is None else _find_supervised_keys(manifest.features)
     if keys is not None:
         info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in keys]}}
-    return _json(info)
+    return _encode_json(info)
 
 
 def features(manifest: Manifest) -> bytes:
     """Return the content of `features.json`."""
-    inner = {feature.name: _feature(feature) for feature in manifest.features}
-    return _json({"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": inner}})
+    inner = {feature.name: _describe_feature(feature) for feature in manifest.features}
+    return _encode_json(
+        {"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": inner}}
+    )
 
 
 def labels_name(label: str) -> str:
@@ -123,11 +125,11 @@ def labels_name(label: str) -> str:
 
 def _label(schema: Iterable[Feature]) -> Feature | None:
     """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
-    found = [feature for feature in schema if feature.num_classes is not None]
-    return found[0] if len(found) == 1 and found[0].name.isprintable() else None
+    class_features = [feature for feature in schema if feature.num_classes is not None]
+    return class_features[0] if len(class_features) == 1 and class_features[0].name.isprintable() else None
 
 
-def _supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
+def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
     """Return the names of the input and the label that `as_supervised=True` gives."""
     label = _label(schema)
     others = [feature for feature in schema if feature is not label]
@@ -145,12 +147,12 @@ def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
     unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
     while {*unused} & {*labels}:
         unused = [f"{name}_" for name in unused]
-    found = [*unused, *labels]
-    stripped = {name.strip() for name in found}
-    return found if len(stripped) == len(found) and "" not in stripped else None
+    names = [*unused, *labels]
+    stripped = {name.strip() for name in names}
+    return names if len(stripped) == len(names) and "" not in stripped else None
 
 
-def _lengths(shards: list[Shard]) -> list[str]:
+def _list_lengths(shards: list[Shard]) -> list[str]:
     """Return the records of all shards that were planned."""
     places = [place_of(shard.name) for shard in shards]
     lengths = ["0"] * max(count for _, count in places)
@@ -159,17 +161,22 @@ def _lengths(shards: list[Shard]) -> list[str]:
     return lengths
 
 
-def _feature(feature: Feature) -> dict[str, Any]:
+def _describe_feature(feature: Feature) -> dict[str, Any]:
     if feature.encoding == "image":
         return {
             "pythonClassName": f"{_PACKAGE}.image_feature.Image",
-            "image": {"dtype": feature.dtype, "shape": _shape(feature)},
+            "image": {"dtype": feature.dtype, "shape": _describe_shape(feature)},
         }
     if feature.is_label_map:
         # Not LabeledImage, which asks for a number of classes; with the colour map TFDS shows classes as colours.
         return {
             "pythonClassName": f"{_PACKAGE}.image_feature.Image",
-            "image": {"dtype": feature.dtype, "shape": _shape(feature), "encodingFormat": "png", "useColormap": True},
+            "image": {
+                "dtype": feature.dtype,
+                "shape": _describe_shape(feature),
+                "encodingFormat": "png",
+                "useColormap": True,
+            },
         }
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
@@ -188,13 +195,13 @@ def _feature(feature: Feature) -> dict[str, Any]:
     kind = "scalar.Scalar" if feature.shape == () else "tensor_feature.Tensor"
     return {
         "pythonClassName": f"{_PACKAGE}.{kind}",
-        "tensor": {"dtype": feature.dtype, "encoding": encoding, "shape": _shape(feature)},
+        "tensor": {"dtype": feature.dtype, "encoding": encoding, "shape": _describe_shape(feature)},
     }
 
 
-def _shape(feature: Feature) -> dict[str, list[str]]:
+def _describe_shape(feature: Feature) -> dict[str, list[str]]:
     return {"dimensions": [str(-1 if size is None else size) for size in feature.shape]} if feature.shape else {}
 
 
-def _json(value: dict[str, Any]) -> bytes:
+def _encode_json(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

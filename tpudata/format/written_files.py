@@ -43,16 +43,16 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
         below, _, name = file.name.rpartition("/")
         by_folder[below][name] = file
     for below, expected in by_folder.items():
-        found = _listed(folder, below)
+        entries = _list(folder, below)
         for name, file in expected.items():
-            problem = _problem(file, found.get(name))
+            problem = _find_problem(file, entries.get(name))
             if problem:
                 raise OutputError(
                     f"{folder}/{file.name}: it is not as it was written ({problem}). Run again; --resume keeps whole shards."
                 )
 
 
-def _listed(folder: str, below: str) -> dict[str, Entry]:
+def _list(folder: str, below: str) -> dict[str, Entry]:
     storage = storage_for(folder)
     path = storage.join(folder, below) if below else folder
     if storage.stat(path) is None:
@@ -60,11 +60,11 @@ def _listed(folder: str, below: str) -> dict[str, Entry]:
     return {entry.name: entry for entry in storage.list(path)}
 
 
-def _problem(file: WrittenFile, found: Entry | None) -> str:
-    if found is None:
+def _find_problem(file: WrittenFile, entry: Entry | None) -> str:
+    if entry is None:
         return f"got no file, expected {file.size} bytes"
-    if found.is_folder or found.size != file.size:
-        return f"got {found.size} bytes, expected {file.size}"
-    if None not in (file.crc32c, found.crc32c) and file.crc32c != found.crc32c:
-        return f"got CRC-32C {found.crc32c:08x}, expected {file.crc32c:08x}"
+    if entry.is_folder or entry.size != file.size:
+        return f"got {entry.size} bytes, expected {file.size}"
+    if None not in (file.crc32c, entry.crc32c) and file.crc32c != entry.crc32c:
+        return f"got CRC-32C {entry.crc32c:08x}, expected {file.crc32c:08x}"
     return ""

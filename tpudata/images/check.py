@@ -31,7 +31,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
     name = image_format(data)
     if name in _NOT_FED:
         raise ValueError(f"{_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG")
-    height, width = _size_of(data, name)
+    height, width = _read_size(data, name)
     if any(size not in (None, got) for size, got in zip(feature.shape, (height, width), strict=False)):
         raise ValueError(f"{_article(name)} {name} of height {height} and width {width}")
 
@@ -48,9 +48,9 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
         manifest: manifest of the dataset.
         example: a decoded record.
     """
-    for feature, data in _images(manifest, example):
-        yield from _problems(feature, data, example)
-    yield from _size_problems(manifest, example)
+    for feature, data in _list_images(manifest, example):
+        yield from _find_problems(feature, data, example)
+    yield from _find_size_problems(manifest, example)
 
 
 def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
@@ -64,7 +64,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
         example: a decoded record.
     """
     yield from image_problems(manifest, example)
-    for feature, data in _images(manifest, example):
+    for feature, data in _list_images(manifest, example):
         try:
             name = image_format(data)
             if name in (JPEG, PNG):
@@ -82,7 +82,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
             yield f"feature {feature.name!r} does not decode: {error}"
 
 
-def _size_of(data: bytes, name: str) -> tuple[int, int]:
+def _read_size(data: bytes, name: str) -> tuple[int, int]:
     """Return the height and width of an image of format `name`; ValueError if it is cut or broken."""
     if name in (JPEG, PNG):
         header = read_header(data, name)
@@ -91,33 +91,33 @@ def _size_of(data: bytes, name: str) -> tuple[int, int]:
     return height, width
 
 
-def _size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
+def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
     """Yield label maps and masks of objects that do not have the size of their picture, and masks that are no PNG."""
     pictures = [feature for feature in manifest.features if feature.encoding == "image"]
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
         picture = next((one for one in pictures if feature.name.startswith(f"{one.name.rpartition('/')[0]}/")), None)
-        size = None if picture is None else _stored_size(example.get(picture.name, ()))
+        size = None if picture is None else _find_stored_size(example.get(picture.name, ()))
         for number, data in enumerate(example.get(feature.name, ())):
-            what = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
-            found = _stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
-            if found is None:
+            subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
+            stored_size = _find_stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
+            if stored_size is None:
                 if not feature.is_label_map:  # Those are reported already.
-                    yield Problem(f"{what} is no PNG, or a cut one", MASKS)
-            elif picture is not None and size not in (None, found):
-                sides = " x ".join(map(str, found))
+                    yield Problem(f"{subject} is no PNG, or a cut one", MASKS)
+            elif picture is not None and size not in (None, stored_size):
+                sides = " x ".join(map(str, stored_size))
                 yield Problem(
-                    f"{what} has {sides} pixels; the picture {picture.name!r} has {size[0]} x {size[1]}", MASKS
+                    f"{subject} has {sides} pixels; the picture {picture.name!r} has {size[0]} x {size[1]}", MASKS
                 )
 
 
-def _stored_size(values: Sequence[object]) -> tuple[int, int] | None:
+def _find_stored_size(values: Sequence[object]) -> tuple[int, int] | None:
     """Return the height and width of the image in a record; None if it is missing, cut or broken, which is reported elsewhere."""
     if not values or not isinstance(values[0], bytes):
         return None
     try:
-        return _size_of(values[0], image_format(values[0]))
+        return _read_size(values[0], image_format(values[0]))
     except ValueError:
         return None
 
@@ -126,7 +126,7 @@ def _article(name: str) -> str:
     return "an" if name == AVIF else "a"
 
 
-def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:
+def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:
     for feature in manifest.features:
         if feature.is_image_file:
             values = example.get(feature.name)
@@ -135,7 +135,7 @@ def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[
                 yield feature, values[0]
 
 
-def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
+def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
     problem = label_map_problem(data, feature.dtype) if feature.is_label_map else ""
     if problem:
         yield f"feature {feature.name!r} {problem}"
@@ -154,8 +154,8 @@ def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> It
     if header is None:
         return
     channels = (header.components, header.components + 1) if header.alpha else (header.components,)
-    found = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
-    for (part, allowed), size in zip(found, (*feature.shape[:2], None), strict=True):
+    allowed_sizes = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
+    for (part, allowed), size in zip(allowed_sizes, (*feature.shape[:2], None), strict=True):
         neighbour = example.get(f"{folder}/{part}") if slash else None
         if neighbour and neighbour[0] not in allowed:
             yield f"feature '{folder}/{part}' is {neighbour[0]!r}; the image's header says {allowed[0]}"

@@ -56,7 +56,7 @@ def image_format(data: bytes) -> str:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return WEBP
     if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
-        return _iso_format(data)
+        return _find_iso_format(data)
     if not data:
         raise ValueError("the file is empty")
     for offset, signature, name in _KNOWN:
@@ -69,7 +69,7 @@ def image_format(data: bytes) -> str:
     raise ValueError(f"unknown image format: it begins with {data[:8].hex(' ')}; {_READ}")
 
 
-def _iso_format(data: bytes) -> str:
+def _find_iso_format(data: bytes) -> str:
     """Return the format of an image in the ISO file format: for `mif1` and `msf1`, the compatible brands decide."""
     main = data[8:12]
     if main not in (b"mif1", b"msf1"):

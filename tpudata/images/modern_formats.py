@@ -50,7 +50,7 @@ def is_reversible(data: bytes) -> bool:
 
     Such a file may still be truncated to a rate; its pixels are then those that a decoder returns.
     """
-    place = _codestream(data)
+    place = _find_codestream(data)
     if data[place : place + len(_START)] != _START:
         return False
     # The start has no length; after it, each segment is a marker, and a length that counts itself.
@@ -71,7 +71,7 @@ def iso_chroma_step(data: bytes, name: str) -> tuple[int, int]:
     ISO/IEC 14496-15, 8.3). If they differ, as for a thumbnail, the finest counts.
     """
     steps, is_turned = [], False
-    for kind, content in _item_properties(data):
+    for kind, content in _list_item_properties(data):
         if kind == b"av1C" and len(content) > 2 and not content[2] & _AV1_MONOCHROME:
             steps.append((2 if content[2] & _AV1_ACROSS else 1, 2 if content[2] & _AV1_DOWN else 1))
         elif kind == b"hvcC" and len(content) > 16 and content[16] & 3:
@@ -83,16 +83,16 @@ def iso_chroma_step(data: bytes, name: str) -> tuple[int, int]:
     return (down, across) if is_turned and name == HEIC else (across, down)
 
 
-def _item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _list_item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each item property of a file in the ISO format."""
     content = data
     # `meta` is a full box, whose version and flags come first.
     for wanted, skipped in ((b"meta", 4), (b"iprp", 0), (b"ipco", 0)):
-        content = next((inner for kind, inner in _boxes(content) if kind == wanted), b"")[skipped:]
-    yield from _boxes(content)
+        content = next((inner for kind, inner in _iterate_boxes(content) if kind == wanted), b"")[skipped:]
+    yield from _iterate_boxes(content)
 
 
-def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each box (ISO/IEC 14496-12, 4.2), up to the first that is damaged."""
     place = 0
     while place + 8 <= len(data):
@@ -106,7 +106,7 @@ def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         place = end
 
 
-def _codestream(data: bytes) -> int:
+def _find_codestream(data: bytes) -> int:
     """Return the offset of the codestream: 0 without a container, else after the header of its box (ITU-T T.800, I.4)."""
     place = 0
     while not data.startswith(_START) and place + 8 <= len(data):

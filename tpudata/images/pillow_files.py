@@ -21,7 +21,7 @@ from tpudata.images.modern_formats import PLUGINS, open_modern
 _PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
 
 
-# What damage makes of Pillow's own code, such as a TypeError for a tag of another type than its number has.
+# Errors that damaged files raise in Pillow's own code, such as a TypeError for a tag of another type than its number has.
 _FAULTS = (AttributeError, TypeError, LookupError, ArithmeticError, AssertionError, RuntimeError, struct.error)
 _DAMAGED_HEADER = "its header is cut or damaged"
 _DECODER_ERROR = re.compile(r"decoder error -?\d+")

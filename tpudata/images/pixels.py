@@ -79,7 +79,7 @@ def decode_image(
     if name == TIFF:
         check_tiff(image)
     # Computed before the draft, which rounds the size.
-    size = _shrunk_size(image.size, shorter)
+    size = _shrink_size(image.size, shorter)
     if draft and name == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
@@ -88,11 +88,11 @@ def decode_image(
         image = eight_bit_tiff(data, image)
     else:
         image = load_image(image, name)
-    plain = _plain(image, name, header)
+    plain = _flatten(image, name, header)
     if name == TIFF:
-        size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it while loading
+        size = _shrink_size(plain.size, shorter)  # Pillow may have turned it while loading
     # Transparency laid on white makes edges that are as fine as the pixels.
-    across, down = (1, 1) if image.has_transparency_data else _chroma_step(data, name, header)
+    across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, name, header)
     plain = _resize(plain, size)
     turn = _TURNS.get(header.orientation if header else exif_turn(image, name))
     if turn is not None:
@@ -108,7 +108,7 @@ def decode_image(
 
 def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
     """Return an image of mode `L` or `RGB` shrunk to a shorter side of `shorter` pixels; unchanged if smaller, or if None."""
-    return _resize(image, _shrunk_size(image.size, shorter))
+    return _resize(image, _shrink_size(image.size, shorter))
 
 
 def check_decodes(data: bytes, name: str, header: ImageHeader | None = None) -> None:
@@ -204,7 +204,7 @@ def exif_turn(image: Image.Image, name: str) -> int:
     return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
-def _chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[int, int]:
+def _find_chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[int, int]:
     """Return the pixels for each sample of colour of a stored image, across and down; (1, 1) if its format does not tell."""
     if header is not None:
         return header.chroma_step
@@ -214,7 +214,7 @@ def _chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[in
     return (2, 2) if name == WEBP and not is_lossless(data, name) else (1, 1)
 
 
-def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
+def _shrink_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
     """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if smaller, or if None."""
     if shorter is None or min(size) <= shorter:
         return size
@@ -226,7 +226,7 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
 
 
-def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.Image:
+def _flatten(image: Image.Image, name: str, header: ImageHeader | None) -> Image.Image:
     """Return a decoded image as mode `L` or `RGB`, on white."""
     if name in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
         image = eight_bit_grey(image)

@@ -31,8 +31,8 @@ def check_tiff(image: Image.Image) -> None:
         # An image of one pixel may have such a tile, and it is unpacked whole.
         raise ValueError(f"a TIFF with tiles of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
     if bits > 16 or kinds != {_UNSIGNED}:
-        what = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
-        raise ValueError(f"TIFF of {what}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
+        kind = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
+        raise ValueError(f"TIFF of {kind}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
 
 
 def eight_bit_grey(image: Image.Image) -> Image.Image:
@@ -51,12 +51,12 @@ def eight_bit_png(data: bytes) -> Image.Image:
         values = np.asarray(image)[..., None]
     elif color == 4:
         # Two samples of two bytes, unpacked as four of one byte.
-        four = _samples(data, "RGBA")
-        values = _sixteen(four[..., 0::2], four[..., 1::2])
+        four = _unpack_samples(data, "RGBA")
+        values = _join_bytes(four[..., 0::2], four[..., 1::2])
     else:
         # Pillow keeps one byte of each sample: with the byte order of PNG the higher one, otherwise the lower one.
         mode = "RGB" if color == 2 else "RGBA"
-        values = _sixteen(_samples(data, f"{mode};16B"), _samples(data, f"{mode};16L"))
+        values = _join_bytes(_unpack_samples(data, f"{mode};16B"), _unpack_samples(data, f"{mode};16L"))
     scaled = _scale(values)
     if transparent is not None:
         shown = (values != np.asarray(transparent)).any(-1, keepdims=True)
@@ -88,12 +88,12 @@ def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
         tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
     other.tile = tiles  # type: ignore[attr-defined]
     high, low = (np.asarray(load_image(one, TIFF)) for one in (image, other))
-    scaled = Image.fromarray(_scale(_sixteen(high, low)))
+    scaled = Image.fromarray(_scale(_join_bytes(high, low)))
     scaled.info = image.info
     return scaled
 
 
-def _sixteen(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
+def _join_bytes(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
     """Return samples of 16 bits from their bytes."""
     values = high.astype(np.uint16)
     values <<= 8
@@ -111,7 +111,7 @@ def _scale(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     return scaled
 
 
-def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.uint8]:
+def _unpack_samples(data: bytes, rawmode: str) -> npt.NDArray[np.uint8]:
     """Return the pixels of a PNG as Pillow unpacks them under another raw mode: uint8 [height, width, channels]."""
     image = open_image(data, PNG)
     image.tile = [(*tile[:3], rawmode) for tile in image.tile]  # type: ignore[attr-defined]

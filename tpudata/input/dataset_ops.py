@@ -20,7 +20,7 @@ def as_written(function: _Function) -> _Function:
     return unconverted
 
 
-def checked(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
+def ensure(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
     """Return a tensor once a condition holds; otherwise fail with `tf.errors.InvalidArgumentError` and a message.
 
     `tf.debugging.assert_equal` traces two more functions each time, which print the values: four of them took a quarter of the
@@ -48,7 +48,7 @@ def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
         f"Feature {name}: a value does not fit int32, which is what a TPU takes. Omit the feature, or store"
         " smaller numbers."
     )
-    return checked(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)
+    return ensure(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)
 
 
 def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
@@ -78,8 +78,8 @@ def range_numbers(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     Returns:
         The places in the result at which the ranges begin, and its end: int64 [ranges + 1]; and the numbers: int64 [n].
     """
-    found = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
-    return found.rt_nested_splits, found.rt_dense_values
+    ranges = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
+    return ranges.rt_nested_splits, ranges.rt_dense_values
 
 
 def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:

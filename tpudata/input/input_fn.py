@@ -15,7 +15,7 @@ from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows, find_rows, rows_of_host
-from tpudata.input.text.token_names import TokenNames, renamed
+from tpudata.input.text.token_names import TokenNames, rename
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
@@ -115,14 +115,14 @@ class InputFn:
             UsageError: batch size, start_step or hosts are missing or invalid.
         """
         if host_index is None and host_count is None:
-            rows = find_rows(_batch_size(params), params, _checked_context(input_context))
+            rows = find_rows(_read_batch_size(params), params, _check_context(input_context))
         elif input_context is not None:
             raise UsageError(
                 "input_context: it already has the number of this host. Omit host_index and host_count, or the context."
             )
         else:
-            rows = rows_of_host(_batch_size(params), host_index, host_count)
-        return self.batches(rows, _checked_step(start_step, rows.total))
+            rows = rows_of_host(_read_batch_size(params), host_index, host_count)
+        return self.batches(rows, _check_step(start_step, rows.total))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
@@ -130,15 +130,15 @@ class InputFn:
             batches = self._pipeline.batches(rows, start_step)
             if self._names is None:
                 return batches
-            named = functools.partial(renamed, names=self._names)
-            return batches.map(as_written(named), **PARALLEL).prefetch(BATCHES_AHEAD)
+            rename_batch = functools.partial(rename, names=self._names)
+            return batches.map(as_written(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _without_traceback(error) from None
 
 
-def _checked_step(start_step: int, batch_size: int) -> int:
-    what = "the number of steps that are done, an integer of 0 or more"
-    check_passed("start_step", start_step, is_integer(start_step, 0), what)
+def _check_step(start_step: int, batch_size: int) -> int:
+    expected = "the number of steps that are done, an integer of 0 or more"
+    check_passed("start_step", start_step, is_integer(start_step, 0), expected)
     if operator.index(start_step) * batch_size > _MAX_POSITION:
         raise UsageError(
             f"start_step={start_step}: with a global batch of {batch_size} it is {_MAX_POSITION // batch_size} at most. Pass the"
@@ -147,7 +147,7 @@ def _checked_step(start_step: int, batch_size: int) -> int:
     return operator.index(start_step)
 
 
-def _checked_context(input_context: Any) -> Any:
+def _check_context(input_context: Any) -> Any:
     names = ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync")
     if input_context is not None and not all(is_integer(getattr(input_context, name, None)) for name in names):
         raise UsageError(
@@ -164,7 +164,7 @@ def _without_traceback(error: TpudataError) -> TpudataError:
     return type(error)(message.rpartition(f"{type(error).__name__}: ")[2].strip())
 
 
-def _batch_size(params: Mapping[str, Any]) -> int:
+def _read_batch_size(params: Mapping[str, Any]) -> int:
     if not isinstance(params, Mapping):
         raise UsageError(f'params: not a dict (got {params!r}). Pass one, such as {{"batch_size": 128}}.')
     size = params.get("batch_size")

@@ -13,7 +13,7 @@ from tpudata.devices.batches.prefetcher import Prefetcher
 from tpudata.errors import FeatureError, MissingExtraError, UsageError
 from tpudata.input.elements import named_leaves
 from tpudata.input.input_fn import InputFn
-from tpudata.input.numpy_batches import checked_integer, translate_errors
+from tpudata.input.numpy_batches import check_integer, translate_errors
 from tpudata.input.row_blocks import RowBlocks, find_row_blocks
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def as_jax(
         raise MissingExtraError("tpudata.as_jax", "tpu")
     import jax
 
-    ahead = checked_integer("prefetch", prefetch, 1)
+    ahead = check_integer("prefetch", prefetch, 1)
     blocks = find_row_blocks(sharding, axis)
-    datasets = _datasets(input_fn, batch_size, start_step, blocks)
-    leaves = _leaves(datasets[0].element_spec)
+    datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
+    leaves = _list_leaves(datasets[0].element_spec)
     axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
     # The thread has the program's options, but not those of a context of the caller's.
     uses_x64 = jax.config.jax_enable_x64
@@ -88,7 +88,7 @@ def as_jax(
     return Prefetcher(read, place, ahead=ahead, name="tpudata-batches")
 
 
-def _datasets(
+def _make_datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
 ) -> list[tf.data.Dataset]:
     """Return the dataset of each of this process's blocks of rows, or the given one of all its rows."""
@@ -100,7 +100,7 @@ def _datasets(
         return [input_fn]
     if not callable(input_fn):
         raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    params = {"batch_size": blocks.local_rows(checked_integer("batch_size", batch_size, 1))}
+    params = {"batch_size": blocks.local_rows(check_integer("batch_size", batch_size, 1))}
     # The first call fills the cache, so it reads records too.
     with translate_errors():
         return [
@@ -113,7 +113,7 @@ def _datasets(
         ]
 
 
-def _leaves(spec: Any) -> list[tuple[str, Any]]:
+def _list_leaves(spec: Any) -> list[tuple[str, Any]]:
     """Return the path and spec of each tensor of a batch, such as "features['image']".
 
     Raises:

@@ -45,12 +45,12 @@ def as_keras(
         raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-    of_training, of_evaluation = _Batch.of_training, _Batch.of_evaluation
+    split_training, split_evaluation = _KerasBatch.split_training, _KerasBatch.split_evaluation
     if isinstance(input_fn, InputFn) and input_fn.weighs_records:
-        of_training = of_evaluation = _Batch.of_weighed
+        split_training = split_evaluation = _KerasBatch.split_weighed
     if input_fn.training if isinstance(input_fn, InputFn) else is_endless:
-        return _mapped(dataset, lambda element: of_training(element).element())
-    rows = of_evaluation(dataset.element_spec).row_weights
+        return _map_batches(dataset, lambda element: split_training(element).element())
+    rows = split_evaluation(dataset.element_spec).row_weights
     if rows is None:
         return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
     if rows.shape.rank != 1:
@@ -59,12 +59,12 @@ def as_keras(
             " make_input_fn: as_keras yields (x, y, sample_weight) without it."
         )
     if pad:
-        return _mapped(dataset, lambda element: of_evaluation(element).weighted().element())
-    return _mapped(dataset, lambda element: of_evaluation(element).stripped())
+        return _map_batches(dataset, lambda element: split_evaluation(element).weigh_rows().element())
+    return _map_batches(dataset, lambda element: split_evaluation(element).strip_padding())
 
 
 @dataclasses.dataclass(frozen=True)
-class _Batch:
+class _KerasBatch:
     """Parts of a batch; None for what it does not have.
 
     Attributes:
@@ -82,7 +82,7 @@ class _Batch:
     are_weighed: bool = False
 
     @classmethod
-    def of_training(cls, element: Any) -> _Batch:
+    def split_training(cls, element: Any) -> _KerasBatch:
         """Return the parts of a batch that has no padding."""
         x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
         if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
@@ -91,9 +91,9 @@ class _Batch:
         return cls(x, y, weights, None)
 
     @classmethod
-    def of_evaluation(cls, element: Any) -> _Batch:
+    def split_evaluation(cls, element: Any) -> _KerasBatch:
         """Return the parts of a batch that may have padding."""
-        batch = cls.of_training(element)
+        batch = cls.split_training(element)
         if isinstance(batch.x, dict) and WEIGHTS in batch.x:
             x = dict(batch.x)
             rows = x.pop(WEIGHTS)
@@ -101,9 +101,9 @@ class _Batch:
         return cls(batch.x, batch.y, None, batch.sample_weight)
 
     @classmethod
-    def of_weighed(cls, element: Any) -> _Batch:
+    def split_weighed(cls, element: Any) -> _KerasBatch:
         """Return the parts of a batch whose records have weights; those of tokens are multiplied by these."""
-        batch = cls.of_evaluation(element)
+        batch = cls.split_evaluation(element)
         if batch.y is None:
             raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")
         weights = batch.row_weights if batch.sample_weight is None else batch.sample_weight
@@ -115,7 +115,7 @@ class _Batch:
             return self.x
         return (self.x, self.y) if self.sample_weight is None else (self.x, self.y, self.sample_weight)
 
-    def weighted(self) -> _Batch:
+    def weigh_rows(self) -> _KerasBatch:
         """Return the batch with sample_weight 0 for padding."""
         if self.are_weighed:
             return self
@@ -125,7 +125,7 @@ class _Batch:
             weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
         return dataclasses.replace(self, sample_weight=weights)
 
-    def stripped(self) -> Any:
+    def strip_padding(self) -> Any:
         """Return the element without the rows that are padding."""
         element, is_record = self.element(), self.row_weights > 0
         for name, leaf in named_leaves(element, "the batch"):
@@ -141,7 +141,7 @@ class _Batch:
         )
 
 
-def _mapped(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf.data.Dataset:
+def _map_batches(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf.data.Dataset:
     def convert(*parts: Any) -> Any:
         return function(parts if len(parts) > 1 else parts[0])
 

@@ -13,14 +13,14 @@ from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
 from tpudata.input.input_fn import InputFn
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.pad import Pad
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.request import Request, resolve
+from tpudata.input.request import InputRequest, resolve
 
 _log = logging.getLogger("tpudata")
 
@@ -146,9 +146,9 @@ def make_input_fn(
     """
     options = Options(
         training=training,
-        images=_checked("images", images, Images),
-        tokens=_checked("tokens", tokens, Tokens),
-        columns=Columns(
+        images=_check_options("images", images, Images),
+        tokens=_check_options("tokens", tokens, Tokens),
+        columns=FeatureOptions(
             features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
         ),
         parse=parse,
@@ -161,7 +161,7 @@ def make_input_fn(
         cache=cache,
         weights=weights,
         service=service,
-        reading=_checked("reading", reading, Reading),
+        reading=_check_options("reading", reading, Reading),
     )
     files = open_data(data, split)
     input_fn = build(resolve(options, files))
@@ -170,7 +170,7 @@ def make_input_fn(
     return input_fn
 
 
-def build(request: Request) -> InputFn:
+def build(request: InputRequest) -> InputFn:
     """Return the input_fn of a request.
 
     Raises:
@@ -187,11 +187,11 @@ def build(request: Request) -> InputFn:
         mixes_rows=options.images.mix is not None or options.batch_transform is not None,
         weighs_records=options.weighs_records,
         names=options.tokens.names,
-        row_axes=_row_axes(request),
+        row_axes=_find_row_axes(request),
     )
 
 
-def _row_axes(request: Request) -> dict[str, int]:
+def _find_row_axes(request: InputRequest) -> dict[str, int]:
     """Return the axis of the rows of each transposed tensor."""
     images, fields = request.options.images, request.fields
     if images.permutation is None:
@@ -201,7 +201,7 @@ def _row_axes(request: Request) -> dict[str, int]:
     return {"features" if is_bare else f"features[{name!r}]": axis for name in names}
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:
+def _check_options(name: str, value: Any, kind: Any) -> Any:
     """Return the option object, or the default one for None."""
     if value is None:
         return kind()

@@ -34,28 +34,28 @@ class Mixture(InputFn):
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:
         if not isinstance(inputs, Sequence):
             raise UsageError(f"Mixture: inputs is {inputs!r} (expected a list of pairs of an input_fn and its weight).")
-        pairs = [_checked(number, pair) for number, pair in enumerate(inputs)]
+        pairs = [_check_input(number, pair) for number, pair in enumerate(inputs)]
         if not pairs:
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
-        pipeline = MixedPipeline([found.batches for found, _ in pairs], [weight for _, weight in pairs])
-        weighs_records = any(found.weighs_records for found, _ in pairs)
+        pipeline = MixedPipeline([input_fn.batches for input_fn, _ in pairs], [weight for _, weight in pairs])
+        weighs_records = any(input_fn.weighs_records for input_fn, _ in pairs)
         super().__init__(pipeline, training=True, is_endless=True, weighs_records=weighs_records)
 
 
-def _checked(number: int, pair: Any) -> tuple[InputFn, float]:
+def _check_input(number: int, pair: Any) -> tuple[InputFn, float]:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
         raise UsageError(
             f"Mixture: input {number} is {pair!r} (expected an input_fn of make_input_fn, and its weight)."
         )
-    found, weight = pair
+    input_fn, weight = pair
     if not is_number(weight) or weight <= 0:
         raise UsageError(f"Mixture: the weight of input {number} is {weight!r} (expected a number above 0).")
-    if not found.is_endless:
-        kind = "ends after num_epochs" if found.training else "is for evaluation"
+    if not input_fn.is_endless:
+        kind = "ends after num_epochs" if input_fn.training else "is for evaluation"
         raise UsageError(f"Mixture: input {number} {kind} (expected training=True, without an end). Make it anew.")
-    if found.mixes_rows:
+    if input_fn.mixes_rows:
         raise UsageError(
             f"Mixture: input {number} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them here."
             " Omit it, and map the mixture's dataset."
         )
-    return found, float(weight)
+    return input_fn, float(weight)

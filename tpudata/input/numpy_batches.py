@@ -52,12 +52,12 @@ def as_numpy(
             raise UsageError(
                 "as_numpy: the batches of a dataset are used unchanged. Omit the other arguments, or pass an input_fn."
             )
-        return _arrays(input_fn)
+        return _iterate_arrays(input_fn)
     if not callable(input_fn):
         raise UsageError(f"as_numpy: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    count = checked_integer("process_count", process_count, 1)
-    index = checked_integer("process_index", process_index, 0)
-    size = checked_integer("batch_size", batch_size, 1)
+    count = check_integer("process_count", process_count, 1)
+    index = check_integer("process_index", process_index, 0)
+    size = check_integer("batch_size", batch_size, 1)
     if index >= count:
         raise UsageError(
             f"process_index: out of range (got {index}, expected 0 to {count - 1}, as process_count is {count})."
@@ -71,10 +71,10 @@ def as_numpy(
     # The first call fills the cache, so it reads records too.
     with translate_errors():
         dataset = input_fn({"batch_size": size // count}, input_context=context, start_step=start_step)
-    return _arrays(dataset)
+    return _iterate_arrays(dataset)
 
 
-def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
+def _iterate_arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
     with translate_errors():
         # A tensor's numpy() is a copy; arrays of as_numpy_iterator are read-only, and PyTorch warns about them.
         for batch in dataset:
@@ -89,13 +89,13 @@ def translate_errors() -> Iterator[None]:
     except Exception as error:
         # Not `except tf.errors.OpError`: an iterator that lives until Python ends is closed when modules are gone, tf among them.
         is_readers = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
-        known = reader_error(error, may_be_plain=True) if is_readers else None
-        if known is None:
+        translated = reader_error(error, may_be_plain=True) if is_readers else None
+        if translated is None:
             raise
-        raise known from None
+        raise translated from None
 
 
-def checked_integer(name: str, value: Any, least: int) -> int:
+def check_integer(name: str, value: Any, least: int) -> int:
     """Return an argument as an integer; raise a UsageError if it is none, or too small."""
     if not is_integer(value, least):
         raise UsageError(f"{name}={value!r}: expected an integer of {least} or more.")

@@ -1,4 +1,4 @@
-"""`Request`: what an input_fn feeds, resolved from its options and checked against the data."""
+"""`InputRequest`: the data that an input_fn feeds, resolved from its options and checked against the data."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tpudata.input.text.token_names import check_token_names
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """What an input_fn feeds.
+class InputRequest:
+    """Data and options of an input_fn.
 
     Attributes:
         files: the files of the split.
@@ -35,7 +35,7 @@ class Request:
         return f"{self.files.dataset.path}: split {self.files.split!r}"
 
 
-def resolve(options: Options, files: SplitFiles) -> Request:
+def resolve(options: Options, files: SplitFiles) -> InputRequest:
     """Check options against the files that they are for, and return what is fed.
 
     Raises:
@@ -62,4 +62,4 @@ def resolve(options: Options, files: SplitFiles) -> Request:
         raise UsageError(
             'weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none. Omit it.'
         )
-    return Request(files, fields, options, sequences)
+    return InputRequest(files, fields, options, sequences)

@@ -16,7 +16,7 @@ from tpudata.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """Division of a global batch into equal blocks of rows, of which this process reads one or more.
+    """Division of a global batch into equal blocks of rows; this process reads one or more of them.
 
     A process reads several if the mesh mixes the devices of processes. Processes whose devices hold the same rows, as with a mesh
     axis for the model, read the same blocks.
@@ -36,7 +36,7 @@ class RowBlocks:
     count: int
 
     def place(self, name: str, blocks: Sequence[Any], axis: int) -> Any:
-        """Return the global array of a tensor, of which each process has its blocks of rows.
+        """Return the global array of a tensor; each process has its blocks of rows.
 
         Args:
             name: path of the tensor for messages.
@@ -56,8 +56,8 @@ class RowBlocks:
 
         def part(first: int, last: int) -> Any:
             block, begin = divmod(first, rows)
-            chosen = slice(begin, begin + last - first)
-            return blocks[self.indices.index(block)][(slice(None),) * axis + (chosen,)]
+            row_range = slice(begin, begin + last - first)
+            return blocks[self.indices.index(block)][(slice(None),) * axis + (row_range,)]
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
         dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
@@ -107,9 +107,9 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
     if sharding is None:
         sharding = Mesh(jax.devices(), (axis or "data",))
     if isinstance(sharding, NamedSharding):
-        mesh, axes = sharding.mesh, _axes_of(sharding, axis)
+        mesh, axes = sharding.mesh, _find_axes(sharding, axis)
     elif isinstance(sharding, Mesh):
-        mesh, axes = sharding, (_axis_of(sharding, axis),)
+        mesh, axes = sharding, (_find_axis(sharding, axis),)
     else:
         raise UsageError(
             f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
@@ -133,20 +133,20 @@ def _is_of_blocks(parts: set[int], size: int) -> bool:
     return len({part // size for part in parts}) * size == len(parts)
 
 
-def _axis_of(mesh: Any, axis: str | None) -> str:
+def _find_axis(mesh: Any, axis: str | None) -> str:
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
-    wanted = "data" if axis is None else axis
-    if wanted not in names:
+    name = "data" if axis is None else axis
+    if name not in names:
         raise UsageError(
-            f"as_jax: the mesh has no axis {wanted!r} (got the axes {', '.join(map(repr, names))}). Pass axis=, the one that "
+            f"as_jax: the mesh has no axis {name!r} (got the axes {', '.join(map(repr, names))}). Pass axis=, the one that "
             "divides the rows."
         )
-    return wanted
+    return name
 
 
-def _axes_of(sharding: Any, axis: str | None) -> tuple[str, ...]:
+def _find_axes(sharding: Any, axis: str | None) -> tuple[str, ...]:
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
         raise UsageError(

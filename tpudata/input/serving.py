@@ -12,17 +12,17 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
-from tpudata.input.decode.parse import decode_columns, stored_columns
+from tpudata.input.decode.parse import decode_columns, parse_columns
 from tpudata.input.elements import features_of
 from tpudata.input.graph.steps.step import fold
 from tpudata.input.graph.steps.step_plan import StepPlan
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
-# What PNG can hold without a loss.
+# Dtypes that PNG stores without loss.
 _PNG_CHANNELS = (1, 3, 4)
 
 
@@ -55,10 +55,10 @@ class ServingFeatures:
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: Columns | None = None) -> None:
+    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: FeatureOptions | None = None) -> None:
         fields = select_fields(
             dataset.manifest,
-            columns or Columns(),
+            columns or FeatureOptions(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
             sequence_length=tokens.length,
@@ -72,7 +72,7 @@ class ServingFeatures:
         """Add the steps to the default graph, which must be one of TensorFlow 1."""
         v1 = tf.compat.v1
         examples = v1.placeholder(tf.string, [None], name="examples")
-        stored = stored_columns(examples, self._fields.inputs)
+        stored = parse_columns(examples, self._fields.inputs)
         encoded = None
         if self._is_one_image:
             (field,) = self._fields.inputs
@@ -90,7 +90,7 @@ class ServingFeatures:
             columns = decode_columns(stored, self._fields.inputs)
         features = {
             name: v1.placeholder_with_default(tensor, [None, *tensor.shape[1:]], name=name)
-            for name, tensor in self._features(columns).items()
+            for name, tensor in self._make_features(columns).items()
         }
         return ServingTensors(examples, encoded, features)
 
@@ -100,20 +100,20 @@ class ServingFeatures:
         images = self._fields.images
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
-    def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
-        of_record, of_rows = fold(self._steps.of_record), fold(self._steps.of_rows)
-        if not self._steps.of_record:
-            return _without_targets(of_rows(columns, {})[0])
+    def _make_features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
+        if not self._steps.record_steps:
+            return _without_targets(prepare_rows(columns, {})[0])
 
-        def prepared(row: dict[str, tf.Tensor]) -> Any:
-            element, extras = of_record(row, {})
+        def prepare(row: dict[str, tf.Tensor]) -> Any:
+            element, extras = prepare_record(row, {})
             return _without_targets(element), extras
 
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
-            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepared(rows))
-        mapped = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
-        features: dict[str, tf.Tensor] = of_rows(*mapped)[0]
+            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepare(rows))
+        mapped = tf.map_fn(as_written(prepare), columns, fn_output_signature=signature)
+        features: dict[str, tf.Tensor] = prepare_rows(*mapped)[0]
         return features
 
 

@@ -19,12 +19,12 @@ from tpudata.input.files.open_data import fields_of
 from tpudata.input.files.shards import shards_of
 from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
 _WARM_UP = 0.2
@@ -101,7 +101,7 @@ class Stages:
         split: str,
         *,
         training: bool,
-        columns: Columns,
+        columns: FeatureOptions,
         sequences: Tokens,
         batch_size: int,
         reading: Reading | None = None,
@@ -118,7 +118,7 @@ class Stages:
             sequences=sequences,
         )
         options = Options(training, reading=reading or Reading())
-        self._records = Records.open(Request(files, fields, options))
+        self._records = Records.open(InputRequest(files, fields, options))
         self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.window.has_all
@@ -136,13 +136,13 @@ class Stages:
             StorageError: a file cannot be read.
         """
         # Pieces that are requested together come together: whole rounds of them are measured.
-        yield _measured("read", self._taken(self._records.read_counts(), None), seconds, self.reads or 1)
+        yield _measure_stage("read", self._count_records(self._records.read_counts(), None), seconds, self.reads or 1)
         rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
         parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
-        yield _measured("parse", self._taken(parsed, self._batch_size), seconds)
+        yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
             batches = input_fn({"batch_size": self._batch_size})
-            yield _measured(name, self._taken(batches, self._batch_size), seconds)
+            yield _measure_stage(name, self._count_records(batches, self._batch_size), seconds)
 
     def measure_stream(self, seconds: float) -> Stage:
         """Return the cost of reading one piece after the other, as each stream of an object store does.
@@ -154,9 +154,9 @@ class Stages:
             CorruptionError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        return _measured("stream", self._taken(self._records.read_counts(1), None), seconds)
+        return _measure_stage("stream", self._count_records(self._records.read_counts(1), None), seconds)
 
-    def _taken(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
+    def _count_records(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
@@ -164,22 +164,22 @@ class Stages:
             rows: rows of each element; None if the elements are these numbers.
         """
         while True:
-            left = None if rows is None else self._per_pass
+            remaining = None if rows is None else self._per_pass
             try:
                 for element in dataset:
-                    taken = int(element) if rows is None else rows
-                    yield taken if left is None else min(taken, left)
-                    left = None if left is None else max(0, left - taken)
+                    count = int(element) if rows is None else rows
+                    yield count if remaining is None else min(count, remaining)
+                    remaining = None if remaining is None else max(0, remaining - count)
             except (tf.errors.OpError, UnicodeDecodeError) as error:
-                known = reader_error(error)
-                if known is not None:
-                    raise known from error
+                translated = reader_error(error)
+                if translated is not None:
+                    raise translated from error
                 # TensorFlow puts its own traceback after the message, which Python cannot decode if it has a record.
                 message = str(error.message if isinstance(error, tf.errors.OpError) else error).strip().splitlines()[0]
                 raise DatasetError(f"{self._path}: no batch could be made: {message}") from error
 
 
-def _measured(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:
+def _measure_stage(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:
     """Measure the iteration over numbers of records, in whole rounds of `at_once` of them."""
     # Closed at once, so that no thread of a stage runs during the next one.
     with contextlib.closing(parts):  # type: ignore[type-var]
@@ -187,12 +187,12 @@ def _measured(name: str, parts: Iterator[int], seconds: float, at_once: int = 1)
         _take_round(parts, at_once)
         while time.perf_counter() - begin < _WARM_UP * seconds:
             _take_round(parts, at_once)
-        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _machine_cpu_seconds()
+        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
         # One at least, however short the time is.
         records = _take_round(parts, at_once)
         while (took := time.perf_counter() - begin) < seconds:
             records += _take_round(parts, at_once)
-        cpu, all_cpu = time.process_time() - cpu, _machine_cpu_seconds() - all_cpu
+        cpu, all_cpu = time.process_time() - cpu, _read_machine_cpu_seconds() - all_cpu
         return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
 
 
@@ -205,7 +205,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _machine_cpu_seconds() -> float:
+def _read_machine_cpu_seconds() -> float:
     """Return the CPU seconds of all processes, on Linux if this process has all cores; otherwise 0."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()

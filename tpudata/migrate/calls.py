@@ -22,15 +22,19 @@ class CallRewriter(Rewriter):
         path = self.path(node.func)
         name = "" if path is None else ".".join(path)
         if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
-            every = self.operand(node.args[0])
-            given = node.args[1] if len(node.args) > 1 else _keyword(node, "global_step")
-            step = self.named("{v1}.train.get_or_create_global_step()") if given is None else self.operand(given)
-            self.replace_call(node, self.named(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {every}, 0))"))
+            interval = self.operand(node.args[0])
+            step_argument = node.args[1] if len(node.args) > 1 else _find_keyword(node, "global_step")
+            step = (
+                self.spell("{v1}.train.get_or_create_global_step()")
+                if step_argument is None
+                else self.operand(step_argument)
+            )
+            self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
         elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
-            self.replace_call(node, self.named(f"{{tf2}}.summary.record_if({'always' in name})"))
+            self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({'always' in name})"))
         elif name in _SUMMARIES_OF_STEPS:
             self._check_summary(node, name.rpartition(".")[2])
-        elif name in _XAVIER and (node.args or _keyword(node, "uniform") is not None):
+        elif name in _XAVIER and (node.args or _find_keyword(node, "uniform") is not None):
             self.note(
                 node, f"{name.rpartition('.')[2]} has become glorot_uniform_initializer(seed, dtype), which is uniform."
             )
@@ -50,7 +54,7 @@ class CallRewriter(Rewriter):
             self._rewrite_batch(node, node.func)
 
     def _check_resolver(self, node: ast.Call) -> None:
-        tpu = node.args[0] if node.args else _keyword(node, "tpu")
+        tpu = node.args[0] if node.args else _find_keyword(node, "tpu")
         if isinstance(tpu, ast.Constant) and tpu.value == "":
             self.note(
                 node, "TPUClusterResolver('') looks for a TPU named ''. Pass tpu='local' for the TPU of this machine."
@@ -65,7 +69,7 @@ class CallRewriter(Rewriter):
     def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:
         inner = node.args[0]
         if isinstance(inner, ast.Call) and self.path(inner.func) == ("contrib", "data", "batch_and_drop_remainder"):
-            size = ", ".join(map(self.rewritten, [*inner.args, *(item.value for item in inner.keywords)]))
+            size = ", ".join(map(self.rewrite_part, [*inner.args, *(item.value for item in inner.keywords)]))
             begin, end = self.text.end(function.value), self.text.end(node)
             self.text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
             self.done |= {id(item) for item in ast.walk(inner)}
@@ -80,7 +84,7 @@ class CallRewriter(Rewriter):
                 self.note(
                     item.value, f"summary.{kind} takes no {item.arg} any more. Remove it, or put it into the name."
                 )
-        if _keyword(node, "step") is None:
+        if _find_keyword(node, "step") is None:
             self.note(node, f"summary.{kind} needs a step today. Pass step=.")
         if len(node.args) > 2:
             self.note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
@@ -90,5 +94,5 @@ class CallRewriter(Rewriter):
         self.text.replace_range(begin, begin + len(item.arg or ""), name)
 
 
-def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:
     return next((item.value for item in node.keywords if item.arg == name), None)

@@ -45,17 +45,17 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
         if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
             continue
         if names != {"*"}:
-            found = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
+            re_exports = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
             words = f"{module} imports"
         elif other is not None:
-            found = other.bindings.keys() & used
+            re_exports = other.bindings.keys() & used
             words = f"`from {module} import *` binds"
         else:
-            # Whoever imports TensorFlow calls it tf, as a rule.
-            found = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
-            found = {name for name in found if name not in bound or bound[name].statement.lineno < line}
+            # Programs usually import TensorFlow as tf.
+            re_exports = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
+            re_exports = {name for name in re_exports if name not in bound or bound[name].statement.lineno < line}
             words = f"`from {module} import *` may bind"
-        for name in sorted(found):
+        for name in sorted(re_exports):
             if other is not None and name in bound and _is_same(name, plans[path], other):
                 continue
             if name in bound:
@@ -80,7 +80,7 @@ def _is_same(name: str, plan: FilePlan, other: FilePlan) -> bool:
     )
 
 
-def reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
+def find_reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
     """Yield the line and a note for each name of TensorFlow that the program also assigns to."""
     for node in ast.walk(tree):
         stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
@@ -110,7 +110,7 @@ def private_imports(tree: ast.AST) -> Notes:
 
 def dimension_values(tree: ast.AST, root: str) -> Notes:
     """Yield the line and a note for each `.value` of a dimension; `root` is the program's name for TensorFlow."""
-    shapes, dimensions = _shape_names(tree)
+    shapes, dimensions = _find_shape_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.ctx, ast.Load):
             owner = node.value
@@ -122,25 +122,25 @@ def dimension_values(tree: ast.AST, root: str) -> Notes:
                 )
 
 
-def _shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
     """Return the variables that hold shapes, and those that hold dimensions."""
     shapes: set[str] = set()
     dimensions: set[str] = set()
     # A variable may get its value from one further down: a second round finds those.
     for _ in range(2):
-        for target, value in _assignments(tree):
+        for target, value in _list_assignments(tree):
             if isinstance(target, ast.Name):
                 shapes |= {target.id} if _is_shape(value, shapes) else set()
                 dimensions |= {target.id} if _is_dimension(value, shapes) else set()
             elif isinstance(target, ast.Tuple | ast.List) and _is_shape(value, shapes):
                 dimensions |= {item.id for item in target.elts if isinstance(item, ast.Name)}
-        for target, value in _loops(tree):
+        for target, value in _list_loops(tree):
             if isinstance(target, ast.Name) and _is_shape(value, shapes):
                 dimensions.add(target.id)
     return shapes, dimensions
 
 
-def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -151,7 +151,7 @@ def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield node.target, node.value
 
 
-def _loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _list_loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension):
             yield node.target, node.iter

@@ -71,20 +71,20 @@ class EditedText:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Start without edits, and drop those of the context at its end: `edited` inside gives text for another edit."""
+        """Start without edits, and drop those of the context at its end: `render` inside gives text for another edit."""
         outer, self._edits = self._edits, []
         try:
             yield
         finally:
             self._edits = outer
 
-    def edited(self, begin: int = 0, end: int | None = None) -> str:
+    def render(self, begin: int = 0, end: int | None = None) -> str:
         """Return the text between two offsets, with the edits there."""
         parts: list[bytes] = []
-        done = begin
+        position = begin
         for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):
-            if edit.begin < done:
+            if edit.begin < position:
                 continue  # It is inside a range that is replaced as a whole.
-            parts += [self._text[done : edit.begin], edit.text.encode()]
-            done = edit.end
-        return b"".join([*parts, self._text[done:end]]).decode()
+            parts += [self._text[position : edit.begin], edit.text.encode()]
+            position = edit.end
+        return b"".join([*parts, self._text[position:end]]).decode()

@@ -22,13 +22,13 @@ def rewrite_imports(program: Rewriter) -> None:
     statements.sort(key=lambda item: item.lineno)
     roots = [item.statement for item in program.plan.bindings.values() if not item.path]
     for number, statement in enumerate(statements):
-        new = _new_imports(program) if number == 0 else []
+        new = _list_new_imports(program) if number == 0 else []
         if program.plan.disables_v2 and statement is (roots or statements)[0]:
             new.append(f"{program.root}.{_BEHAVIOUR}()")
         _rewrite_statement(program, statement, new)
 
 
-def _new_imports(program: Rewriter) -> list[str]:
+def _list_new_imports(program: Rewriter) -> list[str]:
     new = []
     needs_root = "tensorflow" in program.modules or program.plan.disables_v2
     if needs_root and all(binding.path for binding in program.plan.bindings.values()):
@@ -57,7 +57,7 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new: list[str]) ->
 def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
     """Return the imports that remain of one after the rewrite."""
     bound = {name: item for name, item in program.plan.bindings.items() if item.statement is statement}
-    left: list[str] = []
+    imports: list[str] = []
     moved: list[str] = []
     parts: dict[str, list[str]] = {}
     for alias in statement.names:
@@ -65,35 +65,35 @@ def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
         binding = bound.get(name)
         own = ast.unparse(alias)
         if binding is None:
-            left.append(own)
+            imports.append(own)
         elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
             replaced = f"tensorflow.compat.v1 as {name}"
             if isinstance(statement, ast.Import):
-                left.append(replaced)
+                imports.append(replaced)
             else:
                 moved.append(f"import {replaced}")
         elif not binding.path:
-            left.append(own)
+            imports.append(own)
         elif _is_replaced(binding):
             continue
         elif not _is_moved(program, binding):
-            left.append(own)
+            imports.append(own)
         elif isinstance(statement, ast.Import):
-            left.append(f"tensorflow.compat.v1.{own.removeprefix('tensorflow.')}")
+            imports.append(f"tensorflow.compat.v1.{own.removeprefix('tensorflow.')}")
         else:
             part = (statement.module or "").removeprefix("tensorflow")
             parts.setdefault(f"tensorflow.compat.v1{part}", []).append(own)
     texts = []
-    if left and isinstance(statement, ast.Import):
-        texts.append(f"import {', '.join(left)}")
-    elif left and isinstance(statement, ast.ImportFrom):
+    if imports and isinstance(statement, ast.Import):
+        texts.append(f"import {', '.join(imports)}")
+    elif imports and isinstance(statement, ast.ImportFrom):
         module = "." * statement.level + (statement.module or "")
         if module.startswith("tensorflow.contrib"):
             program.note(
                 statement,
                 f"{module} is gone. Remove the import, and write what it gave with what TensorFlow has today.",
             )
-        texts.append(f"from {module} import {', '.join(left)}")
+        texts.append(f"from {module} import {', '.join(imports)}")
     return [*moved, *(f"from {module} import {', '.join(names)}" for module, names in parts.items()), *texts]
 
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from tpudata.errors import DatasetError
 from tpudata.migrate.analysis.plans import plan_files
 from tpudata.migrate.calls import CallRewriter
-from tpudata.migrate.checks import dimension_values, indirect_imports, private_imports, reused_names
+from tpudata.migrate.checks import dimension_values, find_reused_names, indirect_imports, private_imports
 from tpudata.migrate.imports import rewrite_imports
 
 _OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
 @dataclasses.dataclass(frozen=True)
-class Note:
+class MigrationNote:
     """Place that a person has to change.
 
     Attributes:
@@ -42,7 +42,7 @@ class Migration:
 
     text: str
     changes: int
-    notes: tuple[Note, ...]
+    notes: tuple[MigrationNote, ...]
 
 
 def migrate(text: str, where: str) -> Migration:
@@ -70,13 +70,13 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
     trees = {path: _parse(text, path) for path, text in texts.items()}
     plans = plan_files(trees)
     sets_old_keras = any(_OLD_KERAS in text for text in texts.values())
-    found: dict[str, Migration] = {}
+    migrations: dict[str, Migration] = {}
     for path, text in texts.items():
         program = CallRewriter(text, trees[path], plans[path])
         program.notes += indirect_imports(path, trees[path], plans)
-        found[path] = _migrate(program, mentions_keras=not sets_old_keras)
+        migrations[path] = _migrate(program, mentions_keras=not sets_old_keras)
         sets_old_keras |= program.old_keras is not None
-    return found
+    return migrations
 
 
 def _parse(text: str, where: str) -> ast.Module:
@@ -93,7 +93,7 @@ def _parse(text: str, where: str) -> ast.Module:
 def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
     tree, bindings = program.tree, program.plan.bindings
     imports = {name: item for name, item in bindings.items() if not isinstance(item.statement, ast.Assign)}
-    program.notes += [*reused_names(tree, imports), *private_imports(tree)]
+    program.notes += [*find_reused_names(tree, imports), *private_imports(tree)]
     if bindings:
         for node in ast.walk(tree):
             program.rewrite(node)
@@ -108,5 +108,5 @@ def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
             )
         )
     edits = program.text
-    notes = [Note(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
-    return Migration(edits.edited(), len(edits), tuple(notes))
+    notes = [MigrationNote(line, edits.new_line(line), text) for line, text in sorted(set(program.notes))]
+    return Migration(edits.render(), len(edits), tuple(notes))

@@ -72,7 +72,7 @@ class Rewriter(abc.ABC):
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in self.done:
             self._rewrite_name(node)
 
-    def named(self, target: str) -> str:
+    def spell(self, target: str) -> str:
         """Return a target of `names` as this program writes it."""
         self.modules |= {
             module for mark, module in (("{est}", "tpudata.estimator"), ("{slim}", SLIM)) if mark in target
@@ -85,16 +85,16 @@ class Rewriter(abc.ABC):
         """Note what a person has to do at a node."""
         self.notes.append((getattr(node, "lineno", 1), text))
 
-    def rewritten(self, node: ast.AST) -> str:
+    def rewrite_part(self, node: ast.AST) -> str:
         """Return an expression's text with current names."""
         with self.text.apart():
             for item in ast.walk(node):
                 self.rewrite(item)
-            return self.text.edited(self.text.begin(node), self.text.end(node))
+            return self.text.render(self.text.begin(node), self.text.end(node))
 
     def operand(self, node: ast.AST) -> str:
         """Return an expression's text with current names, ready to be an operand."""
-        text = self.rewritten(node)
+        text = self.rewrite_part(node)
         is_plain = isinstance(node, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         return text if is_plain else f"({text})"
 
@@ -118,7 +118,7 @@ class Rewriter(abc.ABC):
             own = self.path(part)
             target = None if own is None else find_target(own, is_whole=part is node)
             if target is not None:
-                self.text.replace(part, self.named(target))
+                self.text.replace(part, self.spell(target))
                 return
         if (
             path[:1] == ("contrib",)
@@ -144,9 +144,9 @@ class Rewriter(abc.ABC):
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:
-            self.text.replace(innermost, self.named("{tf2}"))
+            self.text.replace(innermost, self.spell("{tf2}"))
         elif api is Api.V1 and not self.is_v1 and is_direct:
-            self.text.replace(innermost, self.named("{v1}"))
+            self.text.replace(innermost, self.spell("{v1}"))
 
     def is_direct(self, node: ast.AST) -> bool:
         """Return whether a dotted name has no `compat` in it."""

@@ -79,7 +79,7 @@ def get_model(name: str) -> Callable[..., Any]:
     """
     check_model_name(name)
     if ":" in name:
-        return _user_model(name)
+        return _import_user_model(name)
     model_fn: Callable[..., Any] = importlib.import_module(_MODULES[name]).model_fn
     return model_fn
 
@@ -105,8 +105,8 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its __init__ must take params, a dict, and nothing else: {error}."
         ) from error
-    made = make(dict(params))
-    model_fn = getattr(made, "model_fn", made)
+    model_or_fn = make(dict(params))
+    model_fn = getattr(model_or_fn, "model_fn", model_or_fn)
     if not callable(model_fn):
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its objects need a method model_fn(features, labels, "
@@ -122,7 +122,7 @@ def param_defaults(name: str) -> dict[str, Any] | None:
     Raises:
         UsageError: there is no such model.
     """
-    kind = _params_class(name)
+    kind = _find_params_class(name)
     return None if kind is None else {field.name: field.default for field in dataclasses.fields(kind)}
 
 
@@ -132,10 +132,10 @@ def learns_label_maps(name: str) -> bool:
     Raises:
         UsageError: there is no such bundled model.
     """
-    return ":" not in name and bool(_params_class(name).labels_are_maps)
+    return ":" not in name and bool(_find_params_class(name).labels_are_maps)
 
 
-def _params_class(name: str) -> Any:
+def _find_params_class(name: str) -> Any:
     """Return the dataclass of a bundled model's params; None for a user's model."""
     check_model_name(name)
     if ":" in name:
@@ -149,7 +149,7 @@ def _params_class(name: str) -> Any:
     )
 
 
-def _user_model(name: str) -> Callable[..., Any]:
+def _import_user_model(name: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)

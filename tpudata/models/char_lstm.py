@@ -78,7 +78,7 @@ class _Weights:
             "embedding", [params.vocab_size, params.embedding_size], _v1.random_uniform_initializer(-0.05, 0.05)
         )
         sizes = [params.embedding_size] + [params.hidden_units] * (params.num_layers - 1)
-        layers = tuple(_layer(i, size, params.hidden_units) for i, size in enumerate(sizes))
+        layers = tuple(_make_layer(i, size, params.hidden_units) for i, size in enumerate(sizes))
         with _v1.variable_scope("logits"):
             shape = [params.hidden_units, params.vocab_size]
             kernel = variable("kernel", shape, _v1.glorot_uniform_initializer())
@@ -90,7 +90,7 @@ class _Weights:
         return tf.matmul(outputs, self.kernel) + self.bias
 
 
-def _layer(number: int, size: int, units: int) -> _Layer:
+def _make_layer(number: int, size: int, units: int) -> _Layer:
     def bias(_: Any, **__: Any) -> tf.Tensor:
         # The forget gate begins open: 1.
         return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
@@ -144,8 +144,8 @@ def generate(
     """
     weights = _Weights.of(params)
     uniform = uniform_draws(params.seed, seeds, params.max_new_tokens)
-    every = _run(weights, prompts, 0.0, (0, 0))
-    outputs, cells = (tuple(_at(value, lengths - 1) for value in values) for values in every)
+    states = _run(weights, prompts, 0.0, (0, 0))
+    outputs, cells = (tuple(_gather_step(value, lengths - 1) for value in values) for values in states)
     tokens = tf.TensorArray(tf.int32, params.max_new_tokens, element_shape=prompts.shape[:1])
     scores = tf.TensorArray(tf.float32, params.max_new_tokens, element_shape=prompts.shape[:1])
 
@@ -185,7 +185,7 @@ def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tup
     return outputs, cells
 
 
-def _at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def _gather_step(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Gather one time step for each row: [length, batch, units] to [batch, units]."""
     return tf.gather(tf.transpose(values, [1, 0, 2]), places, axis=1, batch_dims=1)
 
@@ -217,17 +217,17 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     if mode != ModeKeys.PREDICT:
         logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
         return language_spec(features, labels, mode, logits, settings, "bits_per_character")
-    given = features if isinstance(features, dict) else {}
+    feature_dict = features if isinstance(features, dict) else {}
     length = input_ids.shape[1]
-    lengths = tf.clip_by_value(_prompt_lengths(given, input_ids), 1, length)
-    seeds = row_seeds(input_ids, lengths, given.get("prompt_seed"))
+    lengths = tf.clip_by_value(_count_prompt_lengths(feature_dict, input_ids), 1, length)
+    seeds = row_seeds(input_ids, lengths, feature_dict.get("prompt_seed"))
     tokens, scores = generate(input_ids, lengths, seeds, settings)
     predictions = {"input_ids": input_ids, "generated_ids": tokens, "log_probabilities": scores}
     return TPUEstimatorSpec(mode, predictions=predictions)
 
 
-def _prompt_lengths(given: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
-    if "prompt_length" in given:
-        return tf.cast(given["prompt_length"], tf.int32)
-    is_real = given.get("attention_mask", given.get("segment_ids", tf.ones_like(input_ids)))
+def _count_prompt_lengths(feature_dict: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
+    if "prompt_length" in feature_dict:
+        return tf.cast(feature_dict["prompt_length"], tf.int32)
+    is_real = feature_dict.get("attention_mask", feature_dict.get("segment_ids", tf.ones_like(input_ids)))
     return tf.reduce_sum(tf.cast(is_real > 0, tf.int32), axis=1)

@@ -100,12 +100,12 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or features are missing or have another shape.
     """
     settings = IrisMlpParams.from_params(params)
-    inputs = _inputs(features, settings)
+    inputs = _join_inputs(features, settings)
     logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
     return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
-def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
+def _join_inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
     if not isinstance(features, dict):
         features = {"features": features}
     names = params.feature_names
@@ -113,10 +113,10 @@ def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
         names = tuple(sorted(name for name, x in features.items() if name not in _WEIGHTS and x.dtype.is_floating))
     missing = [name for name in names if name not in features]
     if missing or not names:
-        wanted = f"contain {', '.join(missing)}" if missing else "contain floats"
+        needed = f"contain {', '.join(missing)}" if missing else "contain floats"
         raise UsageError(
-            f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}. Use a dataset of numbers, or another "
-            "model."
+            f"iris_mlp: features must {needed}, got {', '.join(sorted(features)) or 'none'}. Use a dataset of numbers, or"
+            " another model."
         )
     columns = []
     for name in names:

@@ -112,8 +112,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     """
     settings = TextClassifierParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
-    given = features if isinstance(features, dict) else {}
-    mask = tf.cast(given.get("attention_mask", tf.ones_like(input_ids)), tf.float32)
+    feature_dict = features if isinstance(features, dict) else {}
+    mask = tf.cast(feature_dict.get("attention_mask", tf.ones_like(input_ids)), tf.float32)
     seed = step_seed(settings.seed)
     logits = text_classifier(input_ids, mask, settings, mode == ModeKeys.TRAIN, seed)
     return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.layers.attention import attention, rotated, visible
+from tpudata.models.layers.attention import attention, rotate, visible
 from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import dense, variable
@@ -128,30 +128,30 @@ def tiny_lm(
         logits = tf.matmul(rows, tf.cast(table, net.dtype), transpose_b=True)
         logits = tf.reshape(logits, [-1, length, params.vocab_size])
     else:
-        logits = dense(net, params.vocab_size, "logits", _initializer(1), use_bias=False)
+        logits = dense(net, params.vocab_size, "logits", _make_initializer(1), use_bias=False)
     return tf.cast(logits, tf.float32)
 
 
-def _initializer(parts: int) -> Any:
+def _make_initializer(parts: int) -> Any:
     """Return an initializer of small normal values, smaller if `parts` layers add to one sum (Radford et al., 2019)."""
     return _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
 
 
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
     length, size = net.shape[1], params.hidden_size // params.num_heads
-    parts = dense(net, 3 * params.hidden_size, "qkv", _initializer(1))
+    parts = dense(net, 3 * params.hidden_size, "qkv", _make_initializer(1))
     parts = tf.transpose(tf.reshape(parts, [-1, length, 3, params.num_heads, size]), [2, 0, 3, 1, 4])
     queries, keys, values = tf.unstack(parts)
     if params.position_embedding == "rotary":
-        queries, keys = rotated(queries, positions), rotated(keys, positions)
+        queries, keys = rotate(queries, positions), rotate(keys, positions)
     heads = tf.transpose(attention(queries, keys, values, mask), [0, 2, 1, 3])
     heads = tf.reshape(heads, [-1, length, params.hidden_size])
-    return dense(heads, params.hidden_size, "attended", _initializer(2 * params.num_layers))
+    return dense(heads, params.hidden_size, "attended", _make_initializer(2 * params.num_layers))
 
 
 def _mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
-    net = tf.nn.gelu(dense(net, params.mlp_size or 4 * params.hidden_size, "mlp_in", _initializer(1)))
-    return dense(net, params.hidden_size, "mlp_out", _initializer(2 * params.num_layers))
+    net = tf.nn.gelu(dense(net, params.mlp_size or 4 * params.hidden_size, "mlp_in", _make_initializer(1)))
+    return dense(net, params.hidden_size, "mlp_out", _make_initializer(2 * params.num_layers))
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
@@ -177,11 +177,11 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     """
     settings = TinyLmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
-    given = features if isinstance(features, dict) else {}
+    feature_dict = features if isinstance(features, dict) else {}
     # Padding at the end of a row, which a mask marks, is a separate segment.
-    segments = given.get("segment_ids", given.get("attention_mask"))
+    segments = feature_dict.get("segment_ids", feature_dict.get("attention_mask"))
     segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
-    positions = given.get("positions")
+    positions = feature_dict.get("positions")
     if positions is None:
         positions = tf.zeros_like(input_ids) + tf.range(input_ids.shape[1])
     positions = tf.cast(positions, tf.int32)
@@ -189,10 +189,10 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     logits = tiny_lm(input_ids, segments, positions, settings, mode == ModeKeys.TRAIN, seed)
     if mode != ModeKeys.PREDICT:
         return language_spec(features, labels, mode, logits, settings, "bits_per_token")
-    return TPUEstimatorSpec(mode, predictions=_predictions(input_ids, segments, logits))
+    return TPUEstimatorSpec(mode, predictions=_make_predictions(input_ids, segments, logits))
 
 
-def _predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+def _make_predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
     scores = tf.nn.log_softmax(logits)
     following = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
     continues = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)

@@ -91,7 +91,7 @@ def unet(
         net = drop(net, params.dropout, dropout_seed)
     for level in reversed(range(params.depth)):
         filters = params.filters * 2**level
-        net = tf.concat([levels[level], dense(_doubled(net), filters, f"up_{level}/reduce")], axis=-1)
+        net = tf.concat([levels[level], dense(_double(net), filters, f"up_{level}/reduce")], axis=-1)
         net = _block(net, filters, f"up_{level}")
     return dense(tf.cast(net, tf.float32), params.num_classes, "logits")
 
@@ -126,6 +126,6 @@ def _block(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
     return net
 
 
-def _doubled(net: tf.Tensor) -> tf.Tensor:
+def _double(net: tf.Tensor) -> tf.Tensor:
     """Return images of twice the height and width: each pixel four times."""
     return tf.repeat(tf.repeat(net, 2, axis=1), 2, axis=2)

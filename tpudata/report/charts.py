@@ -28,7 +28,7 @@ def bars(rows: Sequence[tuple[str, int]]) -> str:
             f'<rect x="{_LABEL_WIDTH}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}"/>'
             f'<text x="{_LABEL_WIDTH + length + 6:.1f}" y="{y + 15}">{count_text(count)}</text></g>'
         )
-    return _svg(len(rows) * _ROW, parts)
+    return _draw_svg(len(rows) * _ROW, parts)
 
 
 def histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
@@ -54,8 +54,8 @@ def histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
         parts.append(
             f'<text x="{x}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{count_text(value)} {html.escape(unit)}</text>'
         )
-    return _svg(_HEIGHT, parts)
+    return _draw_svg(_HEIGHT, parts)
 
 
-def _svg(height: int, parts: Sequence[str]) -> str:
+def _draw_svg(height: int, parts: Sequence[str]) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(parts)}</svg>'

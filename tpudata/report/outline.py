@@ -19,16 +19,18 @@ class Outlines:
     def __init__(self) -> None:
         self._by_part: dict[tuple[int, int], list[int]] = {}
 
-    def add(self, found: int) -> bool:
+    def add(self, outline_bits: int) -> bool:
         """Add an outline; return whether an earlier one is nearly the same."""
         width = _SIDE * _SIDE // _PARTS
-        parts = [(part, found >> part * width & (1 << width) - 1) for part in range(_PARTS)]
+        parts = [(part, outline_bits >> part * width & (1 << width) - 1) for part in range(_PARTS)]
         is_near = any(
-            (found ^ other).bit_count() <= _MOST_DIFFERENT for part in parts for other in self._by_part.get(part, ())
+            (outline_bits ^ other).bit_count() <= _MOST_DIFFERENT
+            for part in parts
+            for other in self._by_part.get(part, ())
         )
         if not is_near:
             for part in parts:
-                self._by_part.setdefault(part, []).append(found)
+                self._by_part.setdefault(part, []).append(outline_bits)
         return is_near
 
 

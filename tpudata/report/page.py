@@ -68,20 +68,20 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
         f'<p class="note">{counted(manifest.records, "record")} in {bytes_text(size)}, layout {html.escape(manifest.layout)}'
         f"{compression}; made by {html.escape(manifest.created_by)} from {html.escape(manifest.source.input)}"
         f" ({counted(manifest.source.files, 'input')}, {bytes_text(manifest.source.bytes)})</p>",
-        _section("Splits", [_splits(dataset)]),
+        _format_section("Splits", [_format_splits(dataset)]),
     ]
     for name, sample in samples.items():
-        body.append(_section(f"Split {name}", _split_parts(dataset, name, sample, decode)))
-    body.append(_section("Features", [_features(dataset)]))
-    body.append(_section("Rejected inputs", list(_rejects(dataset))))
+        body.append(_format_section(f"Split {name}", _split_parts(dataset, name, sample, decode)))
+    body.append(_format_section("Features", [_format_features(dataset)]))
+    body.append(_format_section("Rejected inputs", list(_format_rejects(dataset))))
     if manifest.counts:
         rows = [[count_text(count), name.replace("_", " ")] for name, count in sorted(manifest.counts.items())]
-        body.append(_section("Counted by the conversion", [_table(["count", "what"], rows, numbers=[0])]))
+        body.append(_format_section("Counted by the conversion", [_format_table(["count", "what"], rows, numbers=[0])]))
     if manifest.converted:
         rows = [[count_text(count), reason] for reason, count in sorted(manifest.converted.items())]
-        body.append(_section("Re-encoded inputs", [_table(["inputs", "reason"], rows, numbers=[0])]))
+        body.append(_format_section("Re-encoded inputs", [_format_table(["inputs", "reason"], rows, numbers=[0])]))
     rows = [[name, json.dumps(value, sort_keys=True)] for name, value in sorted(manifest.options.items())]
-    body.append(_section("Options of the conversion", [_table(["option", "value"], rows)]))
+    body.append(_format_section("Options of the conversion", [_format_table(["option", "value"], rows)]))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -90,11 +90,11 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
     )
 
 
-def _section(title: str, parts: Iterable[str]) -> str:
+def _format_section(title: str, parts: Iterable[str]) -> str:
     return f"<section><h2>{html.escape(title)}</h2>\n{chr(10).join(parts)}</section>"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
     def row(tag: str, cells: Sequence[str]) -> str:
         kinds = (' class="number"' if place in numbers else "" for place in range(len(cells)))
         parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
@@ -103,69 +103,69 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
     return f"<table>{row('th', head)}{''.join(row('td', cells) for cells in rows)}</table>"
 
 
-def _splits(dataset: Dataset) -> str:
+def _format_splits(dataset: Dataset) -> str:
     rows = []
     for name, split in dataset.manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
         spread = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}" if sizes else "-"
         rows.append([name, count_text(split.records), count_text(len(sizes)), bytes_text(split.bytes), spread])
-    return _table(["split", "records", "shards", "bytes", "size of shards"], rows, numbers=[1, 2, 3, 4])
+    return _format_table(["split", "records", "shards", "bytes", "size of shards"], rows, numbers=[1, 2, 3, 4])
 
 
-def _features(dataset: Dataset) -> str:
+def _format_features(dataset: Dataset) -> str:
     rows = []
     for feature in dataset.manifest.features:
         shape = " x ".join("?" if size is None else str(size) for size in feature.shape) or "scalar"
         classes = "" if feature.num_classes is None else counted(feature.num_classes, "class", "classes")
         rows.append([feature.name, f"{feature.kind} {feature.encoding or ''}".strip(), feature.dtype, shape, classes])
-    return _table(["feature", "stored as", "decoded to", "shape", ""], rows)
+    return _format_table(["feature", "stored as", "decoded to", "shape", ""], rows)
 
 
 def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
-    yield from (f"<p>{html.escape(line)}</p>" for line in _repeated(sample))
+    yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
     if sample.misfits:
         yield f"<p>{counted(sample.misfits, 'record')} that do not match the manifest; see <code>tpudata verify</code>.</p>"
     if sample.unreadable:
         yield f"<p>{counted(sample.unreadable, 'picture')} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
     if sample.pictures:
-        yield from _pictures(sample)
+        yield from _format_pictures(sample)
     if sample.texts:
-        yield from _texts(sample, decode)
+        yield from _format_texts(sample, decode)
     for title, counts in (("Classes", sample.classes), ("Classes of objects", sample.object_classes)):
         if counts:
             rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
             more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
             yield f"<h3>{title}{more}</h3>{bars(rows[:_SHOWN_CLASSES])}"
-    charts = list(_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
+    charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
     if sample.places:
         share = sum(map(sum, sample.lengths.values())) / sample.places
         yield f'<p class="note">{share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
-        yield from _tokens(sample, decode)
+        yield from _format_tokens(sample, decode)
 
 
-def _repeated(sample: SplitSample) -> Iterator[str]:
+def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     """Yield sentences on the duplicates among the records that were read."""
     if sample.duplicates:
         yield f"{counted(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
-        what = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
-        yield f"{counted(sample.near_duplicates, 'near-duplicate')}: {what}."
+        criterion = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
+        yield f"{counted(sample.near_duplicates, 'near-duplicate')}: {criterion}."
     for split, count in sorted(sample.shared.items()):
         yield f"{counted(count, 'record')} with the same content as a record of split {split}."
 
 
-def _texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
+def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
     yield "<h3>Samples</h3>"
     for name, texts in sorted(sample.texts.items()):
         shown = "".join(text_html(text, decode) for text in texts)
         yield f'<div class="class"><b>{html.escape(name)}</b><div>{shown}</div></div>' if name else shown
 
 
-def _tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
+def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the frequencies of tokens."""
     total = sample.tokens.total()
     once = sum(count == 1 for count in sample.tokens.values())
@@ -177,11 +177,11 @@ def _tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in most])
 
 
-def _histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
+def _draw_histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
     columns: list[tuple[str, Sequence[int], str]] = [
         ("Height", [height for height, _ in sample.sizes], "pixel"),
         ("Width", [width for _, width in sample.sizes], "pixel"),
-        *_length_columns(sample),
+        *_list_length_columns(sample),
         ("Objects a record", sample.objects, "object"),
         ("Record size", sample.record_bytes, "byte"),
         ("Shard size", shards if len(shards) > 1 else (), "byte"),
@@ -193,13 +193,13 @@ def _histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
             yield f"<div><h3>{html.escape(title)}</h3>{chart}</div>"
 
 
-def _length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[int], str]]:
+def _list_length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[int], str]]:
     unit = "token" if sample.places else "character"
     for name, lengths in sample.lengths.items():
         yield "Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit
 
 
-def _pictures(sample: SplitSample) -> Iterator[str]:
+def _format_pictures(sample: SplitSample) -> Iterator[str]:
     is_grid = len(sample.pictures) > _MOST_ROWS
     if is_grid:
         yield '<div class="grid">'
@@ -215,17 +215,17 @@ def _number_and_name(name: str) -> tuple[int, str]:
     return (int(name) if name.isdecimal() else 0, name)
 
 
-def _rejects(dataset: Dataset) -> Iterator[str]:
+def _format_rejects(dataset: Dataset) -> Iterator[str]:
     rejected = dataset.manifest.rejected
     if not rejected:
         yield "<p>None.</p>"
         return
     rows = [[count_text(count), reason] for reason, count in sorted(rejected.items(), key=lambda item: -item[1])]
-    yield _table(["inputs", "reason"], rows, numbers=[0])
-    yield f"<h3>Some of them</h3>{_table(['input', 'reason'], _some_rejects(dataset))}"
+    yield _format_table(["inputs", "reason"], rows, numbers=[0])
+    yield f"<h3>Some of them</h3>{_format_table(['input', 'reason'], _read_some_rejects(dataset))}"
 
 
-def _some_rejects(dataset: Dataset) -> list[list[str]]:
+def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
     storage = storage_for(dataset.path)
     folder, rows = storage.join(dataset.path, REJECTS_FOLDER), list[list[str]]()
     if storage.stat(folder) is None:

@@ -20,7 +20,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
     """
     if feature.is_label_map:
         return colour_map(feature, content)
-    return Image.open(io.BytesIO(content)) if feature.encoding == "image" else _bare(content, feature)
+    return Image.open(io.BytesIO(content)) if feature.encoding == "image" else _decode_bare(content, feature)
 
 
 def colour_map(feature: Feature, content: bytes) -> Image.Image:
@@ -57,7 +57,7 @@ def png_of(picture: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _bare(content: bytes, feature: Feature) -> Image.Image:
+def _decode_bare(content: bytes, feature: Feature) -> Image.Image:
     height, width, channels = (size or 0 for size in feature.shape)
     array = np.frombuffer(content, np.uint8).reshape(height, width, channels)
     return Image.fromarray(array[:, :, 0] if channels == 1 else array)

@@ -16,7 +16,7 @@ from tpudata.format.manifest.annotation_features import caption_feature, object_
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, outline
 from tpudata.report.pictures import colour_map, is_picture, open_picture, png_of, thumbnail
-from tpudata.report.split_sample import ClassedText, Picture, SplitSample, Text, TextPart
+from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import join_sides, text_columns
 
 _PICTURES_A_CLASS, _PICTURES, _TEXTS_A_CLASS, _TEXTS = 6, 120, 3, 12
@@ -26,7 +26,7 @@ _ANNOTATED_SIDE, _ANNOTATED_PICTURES = 192, 24
 _BROKEN = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, TpudataError)
 
 
-class RecordReader:
+class SampleReader:
     """Reader of the records of one split.
 
     Args:
@@ -59,35 +59,35 @@ class RecordReader:
         self._used = {feature.name: feature for feature in used if feature is not None}
         self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used.values())))
 
-    def add(self, data: bytes, found: SplitSample) -> tuple[bytes, bool]:
+    def add(self, data: bytes, sample: SplitSample) -> tuple[bytes, bool]:
         """Add a record to the statistics.
 
         Args:
             data: the serialized record.
-            found: the statistics.
+            sample: the statistics.
 
         Returns:
             The digest of its content, and whether it is nearly the same as that of an earlier record.
         """
         example = decode_example(data)
         values: Mapping[str, Any] = {name: example[name] for name in self._used if name in example}
-        found.record_bytes.append(len(data))
+        sample.record_bytes.append(len(data))
         if any(self._check.problems(values)):
-            found.misfits += 1
+            sample.misfits += 1
             return _digest(data), False
-        classes = self._classes(values)
-        found.classes.update(classes)
+        classes = self._name_classes(values)
+        sample.classes.update(classes)
         if self._shown is not None:
             (content,) = values[self._shown.name]
-            self._count_objects(values, found)
-            edge = self._add_picture(content, self._shown, values, classes, found)
+            self._count_objects(values, sample)
+            edge = self._add_picture(content, self._shown, values, classes, sample)
             return _digest(content), edge is not None and self._outlines.add(edge)
         if not self._texts:
             return _digest(data), False
         add = self._add_tokens if self._texts[0].is_tokens else self._add_strings
-        return add(values, classes, found)
+        return add(values, classes, sample)
 
-    def _classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def _name_classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         if self._label is None or self._label.kind != "int64":
             return ()
         numbers = [int(value) for value in values.get(self._label.name, [])]
@@ -96,46 +96,46 @@ class RecordReader:
         places = [number - self._label.label_offset for number in numbers]
         return tuple(self._names[place] for place in places if 0 <= place < len(self._names))
 
-    def _count_objects(self, values: Mapping[str, Any], found: SplitSample) -> None:
+    def _count_objects(self, values: Mapping[str, Any], sample: SplitSample) -> None:
         if self._table is not None:
-            found.objects.append(self._table.count(values))
-            found.object_classes.update(self._table.class_names(values, self._names))
+            sample.objects.append(self._table.count(values))
+            sample.object_classes.update(self._table.class_names(values, self._names))
 
     def _add_picture(
-        self, content: bytes, feature: Feature, values: Mapping[str, Any], classes: Sequence[str], found: SplitSample
+        self, content: bytes, feature: Feature, values: Mapping[str, Any], classes: Sequence[str], sample: SplitSample
     ) -> int | None:
         """Add a picture, encoded, of bare pixels or a label map, with its annotations; return its outline."""
         maps = [] if feature.is_label_map else self._maps
         is_annotated = bool(maps) or self._table is not None or self._captions is not None
         name = classes[0] if classes else ""
         most = _ANNOTATED_PICTURES if is_annotated else _PICTURES
-        wanted = min(_PICTURES_A_CLASS, most // self._num_classes or 1) if classes else _PICTURES // 4
+        most_of_class = min(_PICTURES_A_CLASS, most // self._num_classes or 1) if classes else _PICTURES // 4
         side = _ANNOTATED_SIDE if is_annotated else _SIDE
         try:
             picture = open_picture(content, feature)
-            found.sizes.append((picture.height, picture.width))
+            sample.sizes.append((picture.height, picture.width))
             # JPEGs are decoded at a fraction of their size.
             picture.draft("RGB", (2 * side, 2 * side))
             plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
-            if len(found.pictures.get(name, [])) < wanted and sum(map(len, found.pictures.values())) < most:
+            if len(sample.pictures.get(name, [])) < most_of_class and sum(map(len, sample.pictures.values())) < most:
                 small = thumbnail(plain, side)
                 coloured = [colour_map(one, values[one.name][0]) for one in maps]
                 overlays = [one.resize(small.size, Image.Resampling.NEAREST) for one in coloured]
-                shown = self._picture(values, small, overlays, classes)
-                found.pictures.setdefault(name, []).append(shown)
+                shown = self._make_picture(values, small, overlays, classes)
+                sample.pictures.setdefault(name, []).append(shown)
             return outline(plain)
         except _BROKEN:
-            found.unreadable += 1
+            sample.unreadable += 1
             return None
 
-    def _picture(
+    def _make_picture(
         self, values: Mapping[str, Any], small: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
-    ) -> Picture:
+    ) -> SamplePicture:
         boxes, names = [], list[str]()
         if self._table is not None:
             boxes, names = self._table.boxes(values), self._table.class_names(values, self._names)
         captions = [] if self._captions is None else values.get(self._captions.name, [])
-        return Picture(
+        return SamplePicture(
             png_of(small),
             *small.size,
             maps=tuple(map(png_of, maps)),
@@ -144,24 +144,26 @@ class RecordReader:
             classes=tuple(classes),
         )
 
-    def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str], found: SplitSample) -> tuple[bytes, bool]:
+    def _add_tokens(self, values: Mapping[str, Any], classes: Sequence[str], sample: SplitSample) -> tuple[bytes, bool]:
         sides, content = {}, b""
         for column in self._texts:
             name = column.feature.name
             ids, count = column.ids(values)
-            found.places += len(ids)
-            found.lengths.setdefault(name, []).append(count)
-            found.tokens.update(ids[:count].tolist())
+            sample.places += len(ids)
+            sample.lengths.setdefault(name, []).append(count)
+            sample.tokens.update(ids[:count].tolist())
             sides[name] = column.documents(values, self._eos_id)
             content += ids.tobytes()
-        _add_text(join_sides(sides), classes, found)
+        _add_text(join_sides(sides), classes, sample)
         return _digest(content), False
 
-    def _add_strings(self, values: Mapping[str, Any], classes: Sequence[str], found: SplitSample) -> tuple[bytes, bool]:
+    def _add_strings(
+        self, values: Mapping[str, Any], classes: Sequence[str], sample: SplitSample
+    ) -> tuple[bytes, bool]:
         texts = {column.feature.name: column.text(values) for column in self._texts}
         for name, text in texts.items():
-            found.lengths.setdefault(name, []).append(len(text))
-        _add_text(join_sides({name: [[TextPart(text)]] for name, text in texts.items()}), classes, found)
+            sample.lengths.setdefault(name, []).append(len(text))
+        _add_text(join_sides({name: [[SamplePart(text)]] for name, text in texts.items()}), classes, sample)
         content = "\0".join(texts.values())
         folded = _digest(" ".join(content.casefold().split()).encode())
         is_near = folded in self._folded
@@ -169,13 +171,13 @@ class RecordReader:
         return _digest(content.encode()), is_near
 
 
-def _add_text(text: Text, classes: Sequence[str], found: SplitSample) -> None:
+def _add_text(text: Text, classes: Sequence[str], sample: SplitSample) -> None:
     name = classes[0] if classes else ""
-    kept = found.texts.get(name, [])
+    kept = sample.texts.get(name, [])
     most = _TEXTS_A_CLASS if classes else _TEXTS
     # With many classes, one text each shows more than three of a few.
-    if len(kept) < most and (len(found.texts) < _TEXTS or kept):
-        found.texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
+    if len(kept) < most and (len(sample.texts) < _TEXTS or kept):
+        sample.texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
 
 
 def _digest(content: bytes) -> bytes:

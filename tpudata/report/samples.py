@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from tpudata.report.split_sample import ClassedText, Picture, TextPart
+from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture
 
 _SHOWN_CHARACTERS, _SHOWN_CAPTION, _SHOWN_CAPTIONS = 600, 120, 2
 # Between the documents of one row of tokens.
@@ -30,7 +30,7 @@ mark { background: #d9ecd2; color: inherit; } pre i { color: var(--soft); font-s
 """
 
 
-def picture_html(picture: Picture) -> str:
+def picture_html(picture: SamplePicture) -> str:
     """Return a picture with its label maps laid over it, its boxes with their classes, and its captions below."""
     layers = "".join(
         f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
@@ -40,7 +40,7 @@ def picture_html(picture: Picture) -> str:
     if not (picture.maps or picture.objects or lines):
         return layers
     if picture.objects:
-        shapes = "".join(_object_shapes(picture, number) for number in range(len(picture.objects)))
+        shapes = "".join(_draw_objects(picture, number) for number in range(len(picture.objects)))
         layers += f'<svg viewBox="0 0 {picture.width} {picture.height}" role="img">{shapes}</svg>'
     width = f"width:{picture.width}px"
     captions = "".join(f"<figcaption>{html.escape(_cut(line, _SHOWN_CAPTION))}</figcaption>" for line in lines)
@@ -49,7 +49,7 @@ def picture_html(picture: Picture) -> str:
 
 def text_html(text: ClassedText, decode: Decode) -> str:
     """Return a text, its documents set apart, with the names of its sides and its classes if there are several."""
-    parts = list(_texts(text.text, decode))
+    parts = list(_decode_texts(text.text, decode))
     room, shown = _SHOWN_CHARACTERS, list[str]()
     for part, content in parts:
         cut = _cut(content, room)
@@ -63,21 +63,21 @@ def text_html(text: ClassedText, decode: Decode) -> str:
     return f"<pre>{''.join(shown)}</pre>{classes}"
 
 
-def _texts(text: Sequence[Sequence[TextPart]], decode: Decode) -> Iterable[tuple[TextPart, str]]:
+def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Iterable[tuple[SamplePart, str]]:
     """Yield the parts of all documents and their content as text, with separators between them."""
     for number, document in enumerate(text):
         if number:
-            yield TextPart(""), _BETWEEN_DOCUMENTS
+            yield SamplePart(""), _BETWEEN_DOCUMENTS
         for place, part in enumerate(document):
             if place and part.side:
-                yield TextPart(""), "\n"
+                yield SamplePart(""), "\n"
             content = part.content
             if not isinstance(content, str):
                 content = decode(content) if decode is not None else " ".join(map(str, content))
             yield part, content
 
 
-def _object_shapes(picture: Picture, number: int) -> str:
+def _draw_objects(picture: SamplePicture, number: int) -> str:
     name, (ymin, xmin, ymax, xmax) = picture.objects[number]
     # A class has the same colour in all pictures.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from tpudata.format.manifest.annotation_features import Box
 
 
-class TextPart(NamedTuple):
+class SamplePart(NamedTuple):
     """A part of a document: a text, or token ids.
 
     Attributes:
@@ -24,11 +24,11 @@ class TextPart(NamedTuple):
 
 
 # The documents of a record, each of one part or several.
-Text: TypeAlias = "list[list[TextPart]]"
+Text: TypeAlias = "list[list[SamplePart]]"
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
+class SamplePicture:
     """A picture of a record as a thumbnail, with its annotations.
 
     Attributes:
@@ -90,7 +90,7 @@ class SplitSample:
     sizes: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     misfits: int = 0
     unreadable: int = 0
-    pictures: dict[str, list[Picture]] = dataclasses.field(default_factory=dict)
+    pictures: dict[str, list[SamplePicture]] = dataclasses.field(default_factory=dict)
     texts: dict[str, list[ClassedText]] = dataclasses.field(default_factory=dict)
     lengths: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     places: int = 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature
-from tpudata.report.split_sample import Text, TextPart
+from tpudata.report.split_sample import SamplePart, Text
 
 _INPUT_IDS, _SIDES = "input_ids", ("inputs", "targets")
 _Ids: TypeAlias = "np.ndarray[Any, Any]"
@@ -47,10 +47,10 @@ class TextColumn:
 
     def ids(self, values: _Values) -> tuple[_Ids, int]:
         """Return the token ids of a record, and how many of them are no padding as far as segments tell."""
-        ids = _integers(values, self.feature)
-        return ids, len(ids) if self.segments is None else int(np.count_nonzero(_integers(values, self.segments)))
+        ids = _read_integers(values, self.feature)
+        return ids, len(ids) if self.segments is None else int(np.count_nonzero(_read_integers(values, self.segments)))
 
-    def documents(self, values: _Values, eos_id: int | None) -> list[list[TextPart]]:
+    def documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
         """Return the documents of a row of tokens: those of its segments, or else up to each end of a document.
 
         Args:
@@ -60,14 +60,14 @@ class TextColumn:
         ids, count = self.ids(values)
         ids, ends = ids[:count], np.array([], np.int64)
         if self.segments is not None:
-            ends = np.flatnonzero(np.diff(_integers(values, self.segments)[:count])) + 1
+            ends = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
         elif eos_id is not None and self.weights is None:
             ends = np.flatnonzero(ids[:-1] == eos_id) + 1
         if self.weights is None:
-            return [[TextPart(part.tolist())] for part in np.split(ids, ends)]
-        learned = _integers(values, self.weights)[:count] > 0
+            return [[SamplePart(part.tolist())] for part in np.split(ids, ends)]
+        learned = _read_integers(values, self.weights)[:count] > 0
         runs = zip(np.split(ids, ends), np.split(learned, ends), strict=True)
-        return [_learned_parts(part, is_learned) for part, is_learned in runs]
+        return [_split_learned(part, is_learned) for part, is_learned in runs]
 
 
 def text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
@@ -84,7 +84,7 @@ def text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
     return tuple(TextColumn(feature) for feature in [f for f in texts if f in fed] or texts[:1])
 
 
-def join_sides(sides: Mapping[str, list[list[TextPart]]]) -> Text:
+def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
     """Return the documents of a record: document k has the k-th one of each side, by the sides' names."""
     if len(sides) == 1:
         return next(iter(sides.values()))
@@ -95,16 +95,16 @@ def join_sides(sides: Mapping[str, list[list[TextPart]]]) -> Text:
     return joined
 
 
-def _learned_parts(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[TextPart]:
+def _split_learned(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[SamplePart]:
     """Return the parts of a document: runs of tokens that are learned, and of others."""
     ends = np.flatnonzero(np.diff(is_learned.astype(np.int8))) + 1
     runs = zip(np.split(ids, ends), np.split(is_learned, ends), strict=True)
-    return [TextPart(part.tolist(), bool(learned[:1].any())) for part, learned in runs]
+    return [SamplePart(part.tolist(), bool(learned[:1].any())) for part, learned in runs]
 
 
-def _integers(values: _Values, feature: Feature) -> _Ids:
+def _read_integers(values: _Values, feature: Feature) -> _Ids:
     # A list without values may be absent.
-    found = values.get(feature.name, ())
+    values_of_feature = values.get(feature.name, ())
     if feature.encoding == "raw":
-        return np.frombuffer(b"".join(found), np.dtype(feature.dtype).newbyteorder("<"))
-    return np.asarray(found, np.int64)
+        return np.frombuffer(b"".join(values_of_feature), np.dtype(feature.dtype).newbyteorder("<"))
+    return np.asarray(values_of_feature, np.int64)

@@ -23,13 +23,13 @@ class ByteCache(Generic[K, V]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._fresh()
+        self._reset()
 
     def get(self, key: K, make: Callable[[], V], size: Callable[[V], int]) -> V:
         """Return the value of `key`, made by `make` if it is not cached. Two threads may both make it."""
         if self._owner != os.getpid():
             # A lock that another thread held at the fork is never released in the child.
-            self._fresh()
+            self._reset()
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -46,9 +46,9 @@ class ByteCache(Generic[K, V]):
 
     def clear(self) -> None:
         """Forget all values."""
-        self._fresh()
+        self._reset()
 
-    def _fresh(self) -> None:
+    def _reset(self) -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()

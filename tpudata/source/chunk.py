@@ -10,7 +10,7 @@ import numpy as np
 
 from tpudata.errors import CorruptionError
 from tpudata.format import ShardIndex
-from tpudata.format.shards.indexed_records import checked_data, find_damage, read_blocks
+from tpudata.format.shards.indexed_records import check_frame, find_damage, read_blocks
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
 from tpudata.storage import is_remote, storage_for
 
@@ -75,7 +75,7 @@ class LoadedChunk:
         if self.is_intact:
             data = self._data[begin + HEADER_BYTES : stop - FOOTER_BYTES]
         else:
-            data = checked_data(self._data[begin:stop], self._path, offset)
+            data = check_frame(self._data[begin:stop], self._path, offset)
         return Record(data, self._path, offset)
 
     def _matches(self, index: ShardIndex, chunk: Chunk) -> bool:

@@ -136,15 +136,15 @@ class ChunkOrder:
         total = int(table.counts.sum())
         self._begin = total * host_index // host_count
         self.epoch_records = total * (host_index + 1) // host_count - self._begin
-        self._line = functools.lru_cache(2)(self._new_line)
-        self._part = functools.lru_cache(64)(self._new_part)
+        self._line = functools.lru_cache(2)(self._make_line)
+        self._part = functools.lru_cache(64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
         """Return the window of a position, counted from the start of all epochs, and the place in the window."""
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        place = part.begin + self._before(lane, position) - self._before(lane, epoch * self.epoch_records)
+        place = part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
         number = part.window_of(place)
         return WindowKey(epoch, lane, number), place - part.place(part.cut(number))
 
@@ -160,7 +160,7 @@ class ChunkOrder:
             record = int(self._table.firsts[chunk]) - start
             begin, end = part.place(cut), part.place(cut + 1)
             chunks.append(Chunk(int(self._table.shards[chunk]), record + begin, record + end))
-        places = bounds[0] + self._permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
+        places = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
         chunk_of = np.searchsorted(bounds, places, "right") - 1
         return Window(chunks, chunk_of.astype(np.int32), (places - bounds[chunk_of]).astype(np.int32))
 
@@ -173,15 +173,17 @@ class ChunkOrder:
                 return WindowKey(epoch, key.lane, 0)
         return None
 
-    def _before(self, lane: int, position: int) -> int:
+    def _count_before(self, lane: int, position: int) -> int:
         """Return the number of a lane's positions before one."""
         rounds, rest = divmod(position, self._rows * self._lanes)
         return rounds * self._rows + min(max(rest - lane * self._rows, 0), self._rows)
 
-    def _new_part(self, epoch: int, lane: int) -> _Part:
+    def _make_part(self, epoch: int, lane: int) -> _Part:
         order, ends = self._line(epoch)
         start = epoch * self.epoch_records
-        sizes = [self._before(n, start + self.epoch_records) - self._before(n, start) for n in range(lane + 1)]
+        sizes = [
+            self._count_before(n, start + self.epoch_records) - self._count_before(n, start) for n in range(lane + 1)
+        ]
         begin = self._begin + sum(sizes[:-1])
         end = begin + sizes[-1]
         if begin == end:
@@ -190,11 +192,11 @@ class ChunkOrder:
         last = int(np.searchsorted(ends, end, "left")) + 1
         return _Part(order, ends, begin, end, first, last, -(-(last - first) // self._window_chunks))
 
-    def _new_line(self, epoch: int) -> tuple[Integers, Integers]:
-        order = self._permutation(len(self._table.counts), epoch, 0)
+    def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
+        order = self._draw_permutation(len(self._table.counts), epoch, 0)
         return order, np.cumsum(self._table.counts[order])
 
-    def _permutation(self, count: int, epoch: int, place: int) -> Integers:
+    def _draw_permutation(self, count: int, epoch: int, place: int) -> Integers:
         """Return a permutation that the seed, an epoch and a place determine."""
         # The numbers of a bit generator stay the same in all versions of numpy, those of its distributions need not.
         entropy = np.random.SeedSequence([operator.index(self._seed), epoch, place])

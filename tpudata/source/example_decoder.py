@@ -46,7 +46,7 @@ class ExampleDecoder:
         fed = [(short_name(f), f) for f in fed_features(manifest, label)]
         if label is not None:
             fed.append((label.name, label))
-        self._features: dict[str, Feature] = dict(fed) if features is None else dict(_named(manifest, fed, features))
+        self._features: dict[str, Feature] = dict(fed) if features is None else dict(_look_up(manifest, fed, features))
         for name, feature in self._features.items():
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(
@@ -61,21 +61,21 @@ class ExampleDecoder:
             FeatureError: a feature is missing, or has values of another kind or number; a label map is of another kind.
         """
         example = decode_example(data)
-        return {name: _decoded(feature, example) for name, feature in self._features.items()}
+        return {name: _decode(feature, example) for name, feature in self._features.items()}
 
 
-def _named(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
+def _look_up(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
     """Look up names: the short ones first, then those of the manifest."""
-    known, found = dict(fed), []
+    by_short_name, features = dict(fed), []
     for name in names:
         try:
-            found.append((name, known[name] if name in known else manifest.feature(name)))
+            features.append((name, by_short_name[name] if name in by_short_name else manifest.feature(name)))
         except DatasetError as error:
             raise FeatureError(f"features: {error}") from None
-    return found
+    return features
 
 
-def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
+def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
     values = example.get(feature.name)
     if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
         # Some writers omit a list without values; TensorFlow parses it as empty.
@@ -89,34 +89,34 @@ def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
             f"Feature {feature.name!r} holds {type(values[0]).__name__} (expected {feature.kind}). Convert the data again."
         )
     if feature.kind != "bytes":
-        return _shaped(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
+        return _give_shape(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
     if feature.encoding is None or feature.encoding == "utf8":
         strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
         if feature.shape == () and len(strings) == 1:
             return strings[0]  # type: ignore[return-value]
         array = np.empty(len(strings), object)
         array[:] = strings
-        return _shaped(feature, array)
+        return _give_shape(feature, array)
     if len(values) != 1:
         raise FeatureError(f"Feature {feature.name!r} holds {len(values)} values (expected 1). Convert the data again.")
     if feature.encoding == "image":
-        return _image(feature, values[0])  # type: ignore[arg-type]
+        return _decode_image(feature, values[0])  # type: ignore[arg-type]
     if feature.is_label_map:
         return decode_label_map(feature, values[0])  # type: ignore[arg-type]
-    return _raw(feature, values[0])  # type: ignore[arg-type]
+    return _decode_raw(feature, values[0])  # type: ignore[arg-type]
 
 
-def _raw(feature: Feature, data: bytes) -> Decoded:
+def _decode_raw(feature: Feature, data: bytes) -> Decoded:
     dtype = np.dtype(feature.dtype).newbyteorder("<")
     if len(data) % dtype.itemsize:
         raise FeatureError(
             f"Feature {feature.name!r}: {len(data)} bytes (expected a multiple of {dtype.itemsize}). Convert the data again."
         )
     # A copy: an array over the record's bytes would be read-only, which PyTorch warns about.
-    return _shaped(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
+    return _give_shape(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
 
 
-def _shaped(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
+def _give_shape(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
     """Give values the feature's shape; one dimension may vary between records."""
     shape = [-1 if size is None else size for size in feature.shape]
     try:
@@ -129,10 +129,10 @@ def _shaped(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
     return value
 
 
-def _image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
+def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
-    pixels = _pixels(feature, data, _MODES[channels])
+    pixels = _decode_pixels(feature, data, _MODES[channels])
     return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)
 
 
@@ -146,11 +146,11 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     problem = label_map_problem(data, feature.dtype)
     if problem:
         raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
-    classes = _pixels(feature, data, None)
+    classes = _decode_pixels(feature, data, None)
     return classes.astype("uint8" if feature.dtype == "uint8" else "int32")[..., np.newaxis]
 
 
-def _pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
+def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
     """Decode an image file to one of Pillow's modes; None keeps its values."""
     try:
         with Image.open(io.BytesIO(data)) as image:

@@ -101,17 +101,17 @@ class RecordSource:
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
-        return self._decoded(self._records.read_one(self._number(number)))
+        return self._decode_record(self._records.read_one(self._number(number)))
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[Any]:
         """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
         wanted = [self._number(number) for number in numbers]
-        return [self._decoded(record) for record in self._records.read(wanted)]
+        return [self._decode_record(record) for record in self._records.read(wanted)]
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all records in order, in chunks that threads read ahead; raises what `source[i]` raises."""
         for record in stream_records(self._records, self._read_ahead):
-            yield self._decoded(record)
+            yield self._decode_record(record)
 
     def shuffle(
         self,
@@ -146,7 +146,7 @@ class RecordSource:
         """
         return ShuffledRecords(
             self._records,
-            self._decoded,
+            self._decode_record,
             seed=seed,
             epochs=epochs,
             host_index=host_index,
@@ -171,7 +171,7 @@ class RecordSource:
             raise IndexError(f"{self!r}: no record {number} (expected {-count} to {count - 1}).")
         return int(number) % count
 
-    def _decoded(self, record: Record) -> Any:
+    def _decode_record(self, record: Record) -> Any:
         if self._decode is None:
             return record.data
         try:

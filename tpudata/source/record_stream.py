@@ -19,7 +19,7 @@ _INDEXES_AHEAD = 32
 _LEAST_CHUNKS = 4
 
 
-class _Read(NamedTuple):
+class _ChunkRead(NamedTuple):
     """A chunk that is being read, or has been.
 
     Attributes:
@@ -46,13 +46,13 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         StorageError: a file cannot be read.
     """
     readers, owner, number = Readers(), os.getpid(), first
-    chunks = _chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
-    waiting: deque[_Read] = deque()
+    chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
+    waiting: deque[_ChunkRead] = deque()
     used, following = 0, next(chunks, None)
     try:
         while following or waiting:
             while following and (not waiting or used + following[1] <= read_ahead):
-                waiting.append(_Read(following[1], readers.submit(records.load, following[0])))
+                waiting.append(_ChunkRead(following[1], readers.submit(records.load, following[0])))
                 used += following[1]
                 following = next(chunks, None)
             read = waiting.popleft()
@@ -70,7 +70,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         readers.close()
 
 
-def _chunks(records: ShardRecords, readers: Readers, number: int, most: int) -> Iterator[tuple[Chunk, int]]:
+def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, most: int) -> Iterator[tuple[Chunk, int]]:
     """Yield the chunks from a record on, each with its bytes in memory."""
     if number == len(records):
         return

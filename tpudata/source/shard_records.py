@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.shards.indexed_records import checked_data, read_blocks
+from tpudata.format.shards.indexed_records import check_frame, read_blocks
 from tpudata.source.byte_cache import ByteCache
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, load_chunk
 from tpudata.source.readers import Readers
@@ -92,7 +92,7 @@ class ShardRecords:
             DatasetError: it belongs to another shard.
             StorageError: it cannot be read.
         """
-        return self._indexes.get(shard, lambda: self._dataset.index(self.shards[shard]), _index_bytes)
+        return self._indexes.get(shard, lambda: self._dataset.index(self.shards[shard]), _count_index_bytes)
 
     def load(self, chunk: Chunk) -> LoadedChunk:
         """Read a chunk; raises what `index` and `load_chunk` raise."""
@@ -120,7 +120,7 @@ class ShardRecords:
             StorageError: a file cannot be read.
         """
         result: list[Record | None] = [None] * len(numbers)
-        spans = list(self._spans(numbers))
+        spans = list(self._group_spans(numbers))
         for span, records in zip(spans, self._read_spans(spans), strict=True):
             for place, record in zip(span.places, records, strict=True):
                 result[place] = record
@@ -136,7 +136,7 @@ class ShardRecords:
             for read in reads:
                 read.cancel()
 
-    def _spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
+    def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
         """Group records so that each group is read with one request."""
         wanted = np.asarray(numbers, np.int64)
         order = np.argsort(wanted, kind="stable")
@@ -147,11 +147,11 @@ class ShardRecords:
             local = wanted[first:last] - (self._ends[shard - 1] if shard else 0)
             records = _in_shard(self.runs[shard], local).tolist()
             places = order[first:last].tolist()
-            cuts = [0, *self._cuts(self.index(shard), np.array(records)), len(records)]
+            cuts = [0, *self._find_cuts(self.index(shard), np.array(records)), len(records)]
             for begin, end in itertools.pairwise(cuts):
                 yield _Span(shard, records[begin:end], places[begin:end])
 
-    def _cuts(self, index: ShardIndex, records: Integers) -> list[int]:
+    def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
         """Return the places at which ascending records of a shard are cut, so that one request reads each part."""
         if index.compression is not None:
             # Each block is read and kept by itself.
@@ -169,22 +169,22 @@ class ShardRecords:
 
     def _read_span(self, span: _Span) -> list[Record]:
         try:
-            return self._checked(span)
+            return self._read_checked(span)
         except CorruptionError:
             if not self._is_remote:
                 raise
             # Ranges of an object have no checksum: intact bytes may be damaged in transit. Nothing damaged is in the cache.
-            return self._checked(span)
+            return self._read_checked(span)
 
-    def _checked(self, span: _Span) -> list[Record]:
+    def _read_checked(self, span: _Span) -> list[Record]:
         index, path = self.index(span.shard), self._paths[span.shard]
-        frames = self._frames(span, index, path) if index.compression is None else self._unpacked(span, index, path)
+        frames = self._read_frames(span, index, path) if index.compression is None else self._unpack(span, index, path)
         return [
-            Record(checked_data(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
+            Record(check_frame(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
             for record, frame in zip(span.records, frames, strict=True)
         ]
 
-    def _frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+    def _read_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
         offsets = index.offsets
         start, stop = int(offsets[span.records[0]]), int(offsets[span.records[-1] + 1])
         data = storage_for(path).read_range(path, start, stop - start, is_checked=True)
@@ -192,7 +192,7 @@ class ShardRecords:
             raise CorruptionError(path, start + len(data), f"the file ends inside a record (expected {stop} bytes)")
         return [data[int(offsets[r]) - start : int(offsets[r + 1]) - start] for r in span.records]
 
-    def _unpacked(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+    def _unpack(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
         frames = []
         for record in span.records:
             block = record // index.block_records
@@ -208,10 +208,10 @@ def _in_shard(runs: Integers, records: Integers) -> Integers:
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")
-    found: Integers = records - (ends - lengths)[run] + runs[run, 0]
-    return found
+    in_shard: Integers = records - (ends - lengths)[run] + runs[run, 0]
+    return in_shard
 
 
-def _index_bytes(index: ShardIndex) -> int:
+def _count_index_bytes(index: ShardIndex) -> int:
     # All arrays are views of the one file.
     return int(index.offsets.nbytes + index.block_crc32c.nbytes)

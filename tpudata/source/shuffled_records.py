@@ -50,13 +50,13 @@ class ShuffledRecords:
         window_bytes: int,
     ) -> None:
         self._options = {
-            "seed": _checked("seed", seed, 0),
-            "epochs": _checked("epochs", epochs, 1),
-            "host_index": _checked("host_index", host_index, 0),
-            "host_count": _checked("host_count", host_count, 1),
-            "workers": _checked("workers", workers, 1),
-            "batch_size": _checked("batch_size", batch_size, 1),
-            "window_bytes": _checked("window_bytes", window_bytes, 1),
+            "seed": _check_integer("seed", seed, 0),
+            "epochs": _check_integer("epochs", epochs, 1),
+            "host_index": _check_integer("host_index", host_index, 0),
+            "host_count": _check_integer("host_count", host_count, 1),
+            "workers": _check_integer("workers", workers, 1),
+            "batch_size": _check_integer("batch_size", batch_size, 1),
+            "window_bytes": _check_integer("window_bytes", window_bytes, 1),
         }
         if host_index >= host_count:
             raise UsageError(
@@ -64,7 +64,7 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
-        table = _table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
+        table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
         self._order = ChunkOrder(
             table,
@@ -136,7 +136,7 @@ class ShuffledRecords:
             self._start()
         key, place = self._order.locate(position)
         with self._lock:
-            window = None if self._is_late(key, place) else self._window(key)
+            window = None if self._is_late(key, place) else self._open_window(key)
         if window is None:
             return self._read_alone(key, place)
         try:
@@ -153,7 +153,7 @@ class ShuffledRecords:
                 self._lanes[key.lane].pop(key, None)
         return record
 
-    def _window(self, key: WindowKey) -> _LoadingWindow:
+    def _open_window(self, key: WindowKey) -> _LoadingWindow:
         """Return a window of a lane, and see that the next one is being read; the lock is held."""
         lane = self._lanes.setdefault(key.lane, {})
         if key not in lane:
@@ -169,7 +169,7 @@ class ShuffledRecords:
         return lane[key]
 
     def _is_late(self, key: WindowKey, place: int) -> bool:
-        """Return whether a record is of a window that was dropped, and to be read alone; the lock is held."""
+        """Return whether a record's window was dropped, so that the record is read alone; the lock is held."""
         lane = self._lanes.get(key.lane)
         # A loop that is begun anew begins with a window.
         if not lane or key >= next(iter(lane)) or place == 0:
@@ -213,13 +213,13 @@ class _LoadingWindow:
 _Lane = dict[WindowKey, _LoadingWindow]
 
 
-def _checked(name: str, value: int, least: int) -> int:
+def _check_integer(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name}={value!r}: expected an integer of {least} or more. Pass one.")
     return value
 
 
-def _table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
+def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     """Cut all shards into chunks of about equal bytes, without their indexes: into equal numbers of records."""
     # Compressed shards are read from one block of records to another.
     step = BLOCK_RECORDS if records.is_compressed else 1

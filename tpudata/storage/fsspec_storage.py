@@ -79,28 +79,28 @@ class _FsspecObjects:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
         self._scheme = scheme
-        self.retries = Retries(scheme, _policy, lambda error: isinstance(error, UnprovenError))
+        self.retries = Retries(scheme, _current_policy, lambda error: isinstance(error, UnprovenError))
 
-    def named(self, done: str, path: str) -> AbstractContextManager[None]:
-        return _named(done, path)
+    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
+        return _translate_errors(done, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """fsspec lists a folder all at once."""
         assert not deep, "fsspec lists folder by folder"
-        with _named("listed", folder):
-            files, own = self._at(folder)
-            found = files.ls(own, detail=True)
+        with _translate_errors("listed", folder):
+            files, own = self._locate(folder)
+            listing = files.ls(own, detail=True)
             # Stores without folders list a missing one as empty.
-            if not found and self.find(folder) is None:
+            if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
-        named = []
-        for item in found:
+        named_entries = []
+        for item in listing:
             name = item["name"].rstrip("/").rpartition("/")[2]
             entry = _entry(f"{folder.rstrip('/')}/{name}", item)
             # Some stores list an empty object that marks the folder itself.
             if item["name"].strip("/") != own.strip("/"):
-                named.append((f"{name}/" if entry.is_folder else name, entry))
-        inside = (entry for name, entry in sorted(named) if start <= name and (stop is None or name < stop))
+                named_entries.append((f"{name}/" if entry.is_folder else name, entry))
+        inside = (entry for name, entry in sorted(named_entries) if start <= name and (stop is None or name < stop))
         yield from itertools.islice(inside, limit)
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
@@ -109,11 +109,11 @@ class _FsspecObjects:
         return ()
 
     def find(self, path: str) -> Entry | None:
-        item = self._info(path)
+        item = self._look_up(path)
         return None if item is None else _entry(path, item)
 
     def describe(self, path: str) -> Description | None:
-        item = self._info(path)
+        item = self._look_up(path)
         if item is None or item["type"] == "directory":
             return None
         if item["size"] is None:
@@ -124,53 +124,53 @@ class _FsspecObjects:
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
         del version
-        files, own = self._at(path)
+        files, own = self._locate(path)
         try:
             if span is None:
                 return Content(bytes(files.cat_file(own)), True)
             offset, length = span
             return Content(bytes(files.cat_file(own, start=offset, end=offset + length)), False, offset)
         except FileNotFoundError as error:
-            raise AbsentError(404, _reason(error)) from error
+            raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
             # Some stores reject a range that begins after the end.
             if span is None or span[0] < files.info(own)["size"]:
                 raise
-            raise RangeError(416, _reason(error)) from error
+            raise RangeError(416, _format_reason(error)) from error
 
     def remove(self, path: str, version: int | None) -> None:
         del version
-        files, own = self._at(path)
+        files, own = self._locate(path)
         try:
             files.rm_file(own)
         except FileNotFoundError as error:
-            raise AbsentError(404, _reason(error)) from error
+            raise AbsentError(404, _format_reason(error)) from error
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        files, own = self._at(path)
+        files, own = self._locate(path)
         try:
             files.pipe_file(own, data, **({"mode": "create"} if version is None else {}))
         except FileExistsError as error:
-            raise ConflictError(412, _reason(error)) from error
+            raise ConflictError(412, _format_reason(error)) from error
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
-        with _named("written", path):
-            files, own = self._at(path)
+        with _translate_errors("written", path):
+            files, own = self._locate(path)
             is_taken = not replace and files.exists(own)
         if is_taken:
             # Another attempt at the same work may have written it.
             with tempfile.TemporaryFile() as copy:
                 yield copy
                 copy.seek(0)
-                with _named("written", path), files.open(own, "rb", block_size=_BLOCK_BYTES) as standing:
+                with _translate_errors("written", path), files.open(own, "rb", block_size=_BLOCK_BYTES) as standing:
                     is_equal = _digest(copy) == _digest(standing)
             if not is_equal:
                 raise StorageError(
                     f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
                 )
             return
-        with _named("written", path):
+        with _translate_errors("written", path):
             folder = posixpath.dirname(own)
             files.makedirs(folder, exist_ok=True)
             is_whole = self._scheme in _WHOLE
@@ -178,9 +178,9 @@ class _FsspecObjects:
             name = own if is_whole else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
             file = files.open(name, "wb", **({"autocommit": False} if is_whole else {}))
         try:
-            with _named("written", path, OSError):
+            with _translate_errors("written", path, OSError):
                 yield file
-            with _named("written", path):
+            with _translate_errors("written", path):
                 file.close()
                 if is_whole:
                     file.commit()
@@ -200,25 +200,25 @@ class _FsspecObjects:
     def check_writable(self, path: str) -> None:
         """Write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
-        with _named("written", path):
-            files, own = self._at(probe)
+        with _translate_errors("written", path):
+            files, own = self._locate(probe)
             files.pipe_file(own, b"")
             files.rm_file(own)
 
-    def _info(self, path: str) -> dict[str, Any] | None:
-        files, own = self._at(path)
+    def _look_up(self, path: str) -> dict[str, Any] | None:
+        files, own = self._locate(path)
         try:
             return dict(files.info(own))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def _at(self, path: str) -> tuple[Any, str]:
+    def _locate(self, path: str) -> tuple[Any, str]:
         """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
         files, own = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return files, str(own)
 
 
-def _policy() -> RetryPolicy:
+def _current_policy() -> RetryPolicy:
     return RetryPolicy(limit=request_limits().retry_seconds)
 
 
@@ -236,21 +236,23 @@ def _entry(path: str, item: dict[str, Any]) -> Entry:
 
 
 @contextlib.contextmanager
-def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
+def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
     """Turn any exception of a store's package into an error that names the path."""
     try:
         yield
     except (TpudataError, ConflictError):
         raise
     except _OF_THE_PATH as error:
-        raise StorageError(f"{path} could not be {done}: {_reason(error)}. Check the path and your access.") from error
+        raise StorageError(
+            f"{path} could not be {done}: {_format_reason(error)}. Check the path and your access."
+        ) from error
     except kind as error:
         raise StorageUnavailableError(
-            f"{path} could not be {done}: {_reason(error)}. Check the store, and run again."
+            f"{path} could not be {done}: {_format_reason(error)}. Check the store, and run again."
         ) from error
 
 
-def _reason(error: BaseException) -> str:
+def _format_reason(error: BaseException) -> str:
     if isinstance(error, AbsentError):
         return error.message
     if isinstance(error, TimeLimitError):

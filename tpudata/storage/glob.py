@@ -63,7 +63,7 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     Raises:
         StorageError: a folder cannot be listed.
     """
-    yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)}, only_folders=only_folders)
+    yield from _walk(folder, "", parts, _add_skippable(parts, {0}) - {len(parts)}, only_folders=only_folders)
 
 
 def matches(below: str, parts: tuple[str, ...]) -> bool:
@@ -74,10 +74,10 @@ def matches(below: str, parts: tuple[str, ...]) -> bool:
         parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = below.split("/")
-    places = _reached(parts, {0})
+    places = _add_skippable(parts, {0})
     for folder in folders:
-        places = _next(folder, parts, places, is_folder=True) - {len(parts)}
-    return len(parts) in _next(name, parts, places, is_folder=False)
+        places = _advance(folder, parts, places, is_folder=True) - {len(parts)}
+    return len(parts) in _advance(name, parts, places, is_folder=False)
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
@@ -91,15 +91,15 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed.
     """
-    places = _reached(parts, {0}) - {len(parts)}
+    places = _add_skippable(parts, {0}) - {len(parts)}
     for entry in lazy_entries(folder, checked=False):
-        matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
+        matched = _advance(entry.name, parts, places, is_folder=entry.is_folder)
         if not entry.is_folder:
             if len(parts) in matched and accept(entry.name):
                 yield entry.checked().name
         elif inner := matched - {len(parts)}:
-            found = _walk(entry.path, f"{entry.name}/", parts, inner)
-            if any(accept(below) for entry, below in found if not entry.is_folder):
+            below_folder = _walk(entry.path, f"{entry.name}/", parts, inner)
+            if any(accept(below) for entry, below in below_folder if not entry.is_folder):
                 yield entry.name
 
 
@@ -108,7 +108,7 @@ def _walk(
 ) -> Iterator[tuple[Entry, str]]:
     """Walk a folder with all numbers of parts that may be matched already, so that nothing is yielded twice."""
     for entry in lazy_entries(folder, checked=False):
-        matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
+        matched = _advance(entry.name, parts, places, is_folder=entry.is_folder)
         if len(parts) in matched and (entry.is_folder or not only_folders):
             yield entry.checked(), f"{below}{entry.name}"
         inner = matched - {len(parts)}
@@ -116,15 +116,15 @@ def _walk(
             yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner, only_folders=only_folders)
 
 
-def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
+def _advance(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
     """Return the numbers of parts that may be matched after a name, given those before it."""
     matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(name, parts[place])}
     if is_folder and not name.startswith("."):
         matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
-    return _reached(parts, matched)
+    return _add_skippable(parts, matched)
 
 
-def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:
+def _add_skippable(parts: tuple[str, ...], places: set[int]) -> set[int]:
     """Return these numbers of parts, with those after a `**` that matches no folder."""
     reached = set(places)
     for place, part in enumerate(parts):

@@ -42,11 +42,11 @@ def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
     Raises:
         StorageError: there is no such folder, or something in it is neither a file nor a folder.
     """
-    for entry in _entries(folder):
+    for entry in _list_entries(folder):
         yield entry.checked() if checked else entry
 
 
-def _entries(folder: str) -> Iterator[Entry]:
+def _list_entries(folder: str) -> Iterator[Entry]:
     storage = storage_for(folder)
     first = list(storage.scan(folder, limit=_FIRST))
     yield from first
@@ -84,27 +84,27 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
     if not storage.lists_deep:
         yield from _walk(files, "", skip)
         return
-    skipped = _skipped_before(files, skip)
+    skipped = _find_skipped_before(files, skip)
     length = len(files.folder.rstrip("/")) + 1
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
         below = entry.path[length:]
-        inside = _skipped_folder(below, skip)
+        inside = _find_skipped(below, skip)
         if not inside:
             yield entry, below
         elif skipped != (skipped := inside):
             yield Entry(f"{files.folder.rstrip('/')}/{skipped}", skipped.rpartition("/")[2], 0, True), skipped
 
 
-def _skipped_folder(below: str, skip: Callable[[str], bool]) -> str:
+def _find_skipped(below: str, skip: Callable[[str], bool]) -> str:
     """Return the topmost skipped folder that contains a path, or an empty string."""
     *folders, _ = below.split("/")
     place = next((place for place, name in enumerate(folders, 1) if skip(name)), 0)
     return "/".join(folders[:place])
 
 
-def _skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
+def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
     """Return the skipped folder in which this range begins, if an earlier range has listed it, or an empty string."""
-    skipped = _skipped_folder(files.start, skip)
+    skipped = _find_skipped(files.start, skip)
     if not skipped:
         return ""
     before = storage_for(files.folder).scan(files.folder, start=f"{skipped}/", stop=files.start, limit=1, deep=True)

@@ -46,12 +46,12 @@ def storage_for(path: str) -> Storage:
                 f"{path}: ambiguous path. Pass gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )
         return _LOCAL
-    found = _storage(match[1])
-    if found is None:
+    storage = _storage(match[1])
+    if storage is None:
         raise StorageError(
             f"{path}: no storage for {match[1]}:// (expected a local path, gs://, s3:// or another of fsspec). Check the path."
         )
-    return found
+    return storage
 
 
 def is_remote(path: str) -> bool:

@@ -46,7 +46,7 @@ class CharTokenizer:
         self.file_bytes = vocabulary_bytes(characters)
         count = len(characters)
         self.identity = TokenizerIdentity(NAME, count + 3, count, count + 1, FILE, sha256(self.file_bytes))
-        self._codes = _code_points(characters)
+        self._codes = _encode_code_points(characters)
         # The last place is for all other code points.
         self._ids = np.full(int(self._codes[-1]) + 2, count + 2, np.int32)
         self._ids[self._codes] = np.arange(count)
@@ -86,7 +86,7 @@ class CharTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for an unknown character, unless these are replaced."""
-        codes = _code_points("".join(texts))
+        codes = _encode_code_points("".join(texts))
         ids = self._ids[np.minimum(codes, len(self._ids) - 1)]
         if not self._replace and (unknown := np.flatnonzero(ids == self.identity.vocab_size - 1)).size:
             character = chr(codes[unknown[0]])
@@ -110,7 +110,7 @@ class CharacterSet:
 
     def add(self, text: str) -> None:
         """Add the characters of a text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
-        self._seen[_code_points(text)] = True
+        self._seen[_encode_code_points(text)] = True
 
     def merge(self, characters: str) -> None:
         """Add another set."""
@@ -127,5 +127,5 @@ def vocabulary_bytes(characters: str) -> bytes:
     return (json.dumps({"kind": NAME, "characters": list(characters)}, ensure_ascii=False) + "\n").encode()
 
 
-def _code_points(text: str) -> npt.NDArray[np.uint32]:
+def _encode_code_points(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le"), "<u4")

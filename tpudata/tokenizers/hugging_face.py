@@ -53,14 +53,14 @@ class HuggingFaceTokenizer:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
         if size > MOST_IDS:
             raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MOST_IDS - 1:,}). {COPY_AGAIN}")
-        eos_id = self._eos_id(eos, path)
+        eos_id = self._find_eos_id(eos, path)
         pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
         if eos_id is not None:
             pads.append(eos_id)
         # Without any, 0 is an ordinary token.
         self._has_pad = bool(pads)
         pad_id = pads[0] if pads else 0
-        self.unknown_id = self._unknown_id()
+        self.unknown_id = self._find_unknown_id()
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -81,10 +81,10 @@ class HuggingFaceTokenizer:
         except _NOT_OF_PACKAGE:
             raise
         except BaseException as error:  # See _NOT_OF_PACKAGE.
-            raise FeatureError(f"the tokenizer cannot decode ids: {_one_line(error)}. {COPY_AGAIN}") from None
+            raise FeatureError(f"the tokenizer cannot decode ids: {_join_lines(error)}. {COPY_AGAIN}") from None
         return text
 
-    def _unknown_id(self) -> int | None:
+    def _find_unknown_id(self) -> int | None:
         # As the package writes it: it reads some files that Python's parser of JSON does not.
         model = parse_json(self._tokenizer.to_str())["model"]
         # Unigram has its number, other models have the token.
@@ -92,15 +92,15 @@ class HuggingFaceTokenizer:
         token: str | None = model.get("unk_token")
         return self._tokenizer.token_to_id(token) if number is None and token is not None else number
 
-    def _eos_id(self, eos: str | None, path: str) -> int | None:
+    def _find_eos_id(self, eos: str | None, path: str) -> int | None:
         if eos is not None:
             number: int | None = self._tokenizer.token_to_id(eos)
             if number is None:
                 raise UsageError(f"--eos: {path} has no token {eos!r}. Pass one of its tokens.")
             return number
-        found = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
+        eos_ids = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
         # With several candidates, --eos has to select one.
-        return found[0] if len(found) == 1 else None
+        return eos_ids[0] if len(eos_ids) == 1 else None
 
 
 def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> list[Any]:
@@ -109,7 +109,7 @@ def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> lis
     except _NOT_OF_PACKAGE:
         raise
     except BaseException as error:  # See _NOT_OF_PACKAGE.
-        raise ValueError(f"the tokenizer cannot encode it: {_one_line(error)}") from None
+        raise ValueError(f"the tokenizer cannot encode it: {_join_lines(error)}") from None
 
 
 def _tokenizer(data: bytes, path: str) -> Any:
@@ -124,8 +124,10 @@ def _tokenizer(data: bytes, path: str) -> Any:
     except _NOT_OF_PACKAGE:
         raise
     except BaseException as error:  # See _NOT_OF_PACKAGE.
-        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {_one_line(error)}. {COPY_AGAIN}") from None
+        raise SourceError(
+            f"{path} is not a tokenizer.json of Hugging Face: {_join_lines(error)}. {COPY_AGAIN}"
+        ) from None
 
 
-def _one_line(error: BaseException) -> str:
+def _join_lines(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".")

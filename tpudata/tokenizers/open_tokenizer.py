@@ -71,7 +71,7 @@ class TokenizerSpec:
     special_tokens: str | None = None
 
     def __post_init__(self) -> None:
-        kind = _kind(self.kind)
+        kind = _find_kind(self.kind)
         if kind.file is FileUse.REQUIRED and not self.path:
             raise UsageError(f"--tokenizer {self.kind} requires its file. Pass {self.kind}:FILE")
         if kind.file is FileUse.NONE and self.path:
@@ -98,7 +98,7 @@ class TokenizerSpec:
 
     def for_templates(self) -> TokenizerSpec:
         """Return the spec with which special tokens that a chat template writes are these tokens."""
-        return dataclasses.replace(self, special_tokens=TOKEN) if _kind(self.kind).has_special_tokens else self
+        return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 
     @property
     def text(self) -> str:
@@ -184,16 +184,16 @@ def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
 
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
-    kind = _kind(spec.kind)
+    kind = _find_kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)
     storage = storage_for(spec.path)
-    found = storage.stat(spec.path)
-    if found is None or found.is_folder:
+    entry = storage.stat(spec.path)
+    if entry is None or entry.is_folder:
         raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: no such file. Check the path.")
-    if found.size > MOST_FILE_BYTES:
+    if entry.size > MOST_FILE_BYTES:
         raise SourceError(
-            f"--tokenizer {spec.kind}:{spec.path}: the file is too large (got {found.size:,} bytes, expected at most"
+            f"--tokenizer {spec.kind}:{spec.path}: the file is too large (got {entry.size:,} bytes, expected at most"
             f" {MOST_FILE_BYTES:,}). Check the path."
         )
     return kind.open(spec, storage.read(spec.path), characters)
@@ -229,7 +229,7 @@ TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
 )
 
 
-def _kind(name: str) -> TokenizerKind:
+def _find_kind(name: str) -> TokenizerKind:
     """Return the kind of a name, in the table or of an installed package; UsageError if there is none."""
     if name in TOKENIZERS:
         return TOKENIZERS[name]
@@ -237,8 +237,8 @@ def _kind(name: str) -> TokenizerKind:
     if name in points:
         return _load(points[name])
     forms = [
-        *_forms(TOKENIZERS),
-        *itertools.chain.from_iterable(_installed_forms(points[key]) for key in sorted(points)),
+        *_list_forms(TOKENIZERS),
+        *itertools.chain.from_iterable(_list_installed(points[key]) for key in sorted(points)),
     ]
     raise UsageError(
         f"--tokenizer is {name!r} (expected one of {', '.join(forms)}){suggestion(name, [*TOKENIZERS, *points])}"
@@ -247,24 +247,24 @@ def _kind(name: str) -> TokenizerKind:
 
 def _load(point: importlib.metadata.EntryPoint) -> TokenizerKind:
     """Return the kind that an entry point names; UsageError if it names another thing, or cannot be loaded."""
-    found = load_entry_point(point)
-    if not isinstance(found, TokenizerKind):
+    kind = load_entry_point(point)
+    if not isinstance(kind, TokenizerKind):
         raise UsageError(
-            f"--tokenizer {point.name}: the entry point {point.value} is of another type (got {type(found).__name__}, expected"
+            f"--tokenizer {point.name}: the entry point {point.value} is of another type (got {type(kind).__name__}, expected"
             " TokenizerKind). Change its package."
         )
-    return found
+    return kind
 
 
-def _installed_forms(point: importlib.metadata.EntryPoint) -> list[str]:
+def _list_installed(point: importlib.metadata.EntryPoint) -> list[str]:
     """Return the values of --tokenizer for a tokenizer of an installed package, which may be broken."""
     try:
-        return [*_forms({point.name: _load(point)})]
+        return [*_list_forms({point.name: _load(point)})]
     except UsageError:
         return [point.name]
 
 
-def _forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
+def _list_forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
     """Yield the values of --tokenizer."""
     for name, kind in kinds.items():
         if kind.file is not FileUse.REQUIRED:

@@ -54,7 +54,7 @@ class SentencePieceTokenizer:
         self._has_pad = pad_id >= 0 or eos_id is not None
         unknown_id: int = self._processor.unk_id()
         self.unknown_id = unknown_id if unknown_id >= 0 else None
-        self._controls = _control_pieces(self._processor) if special_tokens == TOKEN else {}
+        self._controls = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -86,7 +86,7 @@ class SentencePieceTokenizer:
         return text
 
 
-def _control_pieces(processor: Any) -> dict[str, int]:
+def _find_control_pieces(processor: Any) -> dict[str, int]:
     """Return the ids of the control pieces by their names; that of unknown text is none."""
     numbers = filter(processor.is_control, range(processor.get_piece_size()))
     return {processor.id_to_piece(number): number for number in numbers}

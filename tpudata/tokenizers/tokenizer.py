@@ -14,11 +14,11 @@ from tpudata.errors import FeatureError, UsageError
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 EOS = "<eos>"
-# What the name of a special token in a text becomes: this token, or the tokens of any other text.
+# Treatment of a special token's name in a text: it becomes this token, or is split like any other text.
 TOKEN, PLAIN = "token", "text"
 # Ids are stored as int32.
 MOST_IDS = 1 << 31
-# Of a tokenizer's file, which is read whole; the largest have some tens of MB.
+# Largest tokenizer file, as it is read whole; the largest known have some tens of MB.
 MOST_FILE_BYTES = 1 << 28
 COPY_AGAIN = "Copy it again from its source."
 

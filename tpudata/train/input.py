@@ -126,11 +126,11 @@ def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[V
 
 def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
     """Return the steps from encoded images or records to the features of prediction; it raises the errors of training_input."""
-    from tpudata.input.options.columns import Columns
+    from tpudata.input.options.columns import FeatureOptions
     from tpudata.input.serving import ServingFeatures
 
     # Callers of an exported model have no label map.
-    columns = Columns(features="image") if learns_label_maps(options.model) else Columns(pad=options.pad)
+    columns = FeatureOptions(features="image") if learns_label_maps(options.model) else FeatureOptions(pad=options.pad)
     return ServingFeatures(dataset, _evaluation_images(options), _tokens(options, dataset), columns)
 
 

@@ -203,11 +203,11 @@ def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
     It raises the errors of training_input.
     """
     from tpudata.input.dataset.select_fields import select_fields
-    from tpudata.input.options.columns import Columns
+    from tpudata.input.options.columns import FeatureOptions
 
     fields = select_fields(
         dataset.manifest,
-        Columns(pad=options.pad),
+        FeatureOptions(pad=options.pad),
         image_size=options.image_size,
         keep_encoded=options.crop is not None,
         sequence_length=options.sequence_length,

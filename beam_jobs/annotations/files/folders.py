@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from beam_jobs.file_names import is_left_behind
 from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
 
-# Bytes of a file by which its form is known.
+# First bytes of a file that show its form.
 HEAD_BYTES = 1 << 16
-# Of a folder, by which its form is known.
+# Entries of a folder that show its form.
 MOST_ENTRIES = 10_000
 _MOST_FOLDERS = 4
 

@@ -59,9 +59,9 @@ class PictureParts:
         begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()
         for begin, end in itertools.pairwise([*begins, len(order)]):
             rows = order[begin:end].tolist()
-            yield int(pictures[rows[0]]), [self._part(row) for row in rows]
+            yield int(pictures[rows[0]]), [self._unpickle_part(row) for row in rows]
 
-    def _part(self, row: int) -> Annotated:
+    def _unpickle_part(self, row: int) -> Annotated:
         begin, end = self._ends[row], self._ends[row + 1]
         self._file.seek(begin)
         part: Annotated = pickle.loads(self._file.read(end - begin))
@@ -85,5 +85,5 @@ def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotat
         held = stack.enter_context(PictureParts())
         for picture, part in parts:
             held.add(picture, part)
-        for _, found in held.take():
-            yield join_parts(found)
+        for _, parts_of_picture in held.take():
+            yield join_parts(parts_of_picture)

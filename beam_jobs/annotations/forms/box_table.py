@@ -53,20 +53,20 @@ class BoxTableForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the boxes of each picture, in the order in which the pictures come first."""
         del names
-        return group_parts(self._parts(part))
+        return group_parts(self._read_parts(part))
 
-    def _parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
+    def _read_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
         for row in table_rows(path):
             if isinstance(row, BadRecordError):
                 yield str(row), row
                 continue
             picture = row.cells[self.picture]
             try:
-                yield picture, self._part(row)
+                yield picture, self._parse_part(row)
             except (ValueError, OverflowError) as error:
                 yield picture, row.place.error(str(error), picture)
 
-    def _part(self, row: TableRow) -> ImageAnnotation:
+    def _parse_part(self, row: TableRow) -> ImageAnnotation:
         width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
         picture = ImageAnnotation(row.cells[self.picture], row.place, width, height)
         if not any(row.cells[name] for name in (self.name, *_EDGES)):

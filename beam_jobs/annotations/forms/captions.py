@@ -74,10 +74,10 @@ class CaptionsForm(AnnotationForm):
         """Yield the captions of each picture, in the order in which the pictures come first."""
         del names
         if self.delimiter:
-            return group_parts(self._table_parts(part))
-        return group_parts(_numbered_parts(part) if self.is_numbered else _token_parts(part))
+            return group_parts(self._read_table(part))
+        return group_parts(_read_numbered(part) if self.is_numbered else _read_tokens(part))
 
-    def _table_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
+    def _read_table(self, path: str) -> Iterator[tuple[str, Annotated]]:
         for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
                 yield str(row), row
@@ -89,16 +89,16 @@ class CaptionsForm(AnnotationForm):
                 yield picture or str(row.place), row.place.error("no caption" if picture else "no picture", picture)
 
 
-def _token_parts(path: str) -> Iterator[tuple[str, Annotated]]:
-    return _line_parts(text_lines(path), _TOKEN, "NAME#NUMBER, a tab and a caption")
+def _read_tokens(path: str) -> Iterator[tuple[str, Annotated]]:
+    return _read_lines(text_lines(path), _TOKEN, "NAME#NUMBER, a tab and a caption")
 
 
-def _numbered_parts(path: str) -> Iterator[tuple[str, Annotated]]:
+def _read_numbered(path: str) -> Iterator[tuple[str, Annotated]]:
     after_the_columns = itertools.islice(text_lines(path), 1, None)
-    return _line_parts(after_the_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
+    return _read_lines(after_the_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
 
 
-def _line_parts(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) -> Iterator[tuple[str, Annotated]]:
+def _read_lines(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) -> Iterator[tuple[str, Annotated]]:
     for place, text in lines:
         row = pattern.fullmatch(text)
         if row is None:

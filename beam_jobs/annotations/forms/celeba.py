@@ -57,7 +57,7 @@ class CelebaForm(AnnotationForm):
     @classmethod
     def find_file(cls, path: str, head: bytes) -> CelebaForm | None:
         """Return the form of a list."""
-        return cls((path,)) if _kind(_columns(head)) else None
+        return cls((path,)) if _find_kind(_find_columns(head)) else None
 
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
@@ -65,24 +65,26 @@ class CelebaForm(AnnotationForm):
         kinds, aligned = {}, set()
         for entry in entries:
             if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
-                kind = _kind(_columns(read_start(entry.path)))
+                kind = _find_kind(_find_columns(read_start(entry.path)))
                 if kind:
                     kinds[entry.path] = kind
                 if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
                     aligned.add(entry.path)
         if aligned:
-            kinds = {found: kind for found, kind in kinds.items() if kind == _ATTRIBUTES_KIND or found in aligned}
+            kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
         doubled = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
         if doubled:
-            files = ", ".join(found for found, kind in kinds.items() if kind == doubled[0])
+            files = ", ".join(file for file, kind in kinds.items() if kind == doubled[0])
             raise SourceError(f"{path} has several lists of {doubled[0]}: {files}. Keep one.")
         return cls(tuple(kinds)).within(entries) if kinds else None
 
     def within(self, entries: Sequence[Entry]) -> CelebaForm:
         """Return the form with the partitions of a folder or of `Eval` in it."""
         folder = pick_folder(entries, "Eval")
-        found = pick_file(entries, *_PARTITIONS) or (pick_file(first_entries(folder), *_PARTITIONS) if folder else "")
-        return dataclasses.replace(self, lists=SplitLists.open([(found, "")])) if found else self
+        partition = pick_file(entries, *_PARTITIONS) or (
+            pick_file(first_entries(folder), *_PARTITIONS) if folder else ""
+        )
+        return dataclasses.replace(self, lists=SplitLists.open([(partition, "")])) if partition else self
 
     @property
     def split_lists(self) -> SplitLists:
@@ -94,21 +96,21 @@ class CelebaForm(AnnotationForm):
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what the lists say of each picture, in the order of the first list."""
+        """Yield the annotation of each picture, in the order of the first list."""
         del part
         for path in self.paths:
-            columns = _columns(read_start(path))
-            kind = _kind(columns)
+            columns = _find_columns(read_start(path))
+            kind = _find_kind(columns)
             if kind == _ATTRIBUTES_KIND:
                 names.pictures = tuple(column for column in columns if column != _PICTURE)
             else:
                 names.objects = (FACE,)
                 names.keypoints = _POINTS if kind == _LANDMARKS_KIND else names.keypoints
-        for annotated in group_parts(pair for path in self.paths for pair in _parts(path)):
-            yield annotated if isinstance(annotated, BadRecordError) else _one_face(annotated)
+        for annotated in group_parts(pair for path in self.paths for pair in _read_parts(path)):
+            yield annotated if isinstance(annotated, BadRecordError) else _join_face(annotated)
 
 
-def _columns(head: bytes) -> tuple[str, ...]:
+def _find_columns(head: bytes) -> tuple[str, ...]:
     """Return the columns of a list, without that of the picture, which a text file may omit."""
     first = _COUNT.match(head)
     if first is None:
@@ -116,7 +118,7 @@ def _columns(head: bytes) -> tuple[str, ...]:
     return tuple(first[1].decode("utf-8", "replace").split())
 
 
-def _kind(columns: Sequence[str]) -> str:
+def _find_kind(columns: Sequence[str]) -> str:
     if _ATTRIBUTE in columns:
         return _ATTRIBUTES_KIND
     if {*_LANDMARKS} <= {*columns}:
@@ -124,11 +126,11 @@ def _kind(columns: Sequence[str]) -> str:
     return _BOX_KIND if {*_BOX, _PICTURE} <= {*columns} else ""
 
 
-def _parts(path: str) -> Iterator[tuple[str, Annotated]]:
-    kind = _kind(_columns(read_start(path)))
-    make = {_ATTRIBUTES_KIND: _attributes, _BOX_KIND: _box, _LANDMARKS_KIND: _landmarks}[kind]
+def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
+    kind = _find_kind(_find_columns(read_start(path)))
+    make = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
     seen: set[str] = set()
-    for row in _rows(path):
+    for row in _read_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
             continue
@@ -142,7 +144,7 @@ def _parts(path: str) -> Iterator[tuple[str, Annotated]]:
             yield picture, row.place.error(str(error), picture)
 
 
-def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
+def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
     if _COUNT.match(read_start(path)) is None:
         yield from table_rows(path)
         return
@@ -161,7 +163,7 @@ def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 
 
-def _attributes(row: TableRow) -> ImageAnnotation:
+def _parse_attributes(row: TableRow) -> ImageAnnotation:
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
     odd = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if odd is not None:
@@ -171,14 +173,14 @@ def _attributes(row: TableRow) -> ImageAnnotation:
     )
 
 
-def _box(row: TableRow) -> ImageAnnotation:
+def _parse_box(row: TableRow) -> ImageAnnotation:
     x, y, width, height = map(row.number, _BOX)
     return ImageAnnotation(
         row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(box_of(x, y, width, height), FACE),)
     )
 
 
-def _landmarks(row: TableRow) -> ImageAnnotation:
+def _parse_landmarks(row: TableRow) -> ImageAnnotation:
     numbers = [row.number(column) for column in _LANDMARKS]
     xs, ys = numbers[::2], numbers[1::2]
     points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]
@@ -186,7 +188,7 @@ def _landmarks(row: TableRow) -> ImageAnnotation:
     return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(item,))
 
 
-def _one_face(annotation: ImageAnnotation) -> ImageAnnotation:
+def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
     """Return an annotation whose box and landmarks, which come from two lists, are one object."""
     if len(annotation.objects) < 2:
         return annotation

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
+from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.files.picture_parts import PictureParts
 from beam_jobs.annotations.files.rows import open_annotations
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
@@ -66,13 +66,13 @@ class CocoForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what the file says of each picture, in the order in which they come first in it."""
+        """Yield the annotation of each picture, in the order of first appearance."""
         categories, ids, segments = _Categories(), _AnnotationIds(), SegmentFolder(part)
         has_images = False
         with PictureParts() as parts:
             with open_annotations(part) as file:
                 for element in array_elements(file, part, (IMAGES, ANNOTATIONS, CATEGORIES)):
-                    place = Place(part, offset=element.offset)
+                    place = AnnotationPlace(part, offset=element.offset)
                     if element.key == CATEGORIES:
                         categories.add(element.value, place)
                         continue
@@ -87,8 +87,8 @@ class CocoForm(AnnotationForm):
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             names.objects, names.keypoints = categories.names, categories.keypoints
             doubled = ids.find_repeats()
-            for _, found in parts.take():
-                yield _picture(found, categories, doubled)
+            for _, picture_parts in parts.take():
+                yield _join_picture(picture_parts, categories, doubled)
 
 
 class _Categories:
@@ -99,7 +99,7 @@ class _Categories:
         self._by_key: dict[str, str] = {}
         self.keypoints: tuple[str, ...] = ()
 
-    def add(self, row: Any, place: Place) -> None:
+    def add(self, row: Any, place: AnnotationPlace) -> None:
         """Add a row; SourceError if it is damaged: classes of any picture may depend on it."""
         number, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
         if not isinstance(number, int | str) or isinstance(number, bool) or not isinstance(name, str):
@@ -153,10 +153,10 @@ class _AnnotationIds:
         return frozenset(np.frombuffer(self._offsets, np.int64)[counts[places] > 1].tolist())
 
 
-def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
+def _join_picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
-    known = [part for part in parts if isinstance(part, ImageAnnotation)]
-    images, others = ([part for part in known if bool(part.picture) is is_image] for is_image in (True, False))
+    annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
+    images, others = ([part for part in annotations if bool(part.picture) is is_image] for is_image in (True, False))
     error = next((part for part in parts if isinstance(part, BadRecordError)), None)
     if error is not None:
         return with_key(error, images[0].picture) if images else error

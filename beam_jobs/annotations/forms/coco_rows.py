@@ -7,10 +7,10 @@ from typing import Any
 
 from beam_jobs.annotations.annotation import (
     Annotated,
+    AnnotationPlace,
     ImageAnnotation,
     MapFile,
     ObjectAnnotation,
-    Place,
     box_of,
     pack_keypoints,
 )
@@ -36,14 +36,14 @@ class SegmentFolder:
         if not self._folder:
             above, _, base = self._path.rpartition("/")
             own = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
-            found = storage.stat(own)
-            self._folder = own if found is not None and found.is_folder else above or "."
+            entry = storage.stat(own)
+            self._folder = own if entry is not None and entry.is_folder else above or "."
         return storage.join(self._folder, *name.split("/"))
 
 
 def picture_id(element: Element) -> Hashable:
     """Return the id of a row's picture; of a row without one, what no other row has."""
-    if _row_problem(element.value, element.key):
+    if _find_row_problem(element.value, element.key):
         return element.key, element.offset
     picture: Hashable = element.value[_IDS[element.key]]
     return picture
@@ -54,7 +54,7 @@ def category_key(number: Any) -> str:
     return str(number) if isinstance(number, int) else shown_json(number)
 
 
-def _row_problem(row: Any, key: str) -> str:
+def _find_row_problem(row: Any, key: str) -> str:
     """Return why a row of an array belongs to no picture, or nothing."""
     if not isinstance(row, dict):
         return f"no JSON object in {key!r}: {shown_json(row)}"
@@ -63,9 +63,9 @@ def _row_problem(row: Any, key: str) -> str:
     return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {shown_json(row)}"
 
 
-def image_part(row: Any, place: Place) -> Annotated:
+def image_part(row: Any, place: AnnotationPlace) -> Annotated:
     """Return the part of a picture that a row of "images" is, or the error of a damaged one."""
-    problem = _row_problem(row, IMAGES)
+    problem = _find_row_problem(row, IMAGES)
     if problem:
         return place.error(problem)
     name = row.get("file_name")
@@ -75,13 +75,13 @@ def image_part(row: Any, place: Place) -> Annotated:
     if not isinstance(name, str) or not name:
         return place.error(f"an image without 'file_name': {shown_json(row)}")
     try:
-        width, height = (_side(row, side) for side in ("width", "height"))
+        width, height = (_parse_side(row, side) for side in ("width", "height"))
     except ValueError as error:
         return place.error(str(error), name)
     return ImageAnnotation(name, place, width, height, source_id=str(row["id"]))
 
 
-def _side(row: Mapping[str, Any], name: str) -> int:
+def _parse_side(row: Mapping[str, Any], name: str) -> int:
     value = row.get(name)
     if value is None:
         return 0
@@ -90,12 +90,12 @@ def _side(row: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
+def annotation_part(row: Any, place: AnnotationPlace, segments: SegmentFolder) -> Annotated:
     """Return the part of a picture that a row of "annotations" is, or the error of a damaged one.
 
     The classes of its objects are keys of categories, since these may come later in the file.
     """
-    problem = _row_problem(row, ANNOTATIONS)
+    problem = _find_row_problem(row, ANNOTATIONS)
     if problem:
         return place.error(problem)
     try:
@@ -104,19 +104,19 @@ def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotate
             name = row.get("file_name")
             if not isinstance(name, str) or not isinstance(infos, list):
                 raise ValueError("no 'file_name' of a PNG, or no list 'segments_info'")
-            objects = tuple(_object(info, SegmentId(_whole(info, "id"))) for info in infos)
+            objects = tuple(_parse_object(info, SegmentId(_parse_whole(info, "id"))) for info in infos)
             return ImageAnnotation("", place, objects=objects, map_file=MapFile(segments(name), holds_segments=True))
         caption = row.get("caption")
         if caption is not None and "category_id" not in row:
             if not isinstance(caption, str):
                 raise ValueError(f"'caption' is no text: {shown_json(caption)}")
             return ImageAnnotation("", place, captions=(caption,))
-        return ImageAnnotation("", place, objects=(_object(row, _segmentation(row.get("segmentation"))),))
+        return ImageAnnotation("", place, objects=(_parse_object(row, _parse_segmentation(row.get("segmentation"))),))
     except (ValueError, TypeError, OverflowError) as error:
         return place.error(f"annotation {shown_json(row.get('id'))}: {error}")
 
 
-def _object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
+def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
     if not isinstance(row, dict) or "category_id" not in row:
         raise ValueError(f"no object with a 'category_id': {shown_json(row)}")
     numbers = row.get("bbox")
@@ -143,7 +143,7 @@ def _object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
     )
 
 
-def _segmentation(value: Any) -> Segmentation | None:
+def _parse_segmentation(value: Any) -> Segmentation | None:
     """Return the segmentation of an object; None if it is missing or empty."""
     if not value:
         return None
@@ -160,7 +160,7 @@ def _segmentation(value: Any) -> Segmentation | None:
     raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {shown_json(value)}")
 
 
-def _whole(row: Any, name: str) -> int:
+def _parse_whole(row: Any, name: str) -> int:
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name!r} is no whole number: {shown_json(row)}")

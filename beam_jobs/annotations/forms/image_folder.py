@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
+from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation
 from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
@@ -62,52 +62,52 @@ class ImageFolderForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
         del path
-        found = pick_file(entries, *_NAMES)
-        return cls(found, is_csv=found.endswith(".csv")) if found else None
+        path_of_list = pick_file(entries, *_NAMES)
+        return cls(path_of_list, is_csv=path_of_list.endswith(".csv")) if path_of_list else None
 
     def parts(self) -> Iterable[str]:
         """Yield the file."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what the file says of each picture, in its order."""
+        """Yield the annotation of each picture, in the order of the file."""
         del names
         seen: set[str] = set()
-        for place, row in _csv_rows(part) if self.is_csv else _json_rows(part):
+        for place, row in _read_csv_rows(part) if self.is_csv else _read_json_rows(part):
             if isinstance(row, BadRecordError):
                 yield row
                 continue
             try:
-                found = _annotation(row, place)
-                if found.picture in seen:
+                annotation = _parse_annotation(row, place)
+                if annotation.picture in seen:
                     raise ValueError("listed twice")
-                seen.add(found.picture)
-                yield found
+                seen.add(annotation.picture)
+                yield annotation
             except ValueError as error:
                 name = row.get(_PICTURE)
                 yield place.error(str(error), name if isinstance(name, str) else "")
 
 
-def _csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    kinds = _column_kinds(path)
+def _read_csv_rows(path: str) -> Iterator[tuple[AnnotationPlace, Mapping[str, Any] | BadRecordError]]:
+    kinds = _find_column_kinds(path)
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
-            yield Place(path), row
+            yield AnnotationPlace(path), row
         else:
-            yield row.place, {name: _cell_value(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
+            yield row.place, {name: _parse_cell(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
 
 
-def _column_kinds(path: str) -> dict[str, str]:
+def _find_column_kinds(path: str) -> dict[str, str]:
     """Return the kind of each column of a CSV, as of `beam_jobs.sources.lists.columns`."""
     kinds: dict[str, set[str]] = {}
     for row in table_rows(path):
         if isinstance(row, TableRow):
             for name in row.cells.keys() - _USED_COLUMNS:
-                kinds.setdefault(name, set()).add(_cell_kind(row.cells[name]))
-    return {name: _column_kind(found) for name, found in kinds.items()}
+                kinds.setdefault(name, set()).add(_find_cell_kind(row.cells[name]))
+    return {name: _find_column_kind(values) for name, values in kinds.items()}
 
 
-def _column_kind(cells: set[str]) -> str:
+def _find_column_kind(cells: set[str]) -> str:
     if STR in cells or {FLOAT, _WIDE_INT} <= cells:
         return STR
     if FLOAT in cells:
@@ -116,7 +116,7 @@ def _column_kind(cells: set[str]) -> str:
     return STR if _EMPTY in cells else INT
 
 
-def _cell_kind(cell: str) -> str:
+def _find_cell_kind(cell: str) -> str:
     if not cell:
         return _EMPTY
     kind = kind_of_text(cell)
@@ -126,13 +126,13 @@ def _cell_kind(cell: str) -> str:
     return STR if number is None or float32_problem(number) else kind
 
 
-def _cell_value(cell: str, kind: str) -> Any:
+def _parse_cell(cell: str, kind: str) -> Any:
     if kind == INT:
         return int(cell)
     return float(cell or math.nan) if kind == FLOAT else cell
 
 
-def _json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+def _read_json_rows(path: str) -> Iterator[tuple[AnnotationPlace, Mapping[str, Any] | BadRecordError]]:
     for place, text in text_lines(path):
         try:
             row = parse_json(text)
@@ -142,14 +142,14 @@ def _json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecord
         yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {shown_json(row)}")
 
 
-def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
+def _parse_annotation(row: Mapping[str, Any], place: AnnotationPlace) -> ImageAnnotation:
     name = row.get(_PICTURE)
     if not isinstance(name, str) or not name:
         raise ValueError(f"no {_PICTURE!r}")
     captions: tuple[str, ...] = ()
     for key in _CAPTIONS:
         if row.get(key) is not None:
-            captions += _texts(row[key], key)
+            captions += _parse_texts(row[key], key)
     label = row.get(_LABEL)
     return ImageAnnotation(
         name,
@@ -161,7 +161,7 @@ def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
     )
 
 
-def _texts(value: Any, key: str) -> tuple[str, ...]:
+def _parse_texts(value: Any, key: str) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{key!r} is neither a text nor a list of texts: {shown_json(value)}")

@@ -46,64 +46,64 @@ class OpenImagesForm(AnnotationForm):
         """Return the form of a CSV with the columns ImageID and LabelName."""
         if not _is_rows(head):
             return None
-        return cls((path,), _descriptions(first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
+        return cls((path,), _find_descriptions(first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
 
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
         """Return the form of a folder with such files: those with boxes, if there are both kinds."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
-        rows = [found for found, head in heads.items() if _is_rows(head)]
-        with_boxes = [found for found in rows if _has_boxes(heads[found])]
-        return cls(tuple(with_boxes or rows), _descriptions(entries, has_boxes=bool(with_boxes))) if rows else None
+        rows = [file for file, head in heads.items() if _is_rows(head)]
+        with_boxes = [file for file in rows if _has_boxes(heads[file])]
+        return cls(tuple(with_boxes or rows), _find_descriptions(entries, has_boxes=bool(with_boxes))) if rows else None
 
     def parts(self) -> Iterable[str]:
         """Yield the files, whose pictures differ: they are those of splits."""
         return self.paths
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a file says of each picture, whose name has no extension, in the order in which they come first."""
-        known = _class_names(self.descriptions) if self.descriptions else {}
+        """Yield the annotation of each picture, whose name has no extension, in the order of first appearance."""
+        class_names = _read_class_names(self.descriptions) if self.descriptions else {}
         has_boxes = _has_boxes(read_start(part))
-        listed = tuple(known.values())
+        all_names = tuple(class_names.values())
         if has_boxes:
-            names.objects = listed
+            names.objects = all_names
         else:
-            names.pictures = listed
-        return group_parts(_parts(part, known, has_boxes=has_boxes))
+            names.pictures = all_names
+        return group_parts(_read_parts(part, class_names, has_boxes=has_boxes))
 
 
-def _parts(path: str, known: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
             continue
         picture = row.cells["ImageID"]
         try:
-            yield picture, (_box_part if has_boxes else _class_part)(row, known)
+            yield picture, (_parse_box if has_boxes else _parse_class)(row, class_names)
         except ValueError as error:
             yield picture, row.place.error(str(error), picture)
 
 
-def _box_part(row: TableRow, known: dict[str, str]) -> ImageAnnotation:
+def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
     group = row.cells.get("IsGroupOf")
     item = ObjectAnnotation(
-        box, _name(row, known), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
+        box, _name(row, class_names), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
     )
     return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(item,))
 
 
-def _class_part(row: TableRow, known: dict[str, str]) -> ImageAnnotation:
+def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     is_there = "Confidence" not in row.cells or row.number("Confidence") > 0
-    return ImageAnnotation(row.cells["ImageID"], row.place, classes=(_name(row, known),) if is_there else ())
+    return ImageAnnotation(row.cells["ImageID"], row.place, classes=(_name(row, class_names),) if is_there else ())
 
 
-def _name(row: TableRow, known: dict[str, str]) -> str:
+def _name(row: TableRow, class_names: dict[str, str]) -> str:
     label = row.cells["LabelName"]
-    if known and label not in known:
+    if class_names and label not in class_names:
         raise ValueError(f"LabelName {label!r} is not in the class descriptions")
-    return known.get(label, label)
+    return class_names.get(label, label)
 
 
 def _is_rows(head: bytes) -> bool:
@@ -114,14 +114,14 @@ def _has_boxes(head: bytes) -> bool:
     return "XMin" in table_columns(head)
 
 
-def _descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
+def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
     """Return the file of class names for boxes, or for whole pictures; an empty string if there is none."""
-    found = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
-    found.sort(key=lambda entry: (_BOXABLE in entry.name) != has_boxes)
-    return found[0].path if found else ""
+    files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
+    files.sort(key=lambda entry: (_BOXABLE in entry.name) != has_boxes)
+    return files[0].path if files else ""
 
 
-def _class_names(path: str) -> dict[str, str]:
+def _read_class_names(path: str) -> dict[str, str]:
     """Return the class names by their labels, in the order of the file; a name of several labels is replaced by them."""
     names: dict[str, str] = {}
     for place, cells in table_cells(path):

@@ -49,8 +49,8 @@ class OxfordPetsForm(AnnotationForm):
         if not _HEAD.match(head):
             return None
         trimaps = storage_for(path).join(parent(path), "trimaps") if parent(path) else "trimaps"
-        found = storage_for(path).stat(trimaps)
-        return cls(path, trimaps if found is not None and found.is_folder else "")
+        entry = storage_for(path).stat(trimaps)
+        return cls(path, trimaps if entry is not None and entry.is_folder else "")
 
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
@@ -59,8 +59,8 @@ class OxfordPetsForm(AnnotationForm):
         trimaps, names = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
         if not trimaps or not names:
             return None
-        found = ((pick_file(entries, name), split) for name, split in _LISTS.items())
-        return cls(names, trimaps, SplitLists.open([(file, split) for file, split in found if file]))
+        lists = ((pick_file(entries, name), split) for name, split in _LISTS.items())
+        return cls(names, trimaps, SplitLists.open([(file, split) for file, split in lists if file]))
 
     @property
     def split_lists(self) -> SplitLists:

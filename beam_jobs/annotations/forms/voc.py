@@ -26,7 +26,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
+from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, Box, ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.files.folders import (
     first_entries,
     first_file,
@@ -43,7 +43,7 @@ from tpudata.storage import Entry, storage_for
 _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
 _MOST_BYTES = 1 << 24
-# Of ImageSets/Main, by file.
+# Splits by the file in ImageSets/Main.
 _LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
 _TRAIN_AND_VALIDATION = "trainval.txt"
 _SEGMENTATIONS = ("SegmentationClass", "SegmentationObject")
@@ -85,10 +85,10 @@ class VocForm(AnnotationForm):
             return self
         main = pick_folder(first_entries(sets), "Main")
         files = first_entries(main) if main else []
-        found = {split: pick_file(files, name) for name, split in _LISTS.items()}
-        if not found["train"] and not found["validation"]:
-            found["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
-        lists = SplitLists.open([(file, split) for split, file in found.items() if file])
+        files_by_split = {split: pick_file(files, name) for name, split in _LISTS.items()}
+        if not files_by_split["train"] and not files_by_split["validation"]:
+            files_by_split["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
+        lists = SplitLists.open([(file, split) for split, file in files_by_split.items() if file])
         segmentations = tuple(entry.path for entry in entries if entry.is_folder and entry.name in _SEGMENTATIONS)
         return dataclasses.replace(self, lists=lists, segmentations=segmentations)
 
@@ -107,21 +107,21 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.lists.split_of(_file_stem(path)) is not None)
+        return (path for path in paths if self.lists.split_of(_strip_extension(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a file says of its picture."""
+        """Yield the annotation of a file's picture."""
         del names
-        place = Place(part)
+        place = AnnotationPlace(part)
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
-            yield place.error(reason, _file_stem(part))
+            yield place.error(reason, _strip_extension(part))
             return
         try:
-            yield _annotation(parse_xml(data), place)
+            yield _parse_annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.error(str(error), _file_stem(part))
+            yield place.error(str(error), _strip_extension(part))
 
 
 class _Builder(ElementTree.TreeBuilder):
@@ -145,42 +145,42 @@ def parse_xml(data: bytes) -> ElementTree.Element:
     return root
 
 
-def _annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
+def _parse_annotation(root: ElementTree.Element, place: AnnotationPlace) -> ImageAnnotation:
     if root.tag != "annotation":
         raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
-    name = _text(root, "filename") or _file_stem(place.path)
+    name = _read_text(root, "filename") or _strip_extension(place.path)
     size = root.find("size")
-    width, height = (0, 0) if size is None else (_side(size, "width"), _side(size, "height"))
-    objects = tuple(map(_object, root.findall("object")))
+    width, height = (0, 0) if size is None else (_parse_side(size, "width"), _parse_side(size, "height"))
+    objects = tuple(map(_parse_object, root.findall("object")))
     return ImageAnnotation(name, place, width, height, objects=objects)
 
 
-def _file_stem(path: str) -> str:
+def _strip_extension(path: str) -> str:
     """Return the name of an XML file without extension: the picture's, if the file does not say or is damaged."""
     return path.rpartition("/")[2].rpartition(".")[0]
 
 
-def _object(element: ElementTree.Element) -> ObjectAnnotation:
-    name = _text(element, "name")
+def _parse_object(element: ElementTree.Element) -> ObjectAnnotation:
+    name = _read_text(element, "name")
     if not name:
         raise ValueError("an object without name")
     bounds = element.find("bndbox")
     if bounds is None:
         raise ValueError(f"object {name!r} has no bndbox")
     try:
-        box = _box(bounds)
+        box = _parse_box(bounds)
     except ValueError as error:
         raise ValueError(f"object {name!r}: {error}") from None
-    return ObjectAnnotation(box, name, is_difficult=_text(element, "difficult") not in ("", "0"))
+    return ObjectAnnotation(box, name, is_difficult=_read_text(element, "difficult") not in ("", "0"))
 
 
-def _box(bounds: ElementTree.Element) -> Box:
-    xmin, ymin, xmax, ymax = (parse_number(_text(bounds, name), name) for name in ("xmin", "ymin", "xmax", "ymax"))
+def _parse_box(bounds: ElementTree.Element) -> Box:
+    xmin, ymin, xmax, ymax = (parse_number(_read_text(bounds, name), name) for name in ("xmin", "ymin", "xmax", "ymax"))
     return ymin - 1, xmin - 1, ymax, xmax
 
 
-def _side(size: ElementTree.Element, name: str) -> int:
-    text = _text(size, name)
+def _parse_side(size: ElementTree.Element, name: str) -> int:
+    text = _read_text(size, name)
     if not text:
         return 0
     number = parse_number(text, name)
@@ -189,5 +189,5 @@ def _side(size: ElementTree.Element, name: str) -> int:
     return int(number)
 
 
-def _text(element: ElementTree.Element, name: str) -> str:
+def _read_text(element: ElementTree.Element, name: str) -> str:
     return (element.findtext(name) or "").strip()

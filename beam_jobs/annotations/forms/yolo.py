@@ -19,7 +19,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, pack_keypoints
+from beam_jobs.annotations.annotation import (
+    Annotated,
+    AnnotationPlace,
+    ImageAnnotation,
+    ObjectAnnotation,
+    pack_keypoints,
+)
 from beam_jobs.annotations.files.folders import (
     first_entries,
     first_file,
@@ -54,7 +60,7 @@ _LEVELS = 3
 
 
 class _Names(NamedTuple):
-    """What the files next to the annotations say.
+    """Contents of the files next to the annotations.
 
     Attributes:
         classes: names of the classes.
@@ -98,21 +104,21 @@ class YoloForm(AnnotationForm):
                 yield path
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield what a file says of its picture, whose name has no extension."""
+        """Yield the annotation of a file's picture, whose name has no extension."""
         names.objects = tuple(dict.fromkeys(self.names.classes))
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
-        picture = _picture_of(part.removeprefix(f"{self.path.rstrip('/')}/"))
+        picture = _find_picture(part.removeprefix(f"{self.path.rstrip('/')}/"))
         objects = []
         for place, text in text_lines(part):
             try:
-                objects.append(_object(text.split(), self.names))
+                objects.append(_parse_object(text.split(), self.names))
             except ValueError as error:
                 yield place.error(str(error), picture)
                 return
-        yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
+        yield ImageAnnotation(picture, AnnotationPlace(part), is_normalised=True, objects=tuple(objects))
 
 
-def _picture_of(below: str) -> str:
+def _find_picture(below: str) -> str:
     """Return the name of a file's picture, without extension: `train/images/0001` of `train/labels/0001.txt`."""
     *folders, name = below[: -len(".txt")].split("/")
     places = [place for place, folder in enumerate(folders) if folder == "labels"]
@@ -121,7 +127,7 @@ def _picture_of(below: str) -> str:
     return "/".join((*folders, name))
 
 
-def _object(cells: list[str], names: _Names) -> ObjectAnnotation:
+def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
     number = cells[0]
     if not number.isdecimal() or int(number) >= len(names.classes):
         raise ValueError(
@@ -156,9 +162,9 @@ def _find_names(folder: str) -> _Names:
             if entry.name in _NAME_FILES:
                 return _Names(tuple(text for _, text in text_lines(entry.path)))
             if entry.name.endswith((".yaml", ".yml")):
-                found = _yaml_names(entry.path)
-                if found is not None:
-                    return found
+                names = _read_yaml_names(entry.path)
+                if names is not None:
+                    return names
         above = parent(folder)
         if not above or level == _LEVELS - 1:
             break
@@ -168,7 +174,7 @@ def _find_names(folder: str) -> _Names:
     )
 
 
-def _yaml_names(path: str) -> _Names | None:
+def _read_yaml_names(path: str) -> _Names | None:
     """Return the names in a YAML file; None if it has none."""
     try:
         content = yaml.safe_load(storage_for(path).read(path))
@@ -176,7 +182,7 @@ def _yaml_names(path: str) -> _Names | None:
         raise SourceError(f"{path}: not YAML: {' '.join(str(error).split())}. Fix it.") from None
     if not isinstance(content, dict) or "names" not in content:
         return None
-    classes = _class_list(content["names"])
+    classes = _list_classes(content["names"])
     shape = content.get("kpt_shape", [0, 3])
     is_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
     if classes is None or not is_shape or shape[0] < 0 or shape[1] not in (2, 3):
@@ -187,7 +193,7 @@ def _yaml_names(path: str) -> _Names | None:
     return _Names(classes, *shape)
 
 
-def _class_list(names: Any) -> tuple[str, ...] | None:
+def _list_classes(names: Any) -> tuple[str, ...] | None:
     """Return the names of classes 0, 1 and so on; None if they are no list, and no mapping from these numbers."""
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]

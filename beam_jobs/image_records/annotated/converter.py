@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import ImageAnnotation
-from beam_jobs.converter import Columns, Input, Record, ShardContext
+from beam_jobs.converter import Input, Record, RecordColumns, ShardContext
 from beam_jobs.image_records.annotated.frame import frame_of
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.image_records.annotated.values import values_of
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.layouts import TARGET, Label
 from beam_jobs.image_records.options import IMAGENET
-from beam_jobs.image_records.rules import stored_image
+from beam_jobs.image_records.rules import make_stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
@@ -46,7 +46,7 @@ class CarriedAnnotation:
     annotation: ImageAnnotation
 
     def tolist(self) -> list[Any]:
-        """Return what the entry of an input knows the annotation by: all but where it stands, which may move."""
+        """Return the part of the annotation that identifies it in an input's entry: all but its position, which may move."""
         kept = self.annotation._asdict()
         del kept["place"], kept["picture"], kept["map_file"], kept["target"], kept["source_id"]
         return list(kept.values())
@@ -81,7 +81,7 @@ class AnnotatedConverter(ImageConverter):
                     f"the annotations have a column {used!r}, and records a feature of that name. Rename it."
                 )
 
-    def with_columns(self, columns: Columns) -> AnnotatedConverter:
+    def with_columns(self, columns: RecordColumns) -> AnnotatedConverter:
         """Return the converter for records of these columns."""
         return dataclasses.replace(self, several_labels=columns.several_labels, schema=columns.annotations)
 
@@ -108,7 +108,7 @@ class AnnotatedConverter(ImageConverter):
         """
         del labels
         assert self.schema is not None
-        annotation = _annotation_of(reference)
+        annotation = _unwrap_annotation(reference)
         # Rejected images do not count.
         counted = self.new_summary()
         try:
@@ -118,25 +118,25 @@ class AnnotatedConverter(ImageConverter):
             raise BadRecordError(reference.origin, str(error)) from None
         values |= values_of(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
-            values[TARGET.name] = self._target(annotation)
+            values[TARGET.name] = self._read_target(annotation)
         counted.add_lists(self._lists, values)
         summary.merge(counted)
         return encode_example_parts(values)
 
     def content_size(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the picture and of its maps in its record; raise BadRecordError if it is rejected."""
-        annotation = _annotation_of(reference)
+        annotation = _unwrap_annotation(reference)
         masks = sum(item.segmentation is not None for item in annotation.objects)
-        target = len(self._target(annotation)) if annotation.target else 0
+        target = len(self._read_target(annotation)) if annotation.target else 0
         return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks + target
 
-    def _target(self, annotation: ImageAnnotation) -> bytes:
+    def _read_target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record has it; BadRecordError if there is none, or it is rejected."""
         if not annotation.target:
             raise annotation.place.error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")
         try:
-            return stored_image(data, SELF_DESCRIBING, self.options).data
+            return make_stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
             raise annotation.place.error(f"its target: {error}", annotation.picture) from None
 
@@ -150,7 +150,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
         sizes = super().text_bytes(dataclasses.replace(pack, features={}))
         carried = pack.features[ANNOTATION]
-        return sizes + np.array([_text_bytes(one.annotation) for one in carried], np.int64)
+        return sizes + np.array([_estimate_text_bytes(payload.annotation) for payload in carried], np.int64)
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
         """Return None: the values of the annotation have the classes."""
@@ -164,7 +164,7 @@ class AnnotatedConverter(ImageConverter):
         return dataclasses.replace(self, schema=self.schema.with_labels(labels))
 
 
-def _annotation_of(reference: Reference) -> ImageAnnotation:
+def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
     carried: CarriedAnnotation = reference.features[ANNOTATION]
     return carried.annotation
 
@@ -174,13 +174,13 @@ def _read_map(annotation: ImageAnnotation) -> bytes | None:
     return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
 
 
-def _read_file(path: str, annotation: ImageAnnotation, what: str) -> bytes:
+def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.error(f"its {what} cannot be read: {error}", annotation.picture) from None
+        raise annotation.place.error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 
 
-def _text_bytes(annotation: ImageAnnotation) -> int:
+def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
     names = sum(len(item.class_name) + len(item.keypoints) // 2 for item in annotation.objects)
     return _OBJECT_BYTES * len(annotation.objects) + names + sum(map(len, annotation.captions))

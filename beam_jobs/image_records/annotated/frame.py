@@ -25,7 +25,7 @@ from tpudata.images.pixels import exif_turn
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
 _BOX_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
-# Of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
+# Turn of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
 _TURNED_POINTS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     1: lambda x, y: (x, y),
     2: lambda x, y: (1 - x, y),
@@ -115,7 +115,7 @@ class View(NamedTuple):
             )
         turn = _TURNED_POINTS[self.orientation]
         xs, ys = zip(*(turn(_clip(x), _clip(y)) for x, y in corners), strict=True)
-        # As records store them.
+        # Compared in the dtype that records store.
         edges = np.array([min(ys), min(xs), max(ys), max(xs)], np.float32)
         if not (edges[0] < edges[2] and edges[1] < edges[3]):
             raise ValueError(
@@ -138,7 +138,7 @@ class View(NamedTuple):
         """Return a map or a mask, [height, width], as large as the record's picture: the nearest pixels, no new values."""
         sides = (self.stored_height, self.stored_width)
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
-        rows, columns = _nearest(height, self.height), _nearest(width, self.width)
+        rows, columns = _pick_nearest(height, self.height), _pick_nearest(width, self.width)
         return np.ascontiguousarray(_TURNED_PIXELS[self.orientation](pixels[rows][:, columns]))
 
 
@@ -207,7 +207,7 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
     return encode_label_map(feature, view.pixels(decode_label_map(feature, data)))[0]
 
 
-def _nearest(size: int, source: int) -> npt.NDArray[np.int64]:
+def _pick_nearest(size: int, source: int) -> npt.NDArray[np.int64]:
     """Return for each pixel of a side the pixel of the source side in which its centre is."""
     return ((2 * np.arange(size, dtype=np.int64) + 1) * source) // (2 * size)
 

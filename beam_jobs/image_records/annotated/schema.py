@@ -82,7 +82,7 @@ class AnnotationSchema:
         """
         has_classes = bool(contents.names.pictures or contents.classes)
         object_labels, class_labels = (None, labels) if has_classes else (labels, None)
-        found: dict[str, Any] = {
+        contained: dict[str, Any] = {
             "kinds": tuple(sorted(contents.kinds)),
             "keypoints": contents.keypoints,
             "object_labels": object_labels or Labels(contents.object_names),
@@ -90,7 +90,7 @@ class AnnotationSchema:
             "several_classes": contents.several_classes,
             "further": contents.value_features,
         }
-        return cls(**found | options)
+        return cls(**contained | options)
 
     @property
     def labels(self) -> Labels:
@@ -115,17 +115,17 @@ class AnnotationSchema:
         """Features of objects; none without objects."""
         if kinds.OBJECTS not in self.kinds:
             return ()
-        features = [_floats(f"image/object/bbox/{edge}") for edge in ("ymin", "xmin", "ymax", "xmax")]
+        features = [_make_floats(f"image/object/bbox/{edge}") for edge in ("ymin", "xmin", "ymax", "xmax")]
         if kinds.OBJECT_CLASSES in self.kinds:
             count = len(self.object_labels.names)
-            features.append(_ints("image/object/class/label", num_classes=count, label_offset=self.label_offset))
-            features.append(_texts("image/object/class/text"))
+            features.append(_make_ints("image/object/class/label", num_classes=count, label_offset=self.label_offset))
+            features.append(_make_texts("image/object/class/text"))
         if kinds.CROWDS in self.kinds:
-            features.append(_ints("image/object/is_crowd"))
+            features.append(_make_ints("image/object/is_crowd"))
         if kinds.DIFFICULT in self.kinds:
-            features.append(_ints("image/object/difficult"))
+            features.append(_make_ints("image/object/difficult"))
         if kinds.AREAS in self.kinds:
-            features.append(_floats("image/object/area"))
+            features.append(_make_floats("image/object/area"))
         if kinds.MASKS in self.kinds:
             features.append(Feature("image/object/mask", "bytes", "string", (None,)))
         if self.keypoints:
@@ -140,7 +140,7 @@ class AnnotationSchema:
         if not self.class_labels.names:
             return ()
         shape: tuple[int | None, ...] = (None,) if self.several_classes else ()
-        # As of datasets without annotations, a list of labels has no number of classes.
+        # A list of labels has no number of classes, as in datasets without annotations.
         count, offset = (None, 0) if self.several_classes else (len(self.class_labels.names), self.label_offset)
         return (
             Feature("image/class/label", "int64", "int64", shape, num_classes=count, label_offset=offset),
@@ -163,20 +163,20 @@ class AnnotationSchema:
     @property
     def features(self) -> tuple[Feature, ...]:
         """All features but those of `class_features`, which conversions of images have already."""
-        captions = (_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
+        captions = (_make_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
         maps = () if self.map_feature is None else (self.map_feature,)
         targets = (TARGET,) if self.has_targets else ()
         ids = (SOURCE_ID,) if kinds.SOURCE_IDS in self.kinds else ()
         return (*self.object_features, *captions, *maps, *targets, *ids, *self.further)
 
 
-def _floats(name: str) -> Feature:
+def _make_floats(name: str) -> Feature:
     return Feature(name, "float", "float32", (None,))
 
 
-def _ints(name: str, *, num_classes: int | None = None, label_offset: int = 0) -> Feature:
+def _make_ints(name: str, *, num_classes: int | None = None, label_offset: int = 0) -> Feature:
     return Feature(name, "int64", "int64", (None,), num_classes=num_classes, label_offset=label_offset)
 
 
-def _texts(name: str) -> Feature:
+def _make_texts(name: str) -> Feature:
     return Feature(name, "bytes", "string", (None,), encoding="utf8")

@@ -51,19 +51,19 @@ def values_of(
                 raise ValueError("no label map")
             if annotation.map_file.holds_segments:
                 segments = _read_segments(map_data, view)
-                classes = _class_map(schema, annotation, view, segments)
+                classes = _draw_class_map(schema, annotation, view, segments)
                 values[schema.map_feature.name] = encode_label_map(schema.map_feature, view.pixels(classes))[0]
             else:
                 stored = place_map(schema.map_feature, map_data, frame, is_upright=schema.is_upright)
                 values[schema.map_feature.name] = stored
-        values |= _object_values(schema, annotation, view, segments)
-        values |= _class_values(schema, annotation)
+        values |= _list_object_values(schema, annotation, view, segments)
+        values |= _list_class_values(schema, annotation)
         if kinds.CAPTIONS in schema.kinds:
-            values["image/caption"] = list(map(_text, annotation.captions))
+            values["image/caption"] = list(map(_encode_text, annotation.captions))
         if kinds.SOURCE_IDS in schema.kinds:
-            values[SOURCE_ID.name] = _text(annotation.source_id)
+            values[SOURCE_ID.name] = _encode_text(annotation.source_id)
         further = dict(annotation.values)
-        values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
+        values |= {feature.name: _convert_further(feature, further.get(feature.name)) for feature in schema.further}
         if [] in values.values():
             features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
             values = {name: empty_list(features[name]) if value == [] else value for name, value in values.items()}
@@ -72,7 +72,7 @@ def values_of(
         raise annotation.place.error(str(error), annotation.picture) from None
 
 
-def _object_values(
+def _list_object_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments | None
 ) -> dict[str, Any]:
     """Return the lists of a picture's objects, by feature."""
@@ -80,15 +80,15 @@ def _object_values(
     lists: dict[str, list[Any]] = {name: [] for name in names}
     for number, item in enumerate(annotation.objects, 1):
         try:
-            for name, found in _values_of_object(schema, item, view, segments, annotation.is_normalised):
-                lists[name] += found
+            for name, values in _yield_object_values(schema, item, view, segments, annotation.is_normalised):
+                lists[name] += values
         except ValueError as error:
             kind = f" ({item.class_name})" if item.class_name else ""
             raise ValueError(f"object {number}{kind}: {error}") from None
     return lists
 
 
-def _values_of_object(
+def _yield_object_values(
     schema: AnnotationSchema, item: ObjectAnnotation, view: View, segments: Segments | None, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     box = view.box(item.box, is_normalised=is_normalised)
@@ -97,20 +97,20 @@ def _values_of_object(
     if kinds.OBJECT_CLASSES in schema.kinds:
         label = schema.object_labels.find(item.class_name)
         yield "image/object/class/label", [label + schema.label_offset]
-        yield "image/object/class/text", [_text(schema.object_labels.names[label])]
+        yield "image/object/class/text", [_encode_text(schema.object_labels.names[label])]
     if kinds.CROWDS in schema.kinds:
         yield "image/object/is_crowd", [int(bool(item.is_crowd))]
     if kinds.DIFFICULT in schema.kinds:
         yield "image/object/difficult", [int(bool(item.is_difficult))]
     if kinds.AREAS in schema.kinds:
-        yield "image/object/area", [_area(item, view, is_normalised)]
+        yield "image/object/area", [_compute_area(item, view, is_normalised)]
     if kinds.MASKS in schema.kinds:
         yield "image/object/mask", [_mask(item, view, segments)]
     if schema.keypoints:
-        yield from _keypoints(schema, item, view, is_normalised)
+        yield from _place_keypoints(schema, item, view, is_normalised)
 
 
-def _area(item: ObjectAnnotation, view: View, is_normalised: bool) -> float:
+def _compute_area(item: ObjectAnnotation, view: View, is_normalised: bool) -> float:
     """Return the area in pixels of the stored picture: that of the box if the file has none."""
     if item.area is None:
         ymin, xmin, ymax, xmax = view.box(item.box, is_normalised=is_normalised)
@@ -129,7 +129,7 @@ def _mask(item: ObjectAnnotation, view: View, segments: Segments | None) -> byte
     return encode_png(view.pixels(mask).astype(np.uint8))
 
 
-def _keypoints(
+def _place_keypoints(
     schema: AnnotationSchema, item: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     points = item.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
@@ -145,12 +145,12 @@ def _keypoints(
         yield f"image/object/keypoint/{name}", list(values)
 
 
-def _class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
+def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))
     numbers = [label + schema.label_offset for label in labels]
-    texts = [_text(schema.class_labels.names[label]) for label in labels]
+    texts = [_encode_text(schema.class_labels.names[label]) for label in labels]
     if schema.several_classes:
         return {"image/class/label": numbers, "image/class/text": texts}
     if len(numbers) != 1:
@@ -173,7 +173,7 @@ def _read_segments(data: bytes, view: View) -> Segments:
     return segments
 
 
-def _class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
+def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
     """Return the label of each pixel's segment; the largest number of the dtype for pixels of no segment."""
     none = np.iinfo(schema.map_dtype).max
     classes = np.full(segments.shape, none, np.uint32)
@@ -187,16 +187,16 @@ def _class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View
     return classes
 
 
-def _further(feature: Feature, value: Any) -> Any:
+def _convert_further(feature: Feature, value: Any) -> Any:
     """Return a further value as a record stores it."""
     if feature.shape:
         if not isinstance(value, list | tuple):
             raise ValueError(f"no list in {feature.name!r}: {reprlib.repr(value)}")
-        return [_scalar(feature, item) for item in value]
-    return _scalar(feature, value)
+        return [_convert_scalar(feature, item) for item in value]
+    return _convert_scalar(feature, value)
 
 
-def _scalar(feature: Feature, value: Any) -> Any:
+def _convert_scalar(feature: Feature, value: Any) -> Any:
     is_of_kind: dict[str, Callable[[Any], bool]] = {
         "bytes": lambda value: isinstance(value, str),
         "int64": lambda value: isinstance(value, int) and fits_int64(value),
@@ -204,10 +204,10 @@ def _scalar(feature: Feature, value: Any) -> Any:
     }
     if value is None or not is_of_kind[feature.kind](value):
         raise ValueError(f"no {feature.dtype} in {feature.name!r}: {reprlib.repr(value)}")
-    return _text(value) if feature.kind == "bytes" else float(value) if feature.kind == "float" else int(value)
+    return _encode_text(value) if feature.kind == "bytes" else float(value) if feature.kind == "float" else int(value)
 
 
-def _text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -44,7 +44,7 @@ def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[A
 
 
 def join_values(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Return the same of columns of values of any type."""
+    """Return the shortest form of a column of values of any type, as `shortest` does."""
     if _are_comparable([column[0] for column in columns]):
         return join_columns(columns, lengths)
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))

@@ -43,15 +43,15 @@ class ListedPack(NamedTuple):
         """Bytes of the references without an address."""
         return int(self.pack.sizes[self.starts >= 0].sum(dtype=np.int64))
 
-    def held(self) -> bytes:
+    def join_held(self) -> bytes:
         """Return the concatenated bytes of the references without an address."""
         sizes = self.pack.sizes.tolist()
         places = zip(self.rows.tolist(), self.starts.tolist(), sizes, strict=True)
         buffers = self.buffers
         return b"".join([buffers[row][start : start + size] for row, start, size in places if start >= 0])
 
-    def written_aside(self, path: str, begin: int) -> Pack:
-        """Return the references; those without an address point into a file that has `held` from byte `begin` on."""
+    def with_held_file(self, path: str, begin: int) -> Pack:
+        """Return the references; those without an address point into a file that has `join_held()` from byte `begin` on."""
         pack, is_held = self.pack, self.starts >= 0
         if not is_held.any():
             return pack

@@ -21,14 +21,14 @@ import numpy.typing as npt
 from beam_jobs.references.packs.columns import narrow, shortest, spread
 from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, feature_columns, join_fields
 from beam_jobs.references.packs.packed_keys import PackedKeys
-from beam_jobs.references.record_order import Order, Positions
+from beam_jobs.references.record_order import Positions, RecordOrder
 from beam_jobs.references.reference import Digests, Reference
 
 PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
-def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[tuple[Pack, Digests]]:
+def packs(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
     """Yield the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
 
     Args:
@@ -44,30 +44,30 @@ def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[
         first += len(batch)
 
 
-def full_packs(listed: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
+def full_packs(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
     """Yield the references of packs in packs of 4,096, and a last one of the rest, each with the digests of its keys."""
     held: list[tuple[Pack, Digests]] = []
     count = 0
-    for pack, digests in listed:
+    for pack, digests in parts:
         held.append((pack, digests))
         count += len(digests)
         if count >= PACK_REFERENCES:
-            *full, rest = _parts(held)
+            *full, rest = _cut_parts(held)
             yield from full
             is_full = len(rest[1]) == PACK_REFERENCES
             if is_full:
                 yield rest
             held, count = ([], 0) if is_full else ([rest], len(rest[1]))
     if held:
-        yield from _parts(held)
+        yield from _cut_parts(held)
 
 
-def _parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
+def _cut_parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
     """Return the references of packs in packs of 4,096, and a last one of 4,096 or fewer."""
     packs, digests = zip(*held, strict=True)
-    every = digests[0] if len(digests) == 1 else np.concatenate(digests)
-    parts = np.split(every, range(PACK_REFERENCES, len(every), PACK_REFERENCES))
-    return list(zip(Pack.joined(packs).in_parts(), parts, strict=True))
+    all_digests = digests[0] if len(digests) == 1 else np.concatenate(digests)
+    parts = np.split(all_digests, range(PACK_REFERENCES, len(all_digests), PACK_REFERENCES))
+    return list(zip(Pack.join(packs).in_parts(), parts, strict=True))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,7 +92,7 @@ class Pack(PackColumns):
     def of(cls, references: Sequence[Reference], positions: Positions) -> Pack:
         """Pack references and their positions."""
         columns = dict(zip(Reference._fields, map(list, zip(*references, strict=True)), strict=True))
-        root = _root(columns["path"], columns["key"])
+        root = _find_root(columns["path"], columns["key"])
         names, features = feature_columns(columns["features"])
         return cls(
             positions=positions,
@@ -111,7 +111,7 @@ class Pack(PackColumns):
         )
 
     @classmethod
-    def of_columns(
+    def from_columns(
         cls,
         keys: PackedKeys,
         sizes: npt.NDArray[np.int64],
@@ -123,7 +123,7 @@ class Pack(PackColumns):
         """Return a pack of these columns, see `Pack`; positions are 0."""
         same = offsets[:1] if (offsets == offsets[0]).all() else offsets
         rest: dict[str, Any] = {name: shortest(column) for name, column in others.items()}
-        root = _root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
+        root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
             sizes=narrow(sizes),
@@ -135,7 +135,7 @@ class Pack(PackColumns):
         )
 
     @classmethod
-    def joined(cls, packs: Sequence[Pack]) -> Pack:
+    def join(cls, packs: Sequence[Pack]) -> Pack:
         """Return the concatenated references of packs."""
         if len(packs) == 1:
             return packs[0]
@@ -143,12 +143,12 @@ class Pack(PackColumns):
             packs = [dataclasses.replace(pack, root="", paths=pack.all_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
-        one_offset = all(len(some) == 1 and some[0] == offsets[0][0] for some in offsets)
+        one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
         return cls(
             positions=np.concatenate([pack.positions for pack in packs]),
             sizes=np.concatenate([pack.sizes for pack in packs]),
             offsets=offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
-            keys=PackedKeys.joined([pack.keys for pack in packs]),
+            keys=PackedKeys.join([pack.keys for pack in packs]),
             root=packs[0].root,
             **join_fields(packs, lengths),
         )
@@ -209,7 +209,7 @@ class Pack(PackColumns):
         for split, rows in self.split_rows():
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
-    def grouped(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
+    def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
         """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
         order = np.argsort(groups, kind="stable")
         first = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -281,7 +281,7 @@ class Pack(PackColumns):
         )
 
 
-def _root(paths: Sequence[str], keys: Sequence[str]) -> str:
+def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the prefix of the key in every path; empty if there is no common one."""
     root = paths[0].removesuffix(keys[0])
     is_one = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))

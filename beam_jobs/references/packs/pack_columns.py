@@ -59,30 +59,30 @@ class PackColumns:
         """Return the names of the classes that references have, by split; splits without any are not there."""
         if self.labels == [()]:
             return {}
-        found: dict[str, set[str]] = {}
-        for split, names in _rows(self.splits, self.labels):
+        names_by_split: dict[str, set[str]] = {}
+        for split, names in _iterate_rows(self.splits, self.labels):
             if names:
-                found.setdefault(split, set()).update(names)
-        return found
+                names_by_split.setdefault(split, set()).update(names)
+        return names_by_split
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return split, labels and `Reference.entry_texts` of each reference, or one tuple of them that stands for all."""
         features = list(self.feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
-        kinds = _rows(self.payloads, self.crc32s, features)
+        kinds = _iterate_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in kinds]
-        return [(split, labels, *text) for split, labels, text in _rows(self.splits, self.labels, texts)]
+        return [(split, labels, *text) for split, labels, text in _iterate_rows(self.splits, self.labels, texts)]
 
     def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references."""
         if self.feature_names == [()]:
             return itertools.repeat(NO_FEATURES, count)
-        every = tuple(self.features)
+        all_names = tuple(self.features)
         rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
-        found = (dict(zip(every, values, strict=True)) for values in rows)
-        if self.feature_names == [every]:
-            return found
+        features = (dict(zip(all_names, values, strict=True)) for values in rows)
+        if self.feature_names == [all_names]:
+            return features
         names = spread(self.feature_names, count)
-        return ({name: row[name] for name in some} for some, row in zip(names, found, strict=True))
+        return ({name: row[name] for name in present} for present, row in zip(names, features, strict=True))
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
@@ -98,7 +98,7 @@ def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[st
     }
 
 
-def _rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _iterate_rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of some columns: one if a value of each stands for all."""
     count = max(map(len, columns))
     return zip(*(spread(column, count) for column in columns), strict=True)
@@ -109,8 +109,8 @@ def feature_columns(features: list[Mapping[str, Any]]) -> tuple[list[tuple[str, 
     if not any(features):
         return [()], {}
     names = shortest(list(map(tuple, features)))
-    every = dict.fromkeys(itertools.chain.from_iterable(names))
+    all_names = dict.fromkeys(itertools.chain.from_iterable(names))
     if len(names) == 1:
         columns = map(list, zip(*(values.values() for values in features), strict=True))
-        return names, dict(zip(every, map(shortest_values, columns), strict=True))
-    return names, {name: shortest_values([values.get(name) for values in features]) for name in every}
+        return names, dict(zip(all_names, map(shortest_values, columns), strict=True))
+    return names, {name: shortest_values([values.get(name) for values in features]) for name in all_names}

@@ -67,7 +67,7 @@ class _Piece(NamedTuple):
     inputs: int
 
 
-class _Unread(NamedTuple):
+class _MissingPiece(NamedTuple):
     """The reason why a piece is missing."""
 
     reason: str
@@ -83,12 +83,12 @@ def read_packs(
         is_checked: as for `Storage.read_range`: whether the caller compares the bytes with a checksum.
         piece_sizes: sizes of what is read with one read.
     """
-    for some, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
+    for block, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
         if isinstance(data, BadRecordError):
-            yield from ((reference, data) for reference in some.references())
+            yield from ((reference, data) for reference in block.references())
             continue
-        ends = itertools.accumulate(some.sizes.tolist(), initial=0)
-        yield from zip(some.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
+        ends = itertools.accumulate(block.sizes.tolist(), initial=0)
+        yield from zip(block.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
 
 
 def read_blocks(
@@ -104,23 +104,23 @@ def read_blocks(
     Yields:
         References with their concatenated bytes, and the sizes of these; or a single one with the error of reading.
     """
-    for are_fetched, some in itertools.groupby(packs, key=_are_fetched):
+    for are_fetched, group in itertools.groupby(packs, key=_are_fetched):
         if are_fetched:
-            yield from itertools.chain.from_iterable(map(_fetched_blocks, some))
+            yield from itertools.chain.from_iterable(map(_fetch_blocks, group))
         else:
-            yield from _ranges(list(some), piece_sizes, is_checked=is_checked)
+            yield from _read_ranges(list(group), piece_sizes, is_checked=is_checked)
 
 
 def _are_fetched(pack: Pack) -> bool:
     return any(payload.is_fetched for payload in pack.payloads)
 
 
-def _fetched_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield references of which some are fetched: the sizes of these are known once they are read."""
+def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Yield references some of which are fetched: their sizes are known once they are read."""
     held, size = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
         if held and (isinstance(data, BadRecordError) or size >= _BLOCK_BYTES):
-            yield _block(pack, row, held)
+            yield _take_block(pack, row, held)
             held, size = [], 0
         if isinstance(data, BadRecordError):
             yield pack.take(np.array([row])), data
@@ -128,43 +128,43 @@ def _fetched_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]
             held.append(data)
             size += len(data)
     if held:
-        yield _block(pack, len(pack.keys), held)
+        yield _take_block(pack, len(pack.keys), held)
 
 
-def _block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
+def _take_block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
     """Return the references before row `stop` whose bytes are held, with these."""
-    some = pack.take(np.arange(stop - len(held), stop))
-    return dataclasses.replace(some, sizes=narrow(list(map(len, held)))), b"".join(held)
+    read_part = pack.take(np.arange(stop - len(held), stop))
+    return dataclasses.replace(read_part, sizes=narrow(list(map(len, held)))), b"".join(held)
 
 
-def _ranges(
+def _read_ranges(
     packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    pieces, piece_of = _pieces(packs, piece_sizes)
+    pieces, piece_of = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read, is_checked=is_checked)
     read = _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
-    held: dict[int, bytes | _Unread] = {}
+    held: dict[int, bytes | _MissingPiece] = {}
     rest = [piece.inputs for piece in pieces]
     begins = np.array([piece.start for piece in pieces], np.int64)
     done = 0
     for pack in packs:
-        for rows in _blocks(pack.sizes):
-            some = pack if len(rows) == len(pack.keys) else pack.take(rows)
+        for rows in _cut_blocks(pack.sizes):
+            readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
             numbers = piece_of[done : done + len(rows)]
             done += len(rows)
-            needed, counts = np.unique(numbers, return_counts=True)
-            for number in needed.tolist():
+            needed_pieces, counts = np.unique(numbers, return_counts=True)
+            for number in needed_pieces.tolist():
                 if number not in held:
                     # Pieces are numbered in the order in which they are needed.
                     held[number] = next(read)
-            yield from _cut(some, numbers, some.offsets - begins[numbers], held)
-            for number, count in zip(needed.tolist(), counts.tolist(), strict=True):
+            yield from _cut(readable, numbers, readable.offsets - begins[numbers], held)
+            for number, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 rest[number] -= count
                 if not rest[number]:
                     del held[number]
 
 
-def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
+def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
     """Yield the rows of neighbours of up to 8 MiB, or of one larger reference."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first = 0
@@ -176,11 +176,11 @@ def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp
 
 
 def _cut(
-    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _Unread]
+    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _MissingPiece]
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Yield references and their bytes, cut from these pieces at these places."""
     places = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
-    read = {number: piece for number, piece in held.items() if not isinstance(piece, _Unread)}
+    read = {number: piece for number, piece in held.items() if not isinstance(piece, _MissingPiece)}
     if all(number in read for number in set(numbers.tolist())):
         data = b"".join([read[number][start : start + size] for number, start, size in places])
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
@@ -188,23 +188,23 @@ def _cut(
             return
     # A piece is missing: yield one by one.
     for row, (number, start, size) in enumerate(places):
-        one, piece = pack.take(np.array([row])), held[number]
-        (reference,) = one.references()
-        if isinstance(piece, _Unread):
-            yield one, BadRecordError(reference.origin, piece.reason)
+        row_pack, piece = pack.take(np.array([row])), held[number]
+        (reference,) = row_pack.references()
+        if isinstance(piece, _MissingPiece):
+            yield row_pack, BadRecordError(reference.origin, piece.reason)
             continue
-        found = piece[start : start + size]
-        is_cut = len(found) < size
-        reason = f"cut: {len(found)} of {size} bytes"
-        yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else found
+        record = piece[start : start + size]
+        is_cut = len(record) < size
+        reason = f"cut: {len(record)} of {size} bytes"
+        yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_cut else record
 
 
-def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
+def _plan_pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
     """Return the pieces in the order of use, and the number of the piece of each input."""
     paths: dict[str, int] = {}
-    files = np.concatenate([_files(pack, paths) for pack in packs])
+    files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # By file and place. With millions of inputs every array matters, so types are narrow.
+    # Sorted by file and place. With millions of inputs every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
@@ -246,7 +246,7 @@ def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.ND
     ], piece_of
 
 
-def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
+def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the number of the file of each input in `paths`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.all_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
@@ -257,14 +257,14 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 
 
 def _read_remote(
-    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread], ahead_bytes: int
-) -> Iterator[bytes | _Unread]:
+    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
+) -> Iterator[bytes | _MissingPiece]:
     # A part of an object is read twice, at the same time, and compared.
     threads = max(1, request_limits().read_threads // 2)
     return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
 
 
-def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
+def _read(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:
@@ -274,7 +274,7 @@ def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
-        return _Unread(f"could not be read: {error}")
+        return _MissingPiece(f"could not be read: {error}")
     if len(data) != piece.size:
-        return _Unread(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
+        return _MissingPiece(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
     return data

@@ -48,12 +48,12 @@ class PackedKeys:
         if list(map(str, numbers)) != tails or max(map(len, tails)) > _MOST_DIGITS:
             return cls(list(keys), None)
         # Equal heads share one string.
-        known: dict[str, str] = {}
+        shared: dict[str, str] = {}
         heads = [key[: len(key) - len(tail)] for key, tail in zip(keys, tails, strict=True)]
-        return cls(shortest([known.setdefault(head, head) for head in heads]), narrow(numbers))
+        return cls(shortest([shared.setdefault(head, head) for head in heads]), narrow(numbers))
 
     @classmethod
-    def joined(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
+    def join(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
         """Return the concatenated keys of all parts."""
         numbers = [part.numbers for part in parts if part.numbers is not None]
         if len(numbers) < len(parts):
@@ -66,12 +66,12 @@ class PackedKeys:
             return key_digests(self.heads)
         # Each head is hashed once, which halves the time.
         hashed = {head: hashlib.blake2b(key_bytes(head), digest_size=DIGEST_BYTES) for head in set(self.heads)}
-        found = []
+        digest_bytes = []
         for head, number in zip(spread(self.heads, len(self.numbers)), self.numbers.tolist(), strict=True):
             digest = hashed[head].copy()
             digest.update(b"%d" % number)
-            found.append(digest.digest())
-        return as_digests(found)
+            digest_bytes.append(digest.digest())
+        return as_digests(digest_bytes)
 
     def take(self, rows: npt.NDArray[np.intp]) -> PackedKeys:
         """Return the keys of these rows, in the order of `rows`."""

@@ -17,7 +17,7 @@ from beam_jobs.references.reference import key_bytes, key_digest
 from tpudata.storage import Range, files_below, folder_ranges
 
 
-class Picture(NamedTuple):
+class PictureFile(NamedTuple):
     """A file below the folder.
 
     Attributes:
@@ -45,22 +45,22 @@ class PictureIndex:
                 ends.append(len(texts))
                 sizes.append(picture.size)
                 digests.append(_digest(match_key(picture.key)))
-        found = np.array(digests, np.uint64)
-        self._rows = np.argsort(found, kind="stable")
-        self._digests = found[self._rows]
+        digest_array = np.array(digests, np.uint64)
+        self._rows = np.argsort(digest_array, kind="stable")
+        self._digests = digest_array[self._rows]
         self._texts, self._ends, self._sizes = bytes(texts), np.array(ends, np.int64), np.array(sizes, np.int64)
 
-    def find(self, name: str) -> list[Picture]:
+    def find(self, name: str) -> list[PictureFile]:
         """Return the pictures for which a name in an annotation file can stand."""
         digest = np.uint64(_digest(match_key(name)))
         first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
-        found = map(self._picture, self._rows[first:last].tolist())
-        pictures = [picture for picture in found if is_same_picture(name, picture.key)]
+        candidates = map(self._make_picture, self._rows[first:last].tolist())
+        pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
-    def _picture(self, row: int) -> Picture:
+    def _make_picture(self, row: int) -> PictureFile:
         begin, end = self._ends[row : row + 2].tolist()
-        return Picture(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
+        return PictureFile(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
 
 
 @functools.lru_cache(maxsize=1)
@@ -70,12 +70,12 @@ def index_of(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
     return PictureIndex(folder, omitted)
 
 
-def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
+def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[PictureFile]:
     """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
     for entry, below in files_below(files, is_left_behind):
         is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)
         if is_picture and not below.startswith(omitted):
-            yield Picture(below, entry.size)
+            yield PictureFile(below, entry.size)
 
 
 def below_folder(folder: str, path: str) -> str:

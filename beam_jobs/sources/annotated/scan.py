@@ -16,22 +16,22 @@ from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import with_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.annotated.picture_index import Picture, below_folder
+from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
-# Of a block: its pictures are listed together.
+# Size of a block, whose pictures are listed together.
 _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 
 
 class AnnotatedPicture(NamedTuple):
     """A picture with what is said of it."""
 
-    picture: Picture
+    picture: PictureFile
     annotation: ImageAnnotation
 
 
-class Block(NamedTuple):
+class PictureBlock(NamedTuple):
     """Some pictures of an annotation file, and the rejections among them.
 
     Attributes:
@@ -41,14 +41,14 @@ class Block(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
+    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> PictureBlock:
         """Return the block of some pictures."""
         return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
 
     def pictures(self) -> Sequence[AnnotatedPicture | BadRecordError]:
         """Return the pictures."""
-        found: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
-        return found
+        unpickled: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
+        return unpickled
 
 
 @dataclasses.dataclass
@@ -80,11 +80,11 @@ class AnnotationFacts:
 
     def first_blocks(self) -> dict[int, int]:
         """Return by number of a file how many blocks the files before it have."""
-        before, found = 0, {}
+        before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.files.items()):
-            found[number] = before
+            firsts[number] = before
             before += blocks
-        return found
+        return firsts
 
     def sort_digests(self) -> npt.NDArray[np.uint64]:
         """Return the digests of all pictures that have annotations, ascending."""
@@ -106,7 +106,7 @@ class AnnotationScan:
     """
 
     def __init__(
-        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]], folder: str
+        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[PictureFile]], folder: str
     ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
@@ -130,7 +130,7 @@ class AnnotationScan:
         self._keys.clear()
         return rows
 
-    def parts(self) -> Iterator[Block]:
+    def parts(self) -> Iterator[PictureBlock]:
         """Read the file, and yield its blocks.
 
         Raises:
@@ -138,46 +138,48 @@ class AnnotationScan:
         """
         held: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
-        for found in self._form.read(self._part, self.facts.contents.names):
-            one = self._place(found)
-            held.append(one)
-            if not isinstance(one, BadRecordError):
-                objects += len(one.annotation.objects)
+        for annotation in self._form.read(self._part, self.facts.contents.names):
+            picture = self._place(annotation)
+            held.append(picture)
+            if not isinstance(picture, BadRecordError):
+                objects += len(picture.annotation.objects)
             if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
-                yield Block.of(held)
+                yield PictureBlock.of(held)
                 held, objects, blocks = [], 0, blocks + 1
         if held:
-            yield Block.of(held)
+            yield PictureBlock.of(held)
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
-    def _place(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
+    def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return the picture of an annotation, and add what it has to the facts."""
-        if isinstance(found, BadRecordError):
-            return self._reject(found, self._find(found.key) if found.key else [])
-        pictures = self._find(found.picture)
+        if isinstance(annotation, BadRecordError):
+            return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
+        pictures = self._find(annotation.picture)
         if not pictures:
-            self.facts.missing = self.facts.missing or found.picture
-            return found.place.error("no such picture in the input", found.picture)
+            self.facts.missing = self.facts.missing or annotation.picture
+            return annotation.place.error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
-            return self._reject(found.place.error(f"it stands for several pictures, {names}", found.picture), pictures)
-        self.facts.contents.add(found)
-        if found.map_file is not None and (below := below_folder(self._folder, found.map_file.path)):
+            return self._reject(
+                annotation.place.error(f"it stands for several pictures, {names}", annotation.picture), pictures
+            )
+        self.facts.contents.add(annotation)
+        if annotation.map_file is not None and (below := below_folder(self._folder, annotation.map_file.path)):
             # A PNG of segments among the pictures is none that lacks an annotation.
             self.facts.add_annotated([below])
         self._keys.append(pictures[0].key)
         self._read += 1
-        return AnnotatedPicture(pictures[0], found)
+        return AnnotatedPicture(pictures[0], annotation)
 
-    def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
+    def _reject(self, error: BadRecordError, pictures: Sequence[PictureFile]) -> BadRecordError:
         """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
         self.facts.add_annotated([picture.key for picture in pictures])
         return with_key(error, pictures[0].key) if len(pictures) == 1 else error
 
 
 class PictureScan:
-    """The input's pictures, of which those without annotations are listed; nothing is read here.
+    """The input's pictures: those without annotations are listed, and nothing is read here.
 
     Args:
         folder: of the pictures.

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.annotations.annotation import ImageAnnotation, Place
+from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
 from beam_jobs.annotations.find_form import find_form
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.label_maps import LabelMapsForm
@@ -23,8 +23,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, below_folder, index_of, pictures_in
-from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
+from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder, index_of, pictures_in
+from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, PictureBlock, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
@@ -32,8 +32,8 @@ from beam_jobs.sources.source import Scan, ScannedSource, make_reference
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Range, storage_for
 
-# What is listed together: annotated pictures, or files of which some have no annotation.
-Unit: TypeAlias = Block | Range
+# Listed together: annotated pictures, or files some of which have no annotation.
+Unit: TypeAlias = PictureBlock | Range
 # Pictures that are looked up together.
 _LOOKED_UP = 1000
 # Stands for the pictures of the input, after the annotation files.
@@ -76,10 +76,10 @@ class AnnotatedImages(ScannedSource):
             SourceError: the input is no folder, or the annotations have no known form.
             UsageError: the options deal out splits, but the annotations have lists of them.
         """
-        found = storage_for(options.input).stat(options.input)
-        if found is None or not found.is_folder:
-            what = "is a file" if found else "is not there"
-            raise SourceError(f"{options.input} {what}. With annotations, pass the folder of the pictures.")
+        entry = storage_for(options.input).stat(options.input)
+        if entry is None or not entry.is_folder:
+            state = "is a file" if entry else "is not there"
+            raise SourceError(f"{options.input} {state}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
         if source_options.masks is not None:
@@ -158,7 +158,7 @@ class AnnotatedImages(ScannedSource):
         first, _ = facts.files[repeat.first_number]
         second, _ = facts.files[repeat.number]
         places = " and ".join(dict.fromkeys((first, second)))
-        key = self._key_of(second, repeat)
+        key = self._find_key(second, repeat)
         return SourceError(f"{places}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:
@@ -185,53 +185,53 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for one in unit.pictures():
-            if isinstance(one, BadRecordError):
-                reject(one)
-            elif self.form.split_lists.split_of(one.picture.key) is None:
-                ignored.append(self._path(one.picture))
+        for item in unit.pictures():
+            if isinstance(item, BadRecordError):
+                reject(item)
+            elif self.form.split_lists.split_of(item.picture.key) is None:
+                ignored.append(self._join_path(item.picture))
             else:
-                yield self._reference(one.picture, one.annotation)
+                yield self._make_reference_of(item.picture, item.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
-            path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
+            path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.split_of(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reject(BadRecordError(path, self._missing, key=picture.key))
             else:
-                yield self._reference(picture, ImageAnnotation(picture.key, Place(path)))
+                yield self._make_reference_of(picture, ImageAnnotation(picture.key, AnnotationPlace(path)))
 
-    def _without_annotation(self, files: Range) -> Iterator[Picture]:
+    def _without_annotation(self, files: Range) -> Iterator[PictureFile]:
         pictures = pictures_in(files, self._omitted)
-        while some := list(itertools.islice(pictures, _LOOKED_UP)):
-            digests = key_digests([picture.key for picture in some])[:, 0]
+        while batch := list(itertools.islice(pictures, _LOOKED_UP)):
+            digests = key_digests([picture.key for picture in batch])[:, 0]
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
-            yield from (some[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
+            yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
-    def _reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
+    def _make_reference_of(self, picture: PictureFile, annotation: ImageAnnotation) -> Reference:
         split = self.form.split_lists.split_of(picture.key) or ""
         if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
             picture.key,
-            path=self._path(picture),
+            path=self._join_path(picture),
             size=picture.size,
             split=split,
             labels=annotation.classes,
             features={ANNOTATION: CarriedAnnotation(annotation)},
         )
 
-    def _path(self, picture: Picture) -> str:
+    def _join_path(self, picture: PictureFile) -> str:
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property
     def _place(self) -> str:
         """Where the annotations are."""
-        said = self.source_options
-        return said.annotations or said.masks or said.targets or ""
+        options = self.source_options
+        return options.annotations or options.masks or options.targets or ""
 
     @property
     def _missing(self) -> str:
@@ -249,12 +249,12 @@ class AnnotatedImages(ScannedSource):
         folders = (self._place, *self.form.map_folders)
         return tuple(f"{below}/" for below in (below_folder(self.options.input, folder) for folder in folders) if below)
 
-    def _key_of(self, part: str, repeat: Repeat) -> str:
+    def _find_key(self, part: str, repeat: Repeat) -> str:
         """Return the key of the later one of two annotations, by reading its file again."""
         find = index_of(self.options.input, self._omitted, self.run).find
         number = 0
-        for found in self.form.read(part, ListedNames()):
-            if isinstance(found, BadRecordError) or len(pictures := find(found.picture)) != 1:
+        for annotation in self.form.read(part, ListedNames()):
+            if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:
                 continue
             if number == repeat.line:
                 return pictures[0].key

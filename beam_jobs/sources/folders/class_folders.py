@@ -108,23 +108,23 @@ class ClassFolders(Source):
                 a file lists.
             UsageError: the options deal out splits, but the input has split folders.
         """
-        found = _subfolders(options.input)
-        names = [entry.name for entry in found]
+        subfolders = _list_subfolders(options.input)
+        names = [entry.name for entry in subfolders]
         splits = splits_of(names, options.input)
         if splits:
             reject_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
-            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in found)
+            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)
         else:
             tops = (SplitFolder(options.input, "", ""),)
         classes = Classes.open(source_options, integers=source_options.label_type == INT)
-        folders = [entry for top in tops for entry in (_subfolders(top.path) if splits else found)]
+        folders = [entry for top in tops for entry in (_list_subfolders(top.path) if splits else subfolders)]
         if classes.labels is None and not classes.integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
             try:
                 classes.name(entry.name, entry.path)
             except BadRecordError as error:
-                raise _no_class(entry, classes, error) from None
+                raise _describe_no_class(entry, classes, error) from None
         if classes.labels is not None:
             return cls(options, tops, classes.labels, classes)
         largest = max(folders, key=lambda entry: int(entry.name))
@@ -154,14 +154,14 @@ class ClassFolders(Source):
         Raises:
             SourceError: a folder is of no known class: it was made since the job began.
         """
-        known = set(self.labels.names)
+        names = set(self.labels.names)
         for top in self.tops:
-            for entry in _subfolders(top.path):
+            for entry in _list_subfolders(top.path):
                 try:
                     name = self.classes.name(entry.name, entry.path)
                 except BadRecordError:
                     name = ""
-                if name not in known:
+                if name not in names:
                     raise SourceError(
                         f"{entry.path} was made after the job had begun. Run again when the input is complete."
                     )
@@ -197,7 +197,7 @@ class ClassFolders(Source):
             )
 
 
-def _no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
+def _describe_no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
     """Return the error of a folder whose name is no class."""
     if classes.labels is None:
         return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")
@@ -207,35 +207,35 @@ def _no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceEr
     )
 
 
-def _subfolders(folder: str) -> list[Entry]:
+def _list_subfolders(folder: str) -> list[Entry]:
     """Return the folders in a folder, sorted by name: there are as many as classes.
 
     Raises:
         SourceError: it has files, or nothing.
     """
-    found: list[Entry] = []
+    subfolders: list[Entry] = []
     file: Entry | None = None
     # Without folders among the first names there are no classes.
     names = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
     for number, entry in enumerate(names):
         if entry.is_folder:
-            found.append(entry)
+            subfolders.append(entry)
         else:
             file = file or entry
-        if file is not None and (found or number >= _LOOKED_AT):
+        if file is not None and (subfolders or number >= _LOOKED_AT):
             break
     if file is not None:
-        raise SourceError(_with_files(folder, file, found))
-    if not found:
+        raise SourceError(_with_files(folder, file, subfolders))
+    if not subfolders:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
         )
     # A listing has `a-b/` before `a/`.
-    return sorted(found, key=operator.attrgetter("name"))
+    return sorted(subfolders, key=operator.attrgetter("name"))
 
 
 def _with_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
-    """Return the message about a folder with files, which are of no class."""
+    """Return the message about a folder with files that have no class."""
     if not folders:
         return (
             f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"

@@ -40,7 +40,7 @@ SYNSET_FILES = ("synset_labels.txt", "imagenet_2012_validation_synset_labels.txt
 _VALIDATION_FOLDERS = ("validation", "val")
 _SYNSET = re.compile(r"n\d{8}")
 _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
-# Of training and validation images alike.
+# Names of training and validation images.
 _IMAGE_NAME = re.compile(r"(n\d{8}|ILSVRC2012_val)_\d+\.[A-Za-z]+")
 _EXTRA = "image/class/synset"
 # A folder with more is something else.
@@ -100,16 +100,16 @@ class ImageNet(Source):
         if len(first) > _MOST_ENTRIES:
             return None
         entries = {entry.name: entry for entry in first}
-        train = entries.get(TRAIN_TAR) or _folder(entries, (TRAIN,), _is_synset_folders)
-        flat = entries.get(VALIDATION_TAR) or _folder(entries, _VALIDATION_FOLDERS, _is_flat)
-        sorted_out = _folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
+        train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _is_synset_folders)
+        flat = entries.get(VALIDATION_TAR) or _find_folder(entries, _VALIDATION_FOLDERS, _is_flat)
+        sorted_out = _find_folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
         validation = flat or sorted_out
         used = (train, validation)
         strangers = [e for e in entries.values() if e.is_folder and e not in used and not is_left_behind(e.name)]
         if (train, validation) == (None, None) or strangers:
             return None
         reject_split_flag(options, f"{options.input} is ImageNet, which has its splits")
-        parts = [] if train is None else list(_synset_parts(options, TRAIN, train))
+        parts = [] if train is None else list(_list_synset_parts(options, TRAIN, train))
         synsets: tuple[str, ...] = ()
         synset_file = next((entries[name].path for name in SYNSET_FILES if name in entries), "")
         if flat is not None:
@@ -121,15 +121,15 @@ class ImageNet(Source):
             synsets = _read_synsets(synset_file)
             parts.append(ImageNetUnit(VALIDATION, flat.path, is_tar=not flat.is_folder))
         elif sorted_out is not None:
-            parts.extend(_synset_parts(options, VALIDATION, sorted_out))
+            parts.extend(_list_synset_parts(options, VALIDATION, sorted_out))
         classes = Classes.open(source_options)
         if classes.labels is None:
-            known = (
+            names = (
                 {part.synset for part in parts if part.split == TRAIN}
                 or {part.synset for part in parts} - {""}
                 or set(synsets)
             )
-            classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(known))), path=options.input)
+            classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
         for number, synset in enumerate(synsets, 1):
             classes.name(synset, f"{synset_file} line {number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
@@ -156,9 +156,9 @@ class ImageNet(Source):
         self, unit: ImageNetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
         """Yield a reference to every image of a part."""
-        for name, path, offset, size in _images(unit, ignored, reject):
+        for name, path, offset, size in _list_images(unit, ignored, reject):
             try:
-                synset = self.classes.name(unit.synset or self._synset(name, unit.path), f"{unit.path}/{name}")
+                synset = self.classes.name(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
             except BadRecordError as error:
                 reject(with_key(error, name))
                 continue
@@ -173,7 +173,7 @@ class ImageNet(Source):
                 features={_EXTRA: synset},
             )
 
-    def _synset(self, name: str, path: str) -> str:
+    def _find_synset(self, name: str, path: str) -> str:
         match = _VALIDATION_NAME.fullmatch(name)
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(
@@ -184,18 +184,18 @@ class ImageNet(Source):
         return self.synsets[int(match[1]) - 1]
 
 
-def _folder(
+def _find_folder(
     entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[Iterator[Entry]], bool]
 ) -> Entry | None:
     """Return the first folder of these names whose content fits."""
     for name in names:
         folder = entries.get(name)
-        if folder is not None and folder.is_folder and fits(_visible(folder.path)):
+        if folder is not None and folder.is_folder and fits(_list_visible(folder.path)):
             return folder
     return None
 
 
-def _visible(folder: str) -> Iterator[Entry]:
+def _list_visible(folder: str) -> Iterator[Entry]:
     return (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
 
 
@@ -210,22 +210,22 @@ def _is_synset_folders(entries: Iterator[Entry]) -> bool:
     folders = itertools.chain(() if first is None else (first,), entries)
     if first is None or not all(entry.is_folder and _SYNSET.fullmatch(entry.name) for entry in folders):
         return False
-    images = _visible(first.path)
+    images = _list_visible(first.path)
     image = next(images, None)
     if image is None:
         return False
     return all(_IMAGE_NAME.fullmatch(one.name) and not one.is_folder for one in itertools.chain((image,), images))
 
 
-def _synset_parts(options: ConvertOptions, split: str, found: Entry) -> Iterator[ImageNetUnit]:
+def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Iterator[ImageNetUnit]:
     """Return the synsets of a tar of tars, or of folders."""
-    if found.is_folder:
-        for folder in _visible(found.path):
+    if entry.is_folder:
+        for folder in _list_visible(entry.path):
             yield ImageNetUnit(split, folder.path, False, synset=folder.name)
         return
-    tar = Tars.find(options, SourceOptions(), InputFiles(found.path))
+    tar = Tars.find(options, SourceOptions(), InputFiles(entry.path))
     if tar.form != TARS:
-        raise SourceError(f"{found.path} is not a tar of tars, as ImageNet's is. Download it again.")
+        raise SourceError(f"{entry.path} is not a tar of tars, as ImageNet's is. Download it again.")
     for inner in (inner for part in tar.parts() for inner in tar.units(part, [])):
         yield ImageNetUnit(split, inner.path, True, inner.start, inner.end, inner.label)
 
@@ -238,7 +238,7 @@ def _read_synsets(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
+def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
     """Yield (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
         with open_tar(unit.path, "") as (file, size):

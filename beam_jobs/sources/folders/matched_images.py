@@ -111,7 +111,7 @@ class MatchedImages(ClassifiedSource):
             labelled = path_labels.has_classes
             source = cls(options, fixed, parts, path_labels.classes, labelled, path_labels, folder_classes=False)
         if options.split:
-            # Early; what is in no file looked at here is found when it is listed.
+            # Checked early on some files; the rest are checked when they are listed.
             first = itertools.islice(expand_below(fixed, parts), _LOOKED_AT)
             source._check_splits({below for entry, below in first if not entry.is_folder})
         return source
@@ -124,7 +124,7 @@ class MatchedImages(ClassifiedSource):
     def _split_of(self, below: str) -> str:
         """Return the split that the place of a file or folder says, or nothing; `below` is its path, a folder's with a slash."""
         names = below.split("/")[:-1]
-        # If no folder is a class, the outermost is what may be a split.
+        # If no folder is a class, the outermost may be a split.
         names = names[-2:-1] if self.folder_classes else names[:1]
         return folder_split(names[0]) if names else ""
 
@@ -165,7 +165,7 @@ class MatchedImages(ClassifiedSource):
             reject: called with the error of a file whose folder is no known class, or whose path says none.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
-        for entry, key in self._matched(unit):
+        for entry, key in self._match_files(unit):
             if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
@@ -193,7 +193,7 @@ class MatchedImages(ClassifiedSource):
                 self.options, key, path=entry.path, size=entry.size, split=split, labels=labels, features=columns
             )
 
-    def _matched(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
+    def _match_files(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
         folder, files = unit
         if folder.deep:
             for entry, below in files_below(files, lambda name: name.startswith(".")):

@@ -100,17 +100,17 @@ class IdxPairs(ClassifiedSource):
             CorruptionError: a file's size is not what its header says.
             UsageError: the options deal out splits, but the pairs are of several splits already.
         """
-        pairs = [_partners(path) for path in paths]
-        # Of MNIST alone there are two pairs, and --split would mix what has been apart for decades; one pair may be dealt out.
+        pairs = [_find_partners(path) for path in paths]
+        # MNIST has two pairs, training and test, which --split would mix; a single pair may be split.
         splits = sorted({split for _, _, _, split in pairs if split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
         runs: list[IdxUnit] = []
         for images, labels, name, split in sorted(set(pairs)):
-            runs.extend(_runs(images, labels, name, "" if options.split else split))
+            runs.extend(_cut_runs(images, labels, name, "" if options.split else split))
         classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
-        named = frozenset() if options.split else frozenset(splits)
-        return cls(options, tuple(runs), classes, labelled, named_splits=named)
+        named_splits = frozenset() if options.split else frozenset(splits)
+        return cls(options, tuple(runs), classes, labelled, named_splits=named_splits)
 
     def parts(self) -> Sequence[IdxUnit]:
         """Return the runs of images."""
@@ -156,31 +156,31 @@ class IdxPairs(ClassifiedSource):
                 reject_more(images, unit.images)
 
 
-def _partners(path: str) -> tuple[str, str, str, str]:
+def _find_partners(path: str) -> tuple[str, str, str, str]:
     """Return the paths of images and labels, the name in keys, and the split of a pair, given one of its files."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:
         raise SourceError(f"{path} is an IDX file. Name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte.")
-    found = {match["what"]: path}
+    paths = {match["what"]: path}
     (other,) = {"images", "labels"} - {match["what"]}
     other_name = f"{match['prefix']}{other}"
-    # What follows is a dash or a dot.
+    # A dash or a dot follows.
     for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
-            found.setdefault(other, f"{folder}{slash}{entry.checked().name}")
-    if other not in found:
+            paths.setdefault(other, f"{folder}{slash}{entry.checked().name}")
+    if other not in paths:
         raise SourceError(
             f"{path} has no {other} file next to it. Both come in a pair: {match['prefix']}{other}-idx..."
         )
-    key = found["images"].rpartition("/")[2].removesuffix(".gz")
+    key = paths["images"].rpartition("/")[2].removesuffix(".gz")
     words = re.split(r"[-_.]", match["prefix"].rstrip("-_."))
     split = "test" if words[-1] == _T10K else folder_split(words[-1])
-    return found["images"], found["labels"], key, split
+    return paths["images"], paths["labels"], key, split
 
 
-def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
+def _cut_runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
     sizes, header = read_header(images, (3, 4))
     counts, _ = read_header(labels, (1,))
     if sizes[0] != counts[0]:

@@ -20,7 +20,7 @@ from beam_jobs.image_records.pixels import CHANNELS_FIRST, Pixels
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
-from beam_jobs.sources.image_arrays.pickles import PickledArray, Place, read_pickle
+from beam_jobs.sources.image_arrays.pickles import BytesPlace, PickledArray, read_pickle
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.format import Feature
@@ -63,8 +63,8 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():
         path = storage.join(folder, name)
-        found = storage.stat(path)
-        if found is None or found.is_folder:
+        entry = storage.stat(path)
+        if entry is None or entry.is_folder:
             continue
         if key is None:
             lines = storage.read_range(path, 0, _MOST_NAMES_BYTES).decode(errors="replace").split("\n")
@@ -73,7 +73,7 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
         names = values.get(key.decode())
         if not isinstance(names, list):
             raise CorruptionError(path, 0, f"no {key.decode()}")
-        return tuple(_text(one) for one in names), path
+        return tuple(_decode_text(one) for one in names), path
     return (), ""
 
 
@@ -102,9 +102,9 @@ class CifarFile(ImageSet):
 
     def rows(self) -> Iterator[ImageRow]:
         """Yield the images in order."""
-        return self._binary_rows() if self.name.endswith(".bin") else self._pickled_rows()
+        return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
-    def _pickled_rows(self) -> Iterator[ImageRow]:
+    def _read_pickled(self) -> Iterator[ImageRow]:
         values = _by_text(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_hundred else "labels")
@@ -122,14 +122,14 @@ class CifarFile(ImageSet):
                 f" [{count}, {_IMAGE_BYTES}]). Download it again."
             )
         pixels = array.data
-        if not isinstance(pixels, Place) or pixels.size != count * _IMAGE_BYTES:
+        if not isinstance(pixels, BytesPlace) or pixels.size != count * _IMAGE_BYTES:
             raise CorruptionError(
                 self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {counted(count, 'image')}"
             )
         for number, (label, group) in enumerate(zip(labels, coarse, strict=True)):
-            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._columns(group))
+            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
 
-    def _binary_rows(self) -> Iterator[ImageRow]:
+    def _read_binary(self) -> Iterator[ImageRow]:
         before = 2 if self.is_hundred else 1
         record = before + _IMAGE_BYTES
         size = file_size(self.path)
@@ -143,9 +143,9 @@ class CifarFile(ImageSet):
                 raise CorruptionError(self.path, begin + len(data), "the file was cut during the run")
             for start in range(0, len(data), record):
                 label, group = data[start + before - 1], data[start]
-                yield ImageRow(begin + start + before, (str(label),), columns=self._columns(group))
+                yield ImageRow(begin + start + before, (str(label),), columns=self._list_columns(group))
 
-    def _columns(self, coarse: Any) -> Mapping[str, Any]:
+    def _list_columns(self, coarse: Any) -> Mapping[str, Any]:
         return {COARSE_LABEL.name: coarse} if self.is_hundred else NO_FEATURES
 
 
@@ -153,8 +153,8 @@ def _by_text(value: Any, path: str) -> dict[str, Any]:
     """Return a dict by texts: Python 2 has written bytes."""
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
-    return {_text(key): item for key, item in value.items()}
+    return {_decode_text(key): item for key, item in value.items()}
 
 
-def _text(value: Any) -> str:
+def _decode_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 _HEADER_BYTES, _TAG_BYTES, _ENDIAN_OFFSET = 128, 8, 126
 _MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
 _UINT8_CLASS = 9
-# By type of the numbers, as of `struct`.
+# Format of `struct`, by type of the numbers.
 _FORMS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
 # Flags, sizes and name of a variable.
 _MOST_HEADER_BYTES = 1 << 12
@@ -117,7 +117,7 @@ def open_mat_file(path: str) -> MatFile:
         SourceError: it has other variables than SVHN.
         CorruptionError: it is cut or damaged.
     """
-    variables = {variable.name: variable for variable in _variables(path)}
+    variables = {variable.name: variable for variable in _list_variables(path)}
     images, labels = variables.get("X"), variables.get("y")
     if images is None or labels is None:
         raise SourceError(
@@ -136,7 +136,7 @@ def open_mat_file(path: str) -> MatFile:
     return MatFile(path, name, folder_split(word) or (_EXTRA if word == _EXTRA else ""), images, labels)
 
 
-def _variables(path: str) -> Iterator[_Variable]:
+def _list_variables(path: str) -> Iterator[_Variable]:
     size = file_size(path)
     header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
     order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])
@@ -170,20 +170,20 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     # A cell or a struct has no numbers here, and what is read as their type is not looked at.
     numbers, _ = reader.tag()
     kind = flag & 0xFF
-    return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.taken, offset, size, is_compressed, order)
+    return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.position, offset, size, is_compressed, order)
 
 
 class _ElementReader:
     """The elements of a variable.
 
     Attributes:
-        taken: bytes that were read.
+        position: bytes that were read.
     """
 
     def __init__(self, reader: PieceReader, order: str) -> None:
         self._reader = reader
         self._order = order
-        self.taken = 0
+        self.position = 0
 
     def tag(self) -> tuple[int, int]:
         """Return type and size of the next element; a small one has its content in the tag."""
@@ -196,14 +196,14 @@ class _ElementReader:
 
     def element(self) -> bytes:
         """Return the content of the next element."""
-        begin = self.taken
+        begin = self.position
         _, size = self.tag()
         if size > _MOST_HEADER_BYTES:
             raise self._reader.error("a variable of a MATLAB file with a large header")
-        is_small = self.taken - begin == 4
+        is_small = self.position - begin == 4
         data = self._take(4 if is_small else size + -size % 8)
         return data[:size]
 
     def _take(self, size: int) -> bytes:
-        self.taken += size
+        self.position += size
         return self._reader.take(size)

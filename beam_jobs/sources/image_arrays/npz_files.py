@@ -63,7 +63,7 @@ class _Array(NamedTuple):
     def open(self, path: str) -> Iterator[PieceReader]:
         """Return a reader that is at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
-            reader = PieceReader(_pieces(file, path), path, self.offset)
+            reader = PieceReader(_read_pieces(file, path), path, self.offset)
             reader.take(self.header)
             yield reader
 
@@ -130,34 +130,36 @@ def open_npz_file(path: str) -> list[NpzSet]:
         CorruptionError: it is cut or damaged.
     """
     file_name = path.rpartition("/")[2]
-    arrays = _arrays(path)
+    arrays = _list_arrays(path)
     images, labels = (_by_split(arrays, words, path) for words in (_IMAGES, _LABELS))
     if not images or images.keys() != labels.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
             " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
         )
-    found = []
-    for words, one in sorted(images.items()):
-        two = labels[words]
-        _check(path, one, two)
+    sets = []
+    for words, image_array in sorted(images.items()):
+        label_array = labels[words]
+        _check(path, image_array, label_array)
         split = next(filter(None, map(folder_split, words.split("_"))), "")
-        found.append(NpzSet(path, f"{file_name}/{one.name}", split, one, two))
-    return found
+        sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
+    return sets
 
 
 def _by_split(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
     """Return the arrays that have one of some words in their names, by the rest of the name."""
-    found: dict[str, _Array] = {}
+    arrays_by_split: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
         used = [part for part in parts if part in words]
         if len(used) == 1:
             rest = "_".join(part for part in parts if part not in words)
-            if rest in found:
-                raise SourceError(f"{path}: {found[rest].name} and {array.name} have one meaning. Rename one of them.")
-            found[rest] = array
-    return found
+            if rest in arrays_by_split:
+                raise SourceError(
+                    f"{path}: {arrays_by_split[rest].name} and {array.name} have one meaning. Rename one of them."
+                )
+            arrays_by_split[rest] = array
+    return arrays_by_split
 
 
 def _check(path: str, images: _Array, labels: _Array) -> None:
@@ -175,8 +177,8 @@ def _check(path: str, images: _Array, labels: _Array) -> None:
     check_shape(path, images.shape[1:])
 
 
-def _arrays(path: str) -> list[_Array]:
-    found = []
+def _list_arrays(path: str) -> list[_Array]:
+    arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
@@ -197,11 +199,11 @@ def _arrays(path: str) -> list[_Array]:
             # A single axis has both orders.
             order = is_fortran and sum(side > 1 for side in shape) > 1
             name = member.filename.removesuffix(_ENDING)
-            found.append(_Array(name, shape, _form(dtype), header, is_stored, offset + header, order))
-    return found
+            arrays.append(_Array(name, shape, _find_struct_form(dtype), header, is_stored, offset + header, order))
+    return arrays
 
 
-def _form(dtype: np.dtype[np.generic]) -> str:
+def _find_struct_form(dtype: np.dtype[np.generic]) -> str:
     """Return a type of numbers as `struct` writes it; nothing for another type."""
     if dtype.kind not in "biu" or dtype.itemsize > 8:
         return ""
@@ -210,7 +212,7 @@ def _form(dtype: np.dtype[np.generic]) -> str:
     return order + (code.upper() if dtype.kind == "u" else code)
 
 
-def _pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
+def _read_pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
     while piece := _read(file, _PIECE_BYTES, path):
         yield piece
 

@@ -18,7 +18,7 @@ from tpudata.errors import CorruptionError, SourceError
 _MOST_READ = 1 << 10
 _BUFFER_BYTES = 1 << 18
 _MOST_LINE = 256
-# What makes an array, by module and name; NumPy 2 has moved them.
+# Functions that make an array, by module and name; NumPy 2 has moved them.
 _RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
 _KNOWN = {
     **{(f"numpy.{core}.multiarray", _RECONSTRUCT): _RECONSTRUCT for core in ("core", "_core")},
@@ -28,7 +28,7 @@ _KNOWN = {
 }
 
 
-class Place(NamedTuple):
+class BytesPlace(NamedTuple):
     """Long bytes that stay in the file.
 
     Attributes:
@@ -54,10 +54,10 @@ class PickledArray:
         self.shape: tuple[int, ...] = ()
         self.dtype = ""
         self.is_fortran = False
-        self.data: bytes | Place = b""
+        self.data: bytes | BytesPlace = b""
 
 
-class _Known(NamedTuple):
+class _KnownName(NamedTuple):
     """A function or a type that the reader knows."""
 
     name: str
@@ -71,7 +71,7 @@ _MARK = object()
 
 
 def read_pickle(path: str) -> Any:
-    """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `Place`.
+    """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
 
     Raises:
         CorruptionError: the file is cut or damaged.
@@ -79,14 +79,14 @@ def read_pickle(path: str) -> Any:
     """
     size = file_size(path)
     with open_ranged(path, size, _BUFFER_BYTES) as file:
-        reader = _Reader(file, path, size)
+        reader = _PickleReader(file, path, size)
         try:
             return reader.run()
         except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
             raise CorruptionError(path, reader.offset, f"the pickle is cut or damaged: {error!r}") from None
 
 
-class _Reader:
+class _PickleReader:
     """A pickle that is read, operation by operation."""
 
     def __init__(self, file: BinaryIO, path: str, size: int) -> None:
@@ -120,7 +120,7 @@ class _Reader:
         number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
         return number
 
-    def _line(self) -> str:
+    def _read_line(self) -> str:
         line = self._file.readline(_MOST_LINE)
         if not line.endswith(b"\n"):
             raise ValueError("a name without end")
@@ -136,7 +136,7 @@ class _Reader:
             raise ValueError("the file ends inside a text")
         if size > _MOST_READ:
             self._file.seek(start + size)
-            self._push(Place(start, size))
+            self._push(BytesPlace(start, size))
             return
         data = self._take(size)
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
@@ -162,24 +162,24 @@ class _Reader:
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _find(self, module: str, name: str) -> None:
-        known = _KNOWN.get((module, name))
-        if known is None:
+        kind = _KNOWN.get((module, name))
+        if kind is None:
             raise SourceError(
                 f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
                 " read, since unpickling may run any code. Save its images as files."
             )
-        self._push(_Known(known))
+        self._push(_KnownName(kind))
 
     def _reduce(self) -> None:
         function, arguments = self._pop(2)
-        if function == _Known(_RECONSTRUCT):
+        if function == _KnownName(_RECONSTRUCT):
             self._push(PickledArray())
-        elif function == _Known(_DTYPE):
-            self._push(_Dtype(_text(arguments[0])))
-        elif function == _Known(_FROM_BUFFER):
+        elif function == _KnownName(_DTYPE):
+            self._push(_Dtype(_decode_text(arguments[0])))
+        elif function == _KnownName(_FROM_BUFFER):
             array = PickledArray()
             array.data, dtype, array.shape, order = arguments
-            array.dtype, array.is_fortran = dtype.name, _text(order) == "F"
+            array.dtype, array.is_fortran = dtype.name, _decode_text(order) == "F"
             self._push(array)
         else:
             raise TypeError(f"a call of {function!r}")
@@ -194,17 +194,17 @@ class _Reader:
             raise TypeError(f"a state of {value!r}")
 
 
-def _text(value: str | bytes) -> str:
+def _decode_text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _integer(reader: _Reader) -> None:
-    # Of at most 255 bytes.
+def _push_integer(reader: _PickleReader) -> None:
+    # At most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._number("<B")), "little", signed=True))
 
 
-# By code; the names are those of pickletools.
-_OPERATIONS: Mapping[bytes, Callable[[_Reader], Any]] = {
+# Operations by code; the names are those of pickletools.
+_OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME
     b"(": lambda reader: reader._push(_MARK),
@@ -217,7 +217,7 @@ _OPERATIONS: Mapping[bytes, Callable[[_Reader], Any]] = {
     b"K": lambda reader: reader._push(reader._number("<B")),  # BININT1
     b"M": lambda reader: reader._push(reader._number("<H")),  # BININT2
     b"J": lambda reader: reader._push(reader._number("<i")),  # BININT
-    b"\x8a": _integer,  # LONG1
+    b"\x8a": _push_integer,  # LONG1
     b"U": lambda reader: reader._push_bytes("<B"),  # SHORT_BINSTRING
     b"T": lambda reader: reader._push_bytes("<i"),  # BINSTRING
     b"C": lambda reader: reader._push_bytes("<B"),  # SHORT_BINBYTES
@@ -239,12 +239,12 @@ _OPERATIONS: Mapping[bytes, Callable[[_Reader], Any]] = {
     b"\x85": lambda reader: reader._push(reader._pop(1)),
     b"\x86": lambda reader: reader._push(reader._pop(2)),
     b"\x87": lambda reader: reader._push(reader._pop(3)),
-    b"c": lambda reader: reader._find(reader._line(), reader._line()),  # GLOBAL
-    b"\x93": lambda reader: reader._find(*map(_text, reader._pop(2))),  # STACK_GLOBAL
+    b"c": lambda reader: reader._find(reader._read_line(), reader._read_line()),  # GLOBAL
+    b"\x93": lambda reader: reader._find(*map(_decode_text, reader._pop(2))),  # STACK_GLOBAL
     b"R": lambda reader: reader._reduce(),
     b"b": lambda reader: reader._build(),
 }
 
 
-def _extend(reader: _Reader, items: list[Any]) -> None:
+def _extend(reader: _PickleReader, items: list[Any]) -> None:
     reader._stack[-1].extend(items)

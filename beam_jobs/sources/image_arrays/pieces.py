@@ -34,14 +34,14 @@ class PieceReader:
         left = size
         while left:
             if not len(self._held):
-                self._held = memoryview(self._next())
+                self._held = memoryview(self._read_next())
             part = self._held[:left]
             self._held = self._held[len(part) :]
             parts.append(part)
             left -= len(part)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
-    def _next(self) -> bytes:
+    def _read_next(self) -> bytes:
         try:
             piece = next(self._pieces, None)
         except DECOMPRESSION_ERRORS as error:

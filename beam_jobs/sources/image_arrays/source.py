@@ -103,12 +103,14 @@ class ImageArrays(ClassifiedSource):
             UsageError: the options deal out splits, but the sets are of several splits already.
         """
         files = [path for path in paths if _is_data(path.rpartition("/")[2])]
-        sets = [one for path in sorted(files) for one in _open_sets(path)]
-        splits = sorted({one.split for one in sets if one.split})
+        sets = [image_set for path in sorted(files) for image_set in _open_sets(path)]
+        splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        several = {isinstance(one, NpzSet) and one.several_labels for one in sets}
-        features = {(COARSE_LABEL,) if isinstance(one, CifarFile) and one.is_hundred else () for one in sets}
+        several = {isinstance(image_set, NpzSet) and image_set.several_labels for image_set in sets}
+        features = {
+            (COARSE_LABEL,) if isinstance(image_set, CifarFile) and image_set.is_hundred else () for image_set in sets
+        }
         if len(several) > 1 or len(features) > 1:
             raise SourceError(
                 f"{options.input}: sets with different kinds of classes, {sets[0].name} and {sets[-1].name}. Convert them apart."
@@ -116,7 +118,7 @@ class ImageArrays(ClassifiedSource):
         return cls(
             options,
             tuple(sets),
-            Classes() if source_options.unlabelled else _classes(source_options, sets),
+            Classes() if source_options.unlabelled else _open_classes(source_options, sets),
             features.pop(),
             not source_options.unlabelled,
             several.pop() and not source_options.unlabelled,
@@ -178,15 +180,18 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
     )
 
 
-def _classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return how labels become names: by `--labels FILE`, or else by the file of CIFAR's classes."""
+def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
+    """Return the names of labels: those of `--labels FILE`, or else of the file of CIFAR's classes."""
     if options.labels_file is None:
-        folders = {one.path.rpartition("/")[0] or "." for one in sets if isinstance(one, CifarFile)}
-        found = {names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names}
-        if len(found) > 1:
+        folders = {image_set.path.rpartition("/")[0] or "." for image_set in sets if isinstance(image_set, CifarFile)}
+        paths_by_names = {
+            names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names
+        }
+        if len(paths_by_names) > 1:
             raise SourceError(
-                f"{' and '.join(found.values())}: different names of classes. Convert the folders apart, or pass --labels FILE."
+                f"{' and '.join(paths_by_names.values())}: different names of classes. Convert the folders apart,"
+                " or pass --labels FILE."
             )
-        for names, path in found.items():
+        for names, path in paths_by_names.items():
             return Classes(Labels(names), path, integers=True, are_of_input=True)
     return Classes.open(options, integers=True)

@@ -27,7 +27,7 @@ def installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Return what an installed package has for a name; None if there is none, UsageError if it is no source or cannot be loaded."""
+    """Load the source of an installed package by its name; None if there is none, UsageError if it is invalid."""
     points = _entry_points(group)
     if name not in points:
         return None

@@ -33,16 +33,16 @@ def open_with_arguments(name: str, kind: type[Source], texts: Mapping[str, str],
     Raises:
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is no source.
     """
-    fields, hints = argument_fields(kind), _type_hints(kind)
-    unknown = next((given for given in texts if given not in fields), None)
+    fields, hints = argument_fields(kind), _read_type_hints(kind)
+    unknown = next((argument for argument in texts if argument not in fields), None)
     if unknown is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
         raise UsageError(
             f"--source-arg {unknown}: --source={name} has no such argument (expected {expected})"
             f"{suggestion(unknown, list(fields))}"
         )
-    values = {given: _parse(given, text, hints[given], name) for given, text in texts.items()}
-    missing = [given for given, field in fields.items() if _is_required(field) and given not in values]
+    values = {argument: _parse(argument, text, hints[argument], name) for argument, text in texts.items()}
+    missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in values]
     if missing:
         raise UsageError(
             f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."
@@ -87,15 +87,15 @@ def describe_source(name: str, kind: Any) -> str:
     lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
     fields = argument_fields(kind) if isinstance(kind, type) else {}
     if fields:
-        hints = _type_hints(kind)
+        hints = _read_type_hints(kind)
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
         for field in fields.values():
             default = "required" if _is_required(field) else f"default: {_default(field)!r}"
-            lines.append(f"  {field.name} ({_type_name(hints[field.name])}, {default})")
+            lines.append(f"  {field.name} ({_name_type(hints[field.name])}, {default})")
     return "\n".join(lines)
 
 
-def _type_hints(kind: type[Source]) -> dict[str, Any]:
+def _read_type_hints(kind: type[Source]) -> dict[str, Any]:
     """Return the types of a class's fields; UsageError if an annotation cannot be evaluated."""
     try:
         return typing.get_type_hints(kind)
@@ -119,15 +119,15 @@ def _parse(name: str, text: str, hint: Any, source: str) -> Any:
     kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] if is_union else [hint]
     if len(kinds) != 1 or kinds[0] not in _PARSERS:
         raise UsageError(
-            f"--source-arg {name}: --source={source} declares it as {_type_name(hint)} (expected str, int, float or bool, or one"
+            f"--source-arg {name}: --source={source} declares it as {_name_type(hint)} (expected str, int, float or bool, or one"
             " of these or None). Change the source."
         )
     try:
         return _PARSERS[kinds[0]](text)
     except (ValueError, KeyError):
-        expected = "true or false" if kinds[0] is bool else _type_name(kinds[0])
+        expected = "true or false" if kinds[0] is bool else _name_type(kinds[0])
         raise UsageError(f"--source-arg {name}={text}: not of its type (expected {expected})") from None
 
 
-def _type_name(hint: Any) -> str:
+def _name_type(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)

@@ -34,10 +34,10 @@ _TYPES: Mapping[str, type] = {
 
 
 def check_attributes(source: Source) -> None:
-    """Raise UsageError if what a source says of its records is of another type than `Source` declares."""
+    """Raise UsageError if an attribute of a source has another type than `Source` declares."""
     expected: dict[str, str] = {}
     features: Any = source.features
-    if not isinstance(features, tuple) or not all(isinstance(one, Feature) for one in features):
+    if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
         expected["features"] = "a tuple of tpudata.format.Feature"
     labels: Any = source.labels
     if labels is not None and not isinstance(labels, Labels):
@@ -45,17 +45,17 @@ def check_attributes(source: Source) -> None:
     expected |= {name: "bool" for name in _FLAGS if not isinstance(getattr(source, name), bool)}
     for name, kind in expected.items():
         value = getattr(source, name)
-        raise UsageError(f"{_where(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
+        raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
 
 
 def list_parts(source: Source) -> Iterable[Any]:
     """Return the parts of a source; UsageError if these are none."""
-    return _checked_iterable(source, "parts", source.parts())
+    return _check_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
     """Return the units of a part, see `Source.units`; UsageError if these are none."""
-    return _checked_iterable(source, "units", source.units(part, ignored))
+    return _check_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
@@ -75,9 +75,9 @@ def list_references(
         UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
             record would silently lack them.
     """
-    where = f"{_where(source)}.references"
+    where = f"{_name_source(source)}.references"
 
-    def checked_reject(error: Any) -> None:
+    def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
             raise UsageError(
                 f"{where}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
@@ -85,8 +85,8 @@ def list_references(
         reject(error)
 
     check = _ReferenceCheck(source, where, stores_classes=stores_classes)
-    found = source.references(unit, ignored, checked_reject)
-    for reference in _checked_iterable(source, "references", found):
+    references = source.references(unit, ignored, check_and_reject)
+    for reference in _check_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
         if reason is None:
             yield reference
@@ -156,16 +156,16 @@ class _ReferenceCheck:
         return None
 
 
-def _where(source: Source) -> str:
+def _name_source(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _checked_iterable(source: Source, method: str, found: Any) -> Iterable[Any]:
-    if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+def _check_iterable(source: Source, method: str, result: Any) -> Iterable[Any]:
+    if not isinstance(result, Iterable) or isinstance(result, (str, bytes)):
         raise UsageError(
-            f"{_where(source)}.{method}: no {method} (got {type(found).__name__}, expected an iterable). {_FIX}"
+            f"{_name_source(source)}.{method}: no {method} (got {type(result).__name__}, expected an iterable). {_FIX}"
         )
-    return found
+    return result
 
 
 def _check_types(reference: Any, where: str) -> None:

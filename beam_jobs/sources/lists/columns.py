@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_jobs.references.labels import is_utf8
 from beam_jobs.references.payload import Payload
-from beam_jobs.sources.lists.place import Place, earliest
+from beam_jobs.sources.lists.place import RowPlace, earliest
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import (
     FLOAT,
@@ -35,12 +35,12 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.json_values import shown_json
 
-# What is declared is taken with leading zeros too.
+# Declared numbers may have leading zeros.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
 # From narrow to wide; a column is as wide as its widest value.
 _KINDS = (INT, FLOAT, STR)
-# Of lists, in the same order.
+# Kinds of lists, in the same order.
 _LISTS = tuple(LIST_KINDS)
 
 
@@ -66,10 +66,10 @@ class Column:
     """
 
     widest: int | None = None
-    missing: Place | None = None
-    inexact: tuple[Place, str] | None = None
-    scalar: Place | None = None
-    listed: Place | None = None
+    missing: RowPlace | None = None
+    inexact: tuple[RowPlace, str] | None = None
+    scalar: RowPlace | None = None
+    listed: RowPlace | None = None
 
     def merge(self, other: Column) -> Column:
         """Return the column of these rows and others."""
@@ -79,7 +79,7 @@ class Column:
         )
         return Column(max(widest, default=None), *firsts)
 
-    def add(self, value: Any, typed: bool, place: Place, name: str) -> None:
+    def add(self, value: Any, typed: bool, place: RowPlace, name: str) -> None:
         """Learn from one value; SourceError if it is neither a scalar nor a list of scalars."""
         if isinstance(value, list):
             self.listed = self.listed or place
@@ -88,18 +88,18 @@ class Column:
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
                 )
             # An empty text is one in a list.
-            kinds = [_KINDS.index(STR) if item == "" else _kind(item, typed, place, name) for item in value]
-            items, kind = value, max((one for one in kinds if one is not None), default=0)
+            kinds = [_KINDS.index(STR) if item == "" else _find_kind(item, typed, place, name) for item in value]
+            items, kind = value, max((number for number in kinds if number is not None), default=0)
         else:
-            found = _kind(value, typed, place, name)
-            if found is None:
+            scalar_kind = _find_kind(value, typed, place, name)
+            if scalar_kind is None:
                 self.missing = self.missing or place
                 return
             self.scalar = self.scalar or place
-            items, kind = [value], found
+            items, kind = [value], scalar_kind
         self.widest = max(self.widest or 0, kind)
         if self.inexact is None and kind != _KINDS.index(STR):
-            self.inexact = next(filter(None, (_inexact(item, place, name) for item in items)), None)
+            self.inexact = next(filter(None, (_find_inexact(item, place, name) for item in items)), None)
 
 
 @dataclasses.dataclass
@@ -112,14 +112,14 @@ class ColumnFacts:
     """
 
     columns: dict[str, Column] = dataclasses.field(default_factory=dict)
-    first: Place | None = None
+    first: RowPlace | None = None
 
     def merge(self, other: ColumnFacts) -> None:
         """Add the values of other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # Rows without the key have no value.
-            one = self.columns.get(name) or Column(missing=self.first)
-            self.columns[name] = one.merge(other.columns.get(name) or Column(missing=other.first))
+            ours = self.columns.get(name) or Column(missing=self.first)
+            self.columns[name] = ours.merge(other.columns.get(name) or Column(missing=other.first))
         self.first = earliest(self.first, other.first)
 
     def kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
@@ -138,7 +138,7 @@ class ColumnFacts:
             raise UsageError(
                 f"--column-types: no further column {unknown[0]!r}; there are: {', '.join(names) or 'none'}"
             )
-        return {name: declared.get(name) or _inferred(name, self.columns[name]) for name in names}
+        return {name: declared.get(name) or _infer_kind(name, self.columns[name]) for name in names}
 
 
 class ColumnReader:
@@ -159,7 +159,7 @@ class ColumnReader:
         self._typed = typed
         self._roles = (roles.path, roles.label, roles.split)
 
-    def add(self, values: Mapping[str, Any], place: Place) -> None:
+    def add(self, values: Mapping[str, Any], place: RowPlace) -> None:
         """Learn from one row; SourceError if a value is no scalar, or does not fit what is declared."""
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
@@ -179,7 +179,7 @@ class ColumnReader:
                 _check_declared(values.get(name), declared, name, place)
 
 
-def _inferred(name: str, column: Column) -> ColumnKind:
+def _infer_kind(name: str, column: Column) -> ColumnKind:
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"
@@ -202,7 +202,7 @@ def _inferred(name: str, column: Column) -> ColumnKind:
 
 def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     """Return the schema of the further columns."""
-    made = {
+    types = {
         INT: ("int64", "int64", None),
         FLOAT: ("float", "float32", None),
         FLOAT32: ("float", "float32", None),
@@ -211,19 +211,19 @@ def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     return tuple(
         Feature(name, kind, dtype, (None,) if column.kind in LIST_KINDS else (), encoding)
         for name, column in kinds.items()
-        for kind, dtype, encoding in [made[LIST_KINDS.get(column.kind, column.kind)]]
+        for kind, dtype, encoding in [types[LIST_KINDS.get(column.kind, column.kind)]]
     )
 
 
 def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
     """Return the values of the further columns of a row."""
-    return {name: _value(values.get(name), kind) for name, kind in kinds.items()}
+    return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
 
 
-def _value(value: Any, kind: ColumnKind) -> Any:
+def _convert_value(value: Any, kind: ColumnKind) -> Any:
     if kind.kind in LIST_KINDS:
         item = ColumnKind(LIST_KINDS[kind.kind])
-        return [_value(one, item) for one in value or ()]
+        return [_convert_value(one, item) for one in value or ()]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
@@ -235,7 +235,7 @@ def _value(value: Any, kind: ColumnKind) -> Any:
     return int(value) if kind.kind == INT else float(value)
 
 
-def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
+def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
     """Return the narrowest kind that a value fits, as its place in `_KINDS`; None if it is missing.
 
     A string is taken by what it looks like, unless the list is `typed`: then a string is one.
@@ -258,8 +258,8 @@ def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
     )
 
 
-def _inexact(value: Any, place: Place, name: str) -> tuple[Place, str] | None:
-    """Return where float32 would change a number, and how; None if it would not."""
+def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
+    """Return the place and description of a number that float32 would change; None if it would not."""
     number = _as_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)
     return (place, f"column {name!r} is {value}, which {problem}") if problem else None
@@ -271,7 +271,7 @@ def _as_number(value: Any) -> int | float | None:
     return int(value) if kind_of_text(value) == INT else parse_float(value)
 
 
-def _check_declared(value: Any, declared: ColumnKind, name: str, place: Place) -> None:
+def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace) -> None:
     """Raise SourceError if a value does not fit a declared kind."""
     if declared.kind == STR or isinstance(value, bool):
         return

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.file_kinds import UTF16_BOMS
-from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, Row
+from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, ListRow
 from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
-from beam_jobs.text_files.spans.csv_rows import placed_rows
+from beam_jobs.text_files.spans.csv_rows import locate_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
@@ -24,7 +24,7 @@ DELIMITERS = (",", "\t", ";")
 
 
 class CsvForm(NamedTuple):
-    """How the rows of a CSV list are read.
+    """Rules for reading the rows of a CSV list.
 
     Attributes:
         path: names the list in messages.
@@ -41,16 +41,16 @@ class CsvForm(NamedTuple):
 _Cells = tuple[list[str], int, int]
 
 
-def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], Row]:
+def csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
     """Return the columns of a CSV list, and where its first row ends; see `csv_rows`."""
-    for cells, line, end in _csv_cells(pieces, form, 0, 0):
-        return tuple(cell.strip() for cell in cells), Row(line, end, {})
-    return (), Row(0, 0, {})
+    for cells, line, end in _split_cells(pieces, form, 0, 0):
+        return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
+    return (), ListRow(0, 0, {})
 
 
 def csv_rows(
     pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, line: int
-) -> Iterator[Row]:
+) -> Iterator[ListRow]:
     """Yield the rows of a CSV list, without blank lines.
 
     Args:
@@ -64,16 +64,16 @@ def csv_rows(
         SourceError: a row has more or fewer cells than columns, or is not CSV; names file and line.
     """
     count = len(columns)
-    for cells, number, end in _csv_cells(pieces, form, offset, line):
+    for cells, number, end in _split_cells(pieces, form, offset, line):
         if len(cells) != count:
             raise SourceError(
                 f"{form.path} line {number}: {counted(len(cells), 'cell')} (expected {counted(count, 'column')} as in the first"
                 f" row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
             )
-        yield Row(number, end, dict(zip(columns, cells, strict=True)))
+        yield ListRow(number, end, dict(zip(columns, cells, strict=True)))
 
 
-def _csv_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
+def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
     whole = _WholeLines(pieces, offset)
     for lines in whole:
         start = whole.end - len(lines)
@@ -82,7 +82,7 @@ def _csv_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -
             yield from _place(rows, lines, start, line)
             line += lines.count(b"\n")
             continue
-        for cells, number, end in _cells_one_by_one(itertools.chain((lines,), whole), form, start, line):
+        for cells, number, end in _split_cells_one_by_one(itertools.chain((lines,), whole), form, start, line):
             # A last line may have no end.
             yield cells, number, min(end, whole.end)
             if end >= whole.end:
@@ -121,9 +121,9 @@ def _place(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterato
             yield cells, line + number, ends[number]
 
 
-def _cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
+def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
     spans = line_spans(pieces, offset, MOST_ROW_BYTES)
-    rows = placed_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
+    rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, lines, end in rows:
         number = line + lines
         where = f"{form.path} line {number}"

@@ -7,8 +7,8 @@ import dataclasses
 from beam_jobs.references.labels import Labels, check_classes, integer_labels, is_integer_label
 from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_number_label
 from beam_jobs.sources.lists.columns import ColumnFacts
-from beam_jobs.sources.lists.place import Place
-from beam_jobs.sources.named_splits import listed_split
+from beam_jobs.sources.lists.place import RowPlace
+from beam_jobs.sources.named_splits import find_listed_split
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import SourceError
 
@@ -27,9 +27,9 @@ class ListFacts:
 
     lists: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     columns: ColumnFacts = dataclasses.field(default_factory=ColumnFacts)
-    names: dict[str, Place] = dataclasses.field(default_factory=dict)
+    names: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
     several: bool = False
-    splits: dict[str, Place] = dataclasses.field(default_factory=dict)
+    splits: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: ListFacts) -> None:
         """Add the facts about other lists."""
@@ -42,17 +42,17 @@ class ListFacts:
 
     def first_blocks(self) -> dict[int, int]:
         """Return by number of a list how many blocks the lists before it have."""
-        before, found = 0, {}
+        before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.lists.items()):
-            found[number] = before
+            firsts[number] = before
             before += blocks
-        return found
+        return firsts
 
     def check_splits(self) -> None:
         """Raise SourceError if rows write one split in two ways; names the first row of each."""
-        first: dict[str, tuple[Place, str]] = {}
+        first: dict[str, tuple[RowPlace, str]] = {}
         for place, split in sorted((place, split) for split, place in self.splits.items()):
-            name = listed_split(split)
+            name = find_listed_split(split)
             other, before = first.setdefault(name, (place, split))
             if before.lower() != split.lower():
                 raise SourceError(

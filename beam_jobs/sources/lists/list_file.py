@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from beam_jobs.sources.lists.csv_lists import DELIMITERS, CsvForm, csv_header, csv_rows
 from beam_jobs.sources.lists.roles import Roles, is_path_column
-from beam_jobs.sources.lists.rows import Row, array_rows, block_array_rows, json_rows
+from beam_jobs.sources.lists.rows import ListRow, array_rows, block_array_rows, json_rows
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.text_files.spans.csv_rows import find_columns
 from tpudata.errors import SourceError
@@ -49,7 +49,7 @@ class ListFile(NamedTuple):
         return CsvForm(self.path, self.delimiter, self.is_raw)
 
     @contextlib.contextmanager
-    def open(self, piece_bytes: int = PIECE_BYTES) -> Iterator[tuple[Row, Iterator[Row]]]:
+    def open(self, piece_bytes: int = PIECE_BYTES) -> Iterator[tuple[ListRow, Iterator[ListRow]]]:
         """Open the list.
 
         Args:
@@ -59,15 +59,15 @@ class ListFile(NamedTuple):
             The end of the row that names the columns, or of nothing; and the rows after it.
         """
         with storage_for(self.path).open(self.path) as file:
-            head = csv_header(file, self._csv_form)[1] if self.columns else Row(0, 0, {})
+            head = csv_header(file, self._csv_form)[1] if self.columns else ListRow(0, 0, {})
             lines: Iterable[bytes] = file
             if self.columns or self.is_array:
                 # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
                 read = file.read if self.columns else file.readline
-                lines = _pieces(read, piece_bytes)
+                lines = _read_pieces(read, piece_bytes)
             yield head, self.rows(lines, head.end, head.line)
 
-    def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
+    def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
         """Yield the rows in some lines of the file, of CSV and arrays in pieces of them; see `csv_rows`."""
         if self.is_array:
             return array_rows(lines, self.path, offset=offset, line=line)
@@ -75,15 +75,15 @@ class ListFile(NamedTuple):
             return csv_rows(lines, self._csv_form, self.columns, offset=offset, line=line)
         return json_rows(lines, self.path, offset=offset, line=line)
 
-    def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[Row]:
+    def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
         """Yield the rows in the bytes of a block; see `csv_rows`."""
         if self.is_array:
             return block_array_rows(data, self.path, offset=offset, line=line)
         file = io.BytesIO(data)
-        return self.rows(_pieces(file.read) if self.columns else file, offset, line)
+        return self.rows(_read_pieces(file.read) if self.columns else file, offset, line)
 
 
-def _pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
+def _read_pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
     return iter(functools.partial(read, size), b"")
 
 
@@ -96,7 +96,7 @@ class RawListFile(ListFile):
     __slots__ = ()
 
 
-class Block(NamedTuple):
+class ListBlock(NamedTuple):
     """Whole rows of a list.
 
     Attributes:
@@ -112,7 +112,7 @@ class Block(NamedTuple):
 
 
 def list_file(path: str, options: SourceOptions) -> ListFile:
-    """Return how a list is read, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
+    """Return the format of a list, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
 
     The delimiter of CSV is the one that finds the path's column.
     """

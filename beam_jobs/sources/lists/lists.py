@@ -26,12 +26,12 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import LISTED_IMAGE, ColumnReader, column_values, features
 from beam_jobs.sources.lists.facts import ListFacts
-from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
+from beam_jobs.sources.lists.list_file import ListBlock, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.sources.lists.rows import Row
-from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, listed_labels, row_path
+from beam_jobs.sources.lists.rows import ListRow
+from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, find_listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
@@ -84,7 +84,7 @@ class Lists(ScannedSource):
     roles: Roles
     classes: Classes
     schema: ListSchema
-    blocks: tuple[Block, ...] | None = None
+    blocks: tuple[ListBlock, ...] | None = None
     note: Note = ignore_note
     block_bytes: int = BLOCK_BYTES
 
@@ -107,8 +107,8 @@ class Lists(ScannedSource):
             UsageError: the options do not fit the list, or deal out splits although the names of the lists are splits.
         """
         source_options.reject_list_types("values of other lists show that they are lists")
-        some = list(itertools.islice(files, LOOKED_AT + 1))
-        first, _ = some[0]
+        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first, _ = first_files[0]
         file = list_file(first, source_options)
         roles = Roles.find(first_columns(file), source_options, first)
         if roles.split is not None:
@@ -119,7 +119,7 @@ class Lists(ScannedSource):
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
         # A column of splits decides, whatever the lists are called.
-        names = [name for _, name in some] if roles.split is None else []
+        names = [name for _, name in first_files] if roles.split is None else []
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
         classes = Classes.open(source_options)
         schema = ListSchema(several=source_options.label_separator is not None)
@@ -174,7 +174,7 @@ class Lists(ScannedSource):
         Raises:
             SourceError: its columns are not those of the first list, it has no rows, or its name leaves a doubt about splits.
         """
-        self._named_split(part)
+        self._find_named_split(part)
         file = list_file(part, self.source_options)
         if Roles.find(first_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
@@ -186,7 +186,7 @@ class Lists(ScannedSource):
         separator = self.source_options.label_separator
         return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
 
-    def scanned(self, facts: ListFacts, blocks: Iterable[Block] | None = None) -> Lists:
+    def scanned(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
         """Return the source with what the scans of all lists found.
 
         Args:
@@ -229,7 +229,7 @@ class Lists(ScannedSource):
             " its own."
         )
 
-    def parts(self) -> Iterator[str | Block]:
+    def parts(self) -> Iterator[str | ListBlock]:
         """Yield the paths of the lists; once these are scanned in this process, their blocks."""
         if self.blocks is not None:
             yield from self.blocks
@@ -237,12 +237,12 @@ class Lists(ScannedSource):
             for path, _ in self.files:
                 yield path
 
-    def units(self, part: Block, ignored: list[str]) -> tuple[Block]:
+    def units(self, part: ListBlock, ignored: list[str]) -> tuple[ListBlock]:
         """Return a block of rows; nothing is ignored here."""
         del ignored
         return (part,)
 
-    def references(self, unit: Block, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: ListBlock, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to the file of each row of a block, if it is there."""
         del ignored
         path = unit.file.path
@@ -257,12 +257,12 @@ class Lists(ScannedSource):
                 " is complete."
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
-        split = self._named_split(path)
-        for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
-            if isinstance(found, BadRecordError):
-                reject(found)
+        split = self._find_named_split(path)
+        for listed in with_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
+            if isinstance(listed, BadRecordError):
+                reject(listed)
                 continue
-            row, size = found
+            row, size = listed
             yield make_reference(
                 self.options,
                 row.key,
@@ -274,23 +274,23 @@ class Lists(ScannedSource):
                 features=row.features,
             )
 
-    def _named_split(self, path: str) -> str:
+    def _find_named_split(self, path: str) -> str:
         """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
         return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
 
-    def _listed(
-        self, row: Row, where: str, folder: str, kinds: Mapping[str, ColumnKind]
+    def _list_row(
+        self, row: ListRow, where: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
-        """Return what a row lists, or its rejection."""
+        """Return the file that a row lists, or its rejection."""
         key = None
         try:
             key = row_path(row, self.roles, where)
-            names, _ = listed_labels(row, self.roles, self.source_options.label_separator, where)
+            names, _ = parse_labels(row, self.roles, self.source_options.label_separator, where)
             if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
                 self.note(LABEL_BLANKS, written)
             labels = tuple(self.classes.name(name, where) for name in names)
         except BadRecordError as error:
             return with_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
-        split = listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
+        split = find_listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
         return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """One row of the lists of an input.
 
     Attributes:
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     path: str
 
     def __str__(self) -> str:
-        """Return how messages name the row."""
+        """Return the name of the row for messages."""
         return f"{self.path} line {self.line}"
 
 

@@ -49,17 +49,21 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
 
 
 def _pick(names: list[str], wanted: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
-    known = ", ".join(map(repr, names))
+    listing = ", ".join(map(repr, names))
     if wanted is not None:
         if wanted not in names:
-            raise UsageError(f"{flag}: {source} has no column {wanted!r}; it has {known}{suggestion(wanted, names)}")
+            raise UsageError(f"{flag}: {source} has no column {wanted!r}; it has {listing}{suggestion(wanted, names)}")
         return wanted
-    found = [name for name in names if name.lower() in usual]
-    if len(found) != 1:
-        what = f"{' and '.join(map(repr, found))}, of which one is meant" if found else f"none of {', '.join(usual)}"
-        raise SourceError(f"{source} has the columns {known}: {what}. Name the column with {flag}.{_unlabelled(flag)}")
-    return found[0]
+    matches = [name for name in names if name.lower() in usual]
+    if len(matches) != 1:
+        choice = (
+            f"{' and '.join(map(repr, matches))}, of which one is meant" if matches else f"none of {', '.join(usual)}"
+        )
+        raise SourceError(
+            f"{source} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
+        )
+    return matches[0]
 
 
-def _unlabelled(flag: str) -> str:
+def _hint_unlabelled(flag: str) -> str:
     return " Pass --unlabelled if the images have no classes." if flag == "--label-column" else ""

@@ -20,7 +20,7 @@ from tpudata.json_values import parse_json
 MOST_ROW_BYTES = 1 << 26
 
 
-class Row(NamedTuple):
+class ListRow(NamedTuple):
     """One row of a list.
 
     Attributes:
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     values: Mapping[str, Any]
 
 
-class _Lines:
+class _LineDecoder:
     """Decodes lines and counts them and their bytes."""
 
     def __init__(self, lines: Iterable[bytes], path: str, offset: int, line: int) -> None:
@@ -43,7 +43,7 @@ class _Lines:
         self.offset = offset
         self.line = line
 
-    def __iter__(self) -> _Lines:
+    def __iter__(self) -> _LineDecoder:
         return self
 
     def __next__(self) -> str:
@@ -63,9 +63,9 @@ class _Lines:
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
-def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
+def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
     """Yield the rows of a JSONL list, without blank lines; SourceError if a line is not a JSON object."""
-    reader = _Lines(lines, path, offset, line)
+    reader = _LineDecoder(lines, path, offset, line)
     for text in reader:
         if not text.strip():
             continue
@@ -77,10 +77,10 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
             reader.reject(
                 f'a JSON {type(value).__name__}; each line is an object, such as {{"path": ..., "label": ...}}'
             )
-        yield Row(reader.line, reader.offset, value)
+        yield ListRow(reader.line, reader.offset, value)
 
 
-def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
+def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
     """Yield the rows of a JSON array of objects.
 
     Args:
@@ -95,7 +95,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
     # Ends of lines after the last element: an element is known to end only at the comma or bracket after it.
     line_ends: collections.deque[int] = collections.deque()
 
-    def noted_pieces() -> Iterator[bytes]:
+    def note_pieces() -> Iterator[bytes]:
         place = offset
         for data in pieces:
             place += len(data)
@@ -104,7 +104,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             yield data
 
     line += 1
-    for span in array_spans(noted_pieces(), MOST_ROW_BYTES, path):
+    for span in array_spans(note_pieces(), MOST_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()
@@ -122,10 +122,10 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             raise SourceError(
                 f'{where}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
             )
-        yield Row(line, end, value)
+        yield ListRow(line, end, value)
 
 
-def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[Row]:
+def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[ListRow]:
     """Yield the rows in a block of a JSON array.
 
     Args:

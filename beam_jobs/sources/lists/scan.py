@@ -16,10 +16,10 @@ from beam_jobs.references.repeated_keys import KeyRows, key_rows
 from beam_jobs.sources.classes import row_labels
 from beam_jobs.sources.lists.columns import ColumnReader
 from beam_jobs.sources.lists.facts import ListFacts
-from beam_jobs.sources.lists.list_file import Block, ListFile
-from beam_jobs.sources.lists.place import Place
+from beam_jobs.sources.lists.list_file import ListBlock, ListFile
+from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.sources.lists.rows import Row
+from beam_jobs.sources.lists.rows import ListRow
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import shown_json
 
@@ -74,7 +74,7 @@ class ListScan:
         self._lines.clear()
         return rows
 
-    def parts(self) -> Iterator[Block]:
+    def parts(self) -> Iterator[ListBlock]:
         """Read the list, and yield its blocks.
 
         Raises:
@@ -87,15 +87,15 @@ class ListScan:
                 self._add(row)
                 end = row
                 if row.end - start >= self._block_bytes:
-                    yield Block(self._file, start, row.end, line)
+                    yield ListBlock(self._file, start, row.end, line)
                     start, line, blocks = row.end, row.line, blocks + 1
             if end.end > start:
-                yield Block(self._file, start, end.end, line)
+                yield ListBlock(self._file, start, end.end, line)
                 blocks += 1
         self.facts.lists[self._number] = self._file.path, blocks
 
-    def _add(self, row: Row) -> None:
-        place = Place(self._number, row.line, self._file.path)
+    def _add(self, row: ListRow) -> None:
+        place = RowPlace(self._number, row.line, self._file.path)
         where = str(place)
         self._reader.add(row.values, place)
         if self._roles.split is not None:
@@ -110,13 +110,13 @@ class ListScan:
             path = row_path(row, self._roles, where)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = listed_labels(row, self._roles, self._separator, where)
+            names, several = parse_labels(row, self._roles, self._separator, where)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
             self.facts.several |= several
 
 
-def row_path(row: Row, roles: Roles, where: str) -> str:
+def row_path(row: ListRow, roles: Roles, where: str) -> str:
     """Return the path that a row names.
 
     Raises:
@@ -133,7 +133,7 @@ def row_path(row: Row, roles: Roles, where: str) -> str:
     return value
 
 
-def listed_labels(row: Row, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
+def parse_labels(row: ListRow, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels of a row, and whether they are a list.
 
     Raises:

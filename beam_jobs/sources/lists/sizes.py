@@ -49,38 +49,38 @@ def with_sizes(
             for row in rows:
                 is_far = isinstance(row, ListedFile) and is_remote(row.file)
                 if not is_far and not pending:
-                    yield _sized(row, None)
+                    yield _with_size(row, None)
                     continue
-                far = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
-                pending.append((row, far))
+                future = pool.submit(_look_up_size, row) if is_far and isinstance(row, ListedFile) else None
+                pending.append((row, future))
                 if len(pending) >= at_once:
-                    yield _sized(*pending.popleft())
+                    yield _with_size(*pending.popleft())
             while pending:
-                yield _sized(*pending.popleft())
+                yield _with_size(*pending.popleft())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _sized(
-    row: ListedFile | BadRecordError, far: Future[int | BadRecordError] | None
+def _with_size(
+    row: ListedFile | BadRecordError, future: Future[int | BadRecordError] | None
 ) -> tuple[ListedFile, int] | BadRecordError:
     if isinstance(row, BadRecordError):
         return row
-    size = _size(row) if far is None else far.result()
+    size = _look_up_size(row) if future is None else future.result()
     return size if isinstance(size, BadRecordError) else (row, size)
 
 
-def _size(row: ListedFile) -> int | BadRecordError:
+def _look_up_size(row: ListedFile) -> int | BadRecordError:
     """Return the size of the file that a row lists, or the rejection of the row if it lists none."""
     try:
-        found = storage_for(row.file).stat(row.file)
+        entry = storage_for(row.file).stat(row.file)
     except StorageUnavailableError:
         # It is no fault of the row's.
         raise
     except StorageError as error:
         return BadRecordError(row.where, f"it lists what cannot be read: {error}", key=row.key)
-    if found is None or found.is_folder:
+    if entry is None or entry.is_folder:
         return BadRecordError(
-            row.where, f"it lists {'a folder' if found else 'what is not there'}: {row.key}", key=row.key
+            row.where, f"it lists {'a folder' if entry else 'what is not there'}: {row.key}", key=row.key
         )
-    return found.size
+    return entry.size

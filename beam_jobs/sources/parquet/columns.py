@@ -36,7 +36,7 @@ class ObjectsColumn(NamedTuple):
     has_crowds: bool
 
 
-class Columns(NamedTuple):
+class ParquetColumns(NamedTuple):
     """The columns of a file that are read.
 
     Attributes:
@@ -63,7 +63,7 @@ class Columns(NamedTuple):
         return [self.image, *label, *objects, *(name for name, _ in self.further)]
 
 
-def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
+def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
     """Return the columns of images, labels and further features.
 
     Raises:
@@ -85,11 +85,11 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
     for name, kind in further:
         _check_further(name, kind, types, doubled, path)
     if options.unlabelled:
-        return Columns(image, None, None, False, further, objects)
+        return ParquetColumns(image, None, None, False, further, objects)
     by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
     label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
     if label is None and objects is not None:
-        return Columns(image, None, None, False, further, objects)
+        return ParquetColumns(image, None, None, False, further, objects)
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
     _check_once(label, doubled, path)
@@ -99,7 +99,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
             " one with --label-column, or pass --unlabelled."
         )
     integers = pyarrow.types.is_integer(types[label])
-    return Columns(image, label, class_names(described.get(label, {})), integers, further, objects)
+    return ParquetColumns(image, label, class_names(described.get(label, {})), integers, further, objects)
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
@@ -113,10 +113,10 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
     if "bbox" not in fields:
         return None
     category = next((name for name in CATEGORIES if name in fields), None)
-    described = describe_columns(schema, of_lists=True).get(OBJECTS, {})
+    described = describe_columns(schema, with_lists=True).get(OBJECTS, {})
     described = described.get("feature", described)
-    found = described.get(category) if isinstance(described, dict) and category else None
-    names = class_names(found) if isinstance(found, dict) else None
+    description = described.get(category) if isinstance(described, dict) and category else None
+    names = class_names(description) if isinstance(description, dict) else None
     return ObjectsColumn(names, category is not None, "area" in fields, bool(fields & {*CROWDS}))
 
 

@@ -18,9 +18,9 @@ def images_of(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     data = pyarrow.compute.struct_field(column, "bytes")
     has_path = any(field.name == "path" and pyarrow.types.is_string(field.type) for field in column.type)
     if data.null_count == 0 or not has_path:
-        yield from ((one, None) for one in data.to_pylist())
+        yield from ((image, None) for image in data.to_pylist())
         return
-    # As bytes, since a path need not be UTF-8.
+    # Bytes, since a path need not be UTF-8.
     paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
     yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
 

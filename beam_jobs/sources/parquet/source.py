@@ -13,26 +13,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.annotations import contents as kinds
-from beam_jobs.annotations.annotation import ImageAnnotation, Place
+from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
 from beam_jobs.annotations.objects_column import read_objects
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import Unreadable, column_values
+from beam_jobs.parquet_files.values import UnreadableValue, column_values
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, rejected_file, with_key
+from beam_jobs.references.rejection import Reject, file_rejection, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import column_values as further_values
 from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet.columns import OBJECTS, Columns, find_columns
+from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
@@ -96,7 +96,7 @@ class ParquetImages(Source):
     source_options: SourceOptions
     files: InputFiles
     splits: NamedSplits
-    columns: Columns
+    columns: ParquetColumns
     classes: Classes
     note: Note = ignore_note
 
@@ -119,14 +119,16 @@ class ParquetImages(Source):
             CorruptionError: the first file is cut or damaged.
             UsageError: the options deal out splits, but the names of the files are splits.
         """
-        some = list(itertools.islice(files, LOOKED_AT + 1))
-        first = some[0][0]
+        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        first = first_files[0][0]
         for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
         with open_parquet(first, file_size(first)) as file:
             columns = find_columns(file.schema, source_options, first)
-        splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name, accidental=False)
+        splits = NamedSplits.find(
+            options, [name for _, name in first_files], file_split, split_in_file_name, accidental=False
+        )
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         _check_objects(columns, classes, first)
         return cls(options, source_options, files, splits, columns, classes)
@@ -142,21 +144,21 @@ class ParquetImages(Source):
         objects = self.columns.objects
         if objects is None:
             return None
-        found = {
+        has_kind = {
             kinds.OBJECTS: True,
             kinds.OBJECT_CLASSES: objects.has_classes,
             kinds.AREAS: objects.has_areas,
             kinds.CROWDS: objects.has_crowds,
         }
         return AnnotationSchema(
-            tuple(sorted(kind for kind, is_there in found.items() if is_there)),
-            object_labels=self._listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
-            class_labels=self._listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
+            tuple(sorted(kind for kind, is_there in has_kind.items() if is_there)),
+            object_labels=self._pick_listed_labels(is_of_pictures=False) or Labels(objects.names or ()),
+            class_labels=self._pick_listed_labels(is_of_pictures=True) or Labels(self.columns.names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
 
-    def _listed_labels(self, *, is_of_pictures: bool) -> Labels | None:
+    def _pick_listed_labels(self, *, is_of_pictures: bool) -> Labels | None:
         """Return the classes of `--labels FILE`, which are those of objects if pictures have none."""
         return self.classes.labels if is_of_pictures == (self.columns.label is not None) else None
 
@@ -236,7 +238,7 @@ class ParquetImages(Source):
             with open_parquet(unit.path, unit.size) as file:
                 if skips and unit.group is not None:
                     file.check(unit.group, self.columns.read, _BATCH_ROWS)
-                yield from self._listed(file, unit, reject)
+                yield from self._list_rows(file, unit, reject)
         except (CorruptionError, SourceError) as error:
             if not skips:
                 raise
@@ -244,9 +246,9 @@ class ParquetImages(Source):
             if unit.group is not None:
                 rows = read_footer(unit.path, unit.size).groups[unit.group].rows
                 lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
-            reject(rejected_file(unit.path, error, lost))
+            reject(file_rejection(unit.path, error, lost))
 
-    def _listed(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
+    def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
             rows = [list(images_of(batch.column(columns.image)))]
@@ -260,9 +262,9 @@ class ParquetImages(Source):
                 try:
                     data = image_bytes(image, elsewhere, where)
                     names = tuple(self._name(value, where) for value in labels)
-                    features = self._further(further, where)
+                    features = self._read_further(further, where)
                     if columns.objects is not None:
-                        features = {ANNOTATION: self._annotation(listed, names, features, where)}
+                        features = {ANNOTATION: self._make_annotation(listed, names, features, where)}
                     yield make_reference(
                         self.options,
                         key,
@@ -278,34 +280,34 @@ class ParquetImages(Source):
                     reject(with_key(error, key))
                 number += 1
 
-    def _annotation(
+    def _make_annotation(
         self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
     ) -> CarriedAnnotation:
         assert self.columns.objects is not None
-        place = Place(where)
+        place = AnnotationPlace(where)
         try:
             names = self.columns.objects.names
-            if names is None and (listed := self._listed_labels(is_of_pictures=False)):
+            if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):
                 names = listed.names
-            found = () if objects is None else read_objects(objects, names)
+            objects_of_row = () if objects is None else read_objects(objects, names)
         except ValueError as error:
             raise place.error(str(error)) from None
         return CarriedAnnotation(
-            ImageAnnotation("", place, objects=found, classes=classes, values=tuple(further.items()))
+            ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
         )
 
-    def _further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
+    def _read_further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
         """Return the values of the further columns of a row; the conversion checks them."""
         for (name, kind), value in zip(self.columns.further, values, strict=True):
-            problem = _problem(value, kind)
+            problem = _find_problem(value, kind)
             if problem:
                 raise BadRecordError(where, f"column {name!r} {problem}")
         declared = dict(self.columns.further)
         return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
     def _name(self, value: Any, where: str) -> str:
-        if isinstance(value, Unreadable):
-            raise BadRecordError(where, f"its label cannot be read: {value.what}, {value.detail}")
+        if isinstance(value, UnreadableValue):
+            raise BadRecordError(where, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
@@ -315,7 +317,7 @@ class ParquetImages(Source):
         return self.classes.name(self.columns.names[value], where)
 
 
-def _check_objects(columns: Columns, classes: Classes, path: str) -> None:
+def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:
     """Raise SourceError if a file has objects whose classes, or those of its pictures, are not known before they are read."""
     if columns.objects is None:
         return
@@ -330,10 +332,10 @@ def _check_objects(columns: Columns, classes: Classes, path: str) -> None:
         )
 
 
-def _problem(value: Any, kind: ColumnKind) -> str:
+def _find_problem(value: Any, kind: ColumnKind) -> str:
     """Return why a further column cannot hold a value, or nothing."""
-    if isinstance(value, Unreadable):
-        return f"cannot be read: {value.what}, {value.detail}"
+    if isinstance(value, UnreadableValue):
+        return f"cannot be read: {value.problem}, {value.detail}"
     items = value if isinstance(value, list) else [value]
     if value is None:
         is_missed = kind.kind == INT and kind.missing is None

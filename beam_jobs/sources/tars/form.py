@@ -19,7 +19,7 @@ from beam_jobs.sources.tars.samples import (
     JSON,
     LABEL_FIELDS,
     TEXT,
-    Content,
+    MemberContent,
     field_labels,
     label_field,
     map_field,
@@ -33,7 +33,7 @@ from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # In words.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
-# Of a compressed tar, whose members can only be skipped by unpacking them. That takes a second or two.
+# Bytes of a compressed tar to look at: its members can only be skipped by unpacking, which takes a second or two.
 MOST_LOOKED_AT = 1 << 29
 # Samples in which a label is looked for, and names among which the rest of a sample is.
 _MOST_SAMPLES, _MOST_NAMES = 1000, 100_000
@@ -86,22 +86,22 @@ def tar_form(
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
         if first is None:
             return TarForm(CLASSES)
-        if is_tar_header(_head(file, first)):
+        if is_tar_header(_read_head(file, first)):
             if compression:
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        _, fields = next(_samples(file, unit, size), ("", {}))
+        _, fields = next(_read_samples(file, unit, size), ("", {}))
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
         has_captions = TEXT in fields and (not labelled or label_field(fields) != TEXT)
         dtype = "" if compression else _map_dtype(file, fields)
-    form = TarForm(PAIRS, (), False, has_captions, dtype, _columns(unit, fields, column_kinds))
+    form = TarForm(PAIRS, (), False, has_captions, dtype, _find_columns(unit, fields, column_kinds))
     if not labelled:
         return form
     with _open_start(unit.path, compression, most_looked_at) as (file, size):
-        for _, sample in itertools.islice(_samples(file, unit, size), _MOST_SAMPLES):
+        for _, sample in itertools.islice(_read_samples(file, unit, size), _MOST_SAMPLES):
             field = label_field(sample)
             # A sample without a label is a bad record, and says nothing about the others.
             with contextlib.suppress(BadRecordError):
@@ -111,29 +111,29 @@ def tar_form(
     return form
 
 
-def _samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, Content]]]:
+def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, MemberContent]]]:
     members = tar_members(file, unit.path, 0, size)
     # One that is too large is rejected when it is listed.
     files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
     return samples(file, unit.path, files, read_images=False)
 
 
-def _map_dtype(file: BinaryIO, fields: Mapping[str, Content]) -> str:
+def _map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
     """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are no classes."""
     name = map_field(fields)
-    kind = None if name is None else png_kind(_head(file, fields[name].member))
+    kind = None if name is None else png_kind(_read_head(file, fields[name].member))
     if kind is None or kind[1] not in (GREY, PALETTE):
         return ""
     return "uint16" if kind[0] == MAP_BITS["uint16"] else "uint8"
 
 
-def _columns(unit: TarUnit, first: Mapping[str, Content], declared: Mapping[str, ColumnKind]) -> JsonColumns:
+def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
     """Return the columns of the JSON of the first samples; of a compressed tar, of the first one."""
     if JSON not in first or read_compression(unit.path):
         return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
-        found = itertools.islice(_samples(file, unit, size), _COLUMN_SAMPLES)
-        return JsonColumns.find((fields[JSON] for _, fields in found if JSON in fields), declared, unit.path)
+        samples = itertools.islice(_read_samples(file, unit, size), _COLUMN_SAMPLES)
+        return JsonColumns.find((fields[JSON] for _, fields in samples if JSON in fields), declared, unit.path)
 
 
 def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:
@@ -186,7 +186,7 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
                 raise SourceError(f"{outer.path}: member {member.name} is {problem}.")
             if not is_record(member):
                 continue
-            head = _head(file, member)
+            head = _read_head(file, member)
             if not is_tar_header(head):
                 fix = "It is compressed: unpack it." if find_compression(head) else "Remove it."
                 raise SourceError(
@@ -227,6 +227,6 @@ def _open_start(path: str, compression: str, most: int) -> Iterator[tuple[Binary
         yield (cast(BinaryIO, _FirstBytes(file, path, most)) if compression else file), size
 
 
-def _head(file: BinaryIO, member: Member) -> bytes:
+def _read_head(file: BinaryIO, member: Member) -> bytes:
     file.seek(member.offset)
     return file.read(min(BLOCK, member.size))

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from beam_jobs.sources.lists.columns import ColumnReader, features
-from beam_jobs.sources.lists.place import Place
+from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.sources.tars.samples import LABEL, Content, json_object
+from beam_jobs.sources.tars.samples import LABEL, MemberContent, json_object
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
@@ -26,7 +26,7 @@ class JsonColumns(NamedTuple):
     kinds: tuple[tuple[str, ColumnKind], ...] = ()
 
     @classmethod
-    def find(cls, contents: Iterable[Content], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
+    def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
         """Return the columns that the JSON of some samples has, except the label and keys with nested values.
 
         Args:
@@ -59,7 +59,7 @@ class JsonColumns(NamedTuple):
         """Schema of the columns."""
         return features(dict(self.kinds))
 
-    def kept(self, names: Iterable[str]) -> JsonColumns:
+    def select(self, names: Iterable[str]) -> JsonColumns:
         """Return the columns of these names."""
         wanted = set(names)
         return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in wanted))
@@ -70,10 +70,10 @@ class JsonColumns(NamedTuple):
         Raises:
             BadRecordError: a whole number is missing.
         """
-        return {name: _value(name, kind, values.get(name), where) for name, kind in self.kinds}
+        return {name: _convert_value(name, kind, values.get(name), where) for name, kind in self.kinds}
 
 
-class _SamplePlace(Place):
+class _SamplePlace(RowPlace):
     """Place of a sample, for messages."""
 
     def __str__(self) -> str:
@@ -94,10 +94,14 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
+def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
     if kind.kind in LIST_KINDS:
         item = ColumnKind(LIST_KINDS[kind.kind], "")
-        return [_value(name, item, one, where) for one in value] if isinstance(value, list) else value or []
+        return (
+            [_convert_value(name, item, element, where) for element in value]
+            if isinstance(value, list)
+            else value or []
+        )
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing

@@ -50,7 +50,7 @@ _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16
 # Problem of a member whose path begins with more `..` than folders before them.
 OUTSIDE = "outside the archive by its path; pack the archive again from the folder that holds it"
-# Of a long name, or of all that a pax header says. Systems have names of 4096 bytes at most.
+# Largest long name or pax header. Systems have names of 4096 bytes at most.
 _MOST_NAME_BYTES = 1 << 20
 # Offsets in files are int64. A header can claim up to 2^95 bytes.
 _MOST_BYTES = (1 << 63) - 1
@@ -128,13 +128,13 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 )
             body = _read(file, path, content, size, end, "inside a long name")
             if kind == b"L":
-                long_name = _text(body)
+                long_name = _decode_text(body)
             elif kind == b"K":
-                long_link = _text(body)
+                long_link = _decode_text(body)
             elif kind == b"g":
-                _check_global(_pax(body, path, offset), path, offset)
+                _check_global(_parse_pax(body, path, offset), path, offset)
             else:
-                pax = _pax(body, path, offset)
+                pax = _parse_pax(body, path, offset)
         elif kind != b"V":
             # The path of a sparse file of format 1.0 is made up.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _name(header)
@@ -145,8 +145,10 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 raise SourceError(f"{path} at byte {offset}: {inside or name} is {_REJECTED_TYPES[kind]}.")
             # Before there was a type for folders, a slash at the end marked them.
             if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
-                link = (pax.get("linkpath") or long_link or _text(header[157:257])) if kind in _LINK_TYPES else ""
-                problem = _problem(kind, name, size)
+                link = (
+                    (pax.get("linkpath") or long_link or _decode_text(header[157:257])) if kind in _LINK_TYPES else ""
+                )
+                problem = _find_problem(kind, name, size)
                 if inside is None and kind in _FILE_TYPES and not is_path_left_behind(name):
                     problem = problem or OUTSIDE
                 yield Member(inside or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
@@ -156,7 +158,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK
 
 
-def _problem(kind: bytes, name: str, size: int) -> str:
+def _find_problem(kind: bytes, name: str, size: int) -> str:
     """Return why a member is rejected, or nothing."""
     if kind in _FILE_TYPES:
         return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
@@ -216,17 +218,17 @@ def _number(field: bytes, path: str, offset: int) -> int:
 
 
 def _name(header: bytes) -> str:
-    name = _text(header[:100])
+    name = _decode_text(header[:100])
     if header[257:263] == b"ustar\0" and header[345]:
-        return f"{_text(header[345:500])}/{name}"
+        return f"{_decode_text(header[345:500])}/{name}"
     return name
 
 
-def _text(field: bytes) -> str:
+def _decode_text(field: bytes) -> str:
     return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
-def _pax(body: bytes, path: str, offset: int) -> dict[str, str]:
+def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
     """Return the records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001)."""
     records: dict[str, str] = {}
     position = 0

@@ -19,7 +19,7 @@ from beam_jobs.sources.tars.samples import (
     JSON,
     LABEL,
     TEXT,
-    Content,
+    MemberContent,
     caption,
     field_labels,
     image_problem,
@@ -46,7 +46,7 @@ class TarRecord(NamedTuple):
         columns: further features.
     """
 
-    content: Content
+    content: MemberContent
     split: str
     labels: tuple[str, ...]
     columns: Mapping[str, Any] = NO_FEATURES
@@ -141,8 +141,8 @@ class Pairs:
                 self.note(SAMPLE_FIELDS, f"{key} in {JSON}")
 
 
-def _label_map(fields: Mapping[str, Content], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
-    """Return where the label map of a sample is; BadRecordError if that is nowhere."""
+def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
+    """Return the place of a sample's label map; BadRecordError if there is none."""
     name = map_field(fields)
     if name is None:
         raise BadRecordError(where, "no label map, and the first sample has one")

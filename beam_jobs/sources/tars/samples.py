@@ -24,7 +24,7 @@ MAP_FIELDS = ("seg.png", "seg")
 LABEL = "label"
 
 
-class Content(NamedTuple):
+class MemberContent(NamedTuple):
     """A member, and its bytes where they were read."""
 
     member: Member
@@ -42,9 +42,9 @@ def read_content(file: BinaryIO, path: str, member: Member) -> bytes:
 
 def samples(
     file: BinaryIO, path: str, members: Iterable[Member], read_images: bool
-) -> Iterator[tuple[str, dict[str, Content]]]:
+) -> Iterator[tuple[str, dict[str, MemberContent]]]:
     """Yield (key, members by field) of the samples; the content of labels is read, and that of images if `read_images`."""
-    sample: dict[str, Content] = {}
+    sample: dict[str, MemberContent] = {}
     current = ""
     for member in members:
         folder, slash, base = member.name.rpartition("/")
@@ -55,7 +55,7 @@ def samples(
             sample = {}
         current = key
         read = field in LABEL_FIELDS or (read_images and field in IMAGE_FIELDS)
-        sample[field] = Content(member, read_content(file, path, member) if read else b"")
+        sample[field] = MemberContent(member, read_content(file, path, member) if read else b"")
     if sample:
         yield current, sample
 
@@ -66,7 +66,7 @@ def label_field(fields: Iterable[str]) -> str | None:
     return next((name for name in LABEL_FIELDS if name in names), None)
 
 
-def caption(content: Content, path: str) -> str:
+def caption(content: MemberContent, path: str) -> str:
     """Return the text of a sample that is its caption, without space around it; BadRecordError if it is not UTF-8."""
     try:
         return content.data.decode("utf-8-sig").strip()
@@ -74,7 +74,7 @@ def caption(content: Content, path: str) -> str:
         raise BadRecordError(f"{path}/{content.member.name}", "not UTF-8 text") from None
 
 
-def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ...], bool]:
+def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels that a field of a sample holds, and whether they are a list."""
     where = f"{path}/{content.member.name}"
     try:
@@ -95,7 +95,7 @@ def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ..
     return json_labels(value[LABEL], where, f'"{LABEL}"')
 
 
-def json_object(content: Content, path: str) -> dict[str, Any]:
+def json_object(content: MemberContent, path: str) -> dict[str, Any]:
     """Return the keys and values of a field of JSON; none if it is no object. BadRecordError if it is not JSON."""
     try:
         value = parse_json(content.data.decode("utf-8-sig"))

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from beam_jobs.compression.files import read_compression, unpacked_name
+from beam_jobs.compression.files import read_compression, strip_compression
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import Note, ignore_note
@@ -51,7 +51,7 @@ from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.pairs import CAPTION, LABEL_MAP, Pairs, TarRecord
 from beam_jobs.sources.tars.samples import (
-    Content,
+    MemberContent,
     read_content,
 )
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
@@ -114,15 +114,15 @@ class Tars(ClassifiedSource):
             CorruptionError: a header is damaged or a tar is cut.
             UsageError: the options deal out splits, but the names of the tars are splits; or as of `PathLabels.find`.
         """
-        some = list(itertools.islice(files, LOOKED_AT + 1))
-        splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name)
-        path_labels = PathLabels.find(source_options, first_paths(_tar_unit(*one) for one in some))
+        first_files = list(itertools.islice(files, LOOKED_AT + 1))
+        splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
+        path_labels = PathLabels.find(source_options, first_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        first, labelled = _tar_unit(*some[0]), not source_options.unlabelled
-        found = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
-        form, labels = found.form, found.labels
+        first, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
+        first_form = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
+        form, labels = first_form.form, first_form.labels
         if form != PAIRS:
             source_options.reject_list_flags(f"{first.path} is {FORMS[form]}")
         label_type = source_options.label_type
@@ -137,10 +137,10 @@ class Tars(ClassifiedSource):
             form,
             classes,
             labelled,
-            labelled and found.several,
-            has_captions=found.has_captions,
-            map_dtype=found.map_dtype,
-            columns=found.columns,
+            labelled and first_form.several,
+            has_captions=first_form.has_captions,
+            map_dtype=first_form.map_dtype,
+            columns=first_form.columns,
         )
 
     def with_features(self, names: Iterable[str]) -> Tars:
@@ -150,7 +150,7 @@ class Tars(ClassifiedSource):
             self,
             has_captions=self.has_captions and CAPTION.name in wanted,
             map_dtype=self.map_dtype if LABEL_MAP in wanted else "",
-            columns=self.columns.kept(wanted),
+            columns=self.columns.select(wanted),
         )
 
     @property
@@ -175,7 +175,7 @@ class Tars(ClassifiedSource):
 
     def parts(self) -> Iterator[TarUnit]:
         """Yield the tars."""
-        return (_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
+        return (_make_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
 
     def units(self, part: TarUnit, ignored: list[str]) -> Iterable[TarUnit]:
         """Return a tar, or the tars in a tar of tars.
@@ -213,7 +213,7 @@ class Tars(ClassifiedSource):
                 )
                 records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
             else:
-                records = self._classes(file, unit, compressed, members)
+                records = self._list_records(file, unit, compressed, members)
             for content, split, labels, columns in records:
                 key = unit.key(content.member.name)
                 where = f"{unit.path}/{content.member.name}"
@@ -238,7 +238,7 @@ class Tars(ClassifiedSource):
                     data=content.data,
                 )
 
-    def _classes(
+    def _list_records(
         self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
     ) -> Iterator[TarRecord]:
         for member in members:
@@ -246,7 +246,7 @@ class Tars(ClassifiedSource):
             split = ""
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
-                # Where no folder is a class, the outermost is what may be a split.
+                # If no folder is a class, the outermost may be a split.
                 split, labels = folder_split(folders[0]) if folders else "", ()
             elif not unit.label:
                 if not folders:
@@ -255,10 +255,10 @@ class Tars(ClassifiedSource):
                 labels = (name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-            split = self.splits.of_member(unit.split, split, f"{unit.path}: member {member.name}")
-            content = Content(member, read_content(file, unit.path, member) if compressed else b"")
+            split = self.splits.split_of_member(unit.split, split, f"{unit.path}: member {member.name}")
+            content = MemberContent(member, read_content(file, unit.path, member) if compressed else b"")
             yield TarRecord(content, split, labels)
 
 
-def _tar_unit(path: str, name: str, split: str = "") -> TarUnit:
-    return TarUnit(path, unpacked_name(name), split=split)
+def _make_tar_unit(path: str, name: str, split: str = "") -> TarUnit:
+    return TarUnit(path, strip_compression(name), split=split)

@@ -69,7 +69,7 @@ def tar_files(
         elif not is_record(member):
             ignored.append(where)
         elif member.size > most_bytes:
-            # Of a compressed tar, it would be read here.
+            # In a compressed tar, the member would be read here.
             reject(with_key(too_large(where, member.size), key))
         else:
             yield member

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.compression.files import unpacked_name
+from beam_jobs.compression.files import strip_compression
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
@@ -64,7 +64,7 @@ class DocumentColumns:
             return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
         first = next(iter(files), None)
         names = None if first is None else parquet_class_names(first, text)
-        value = None if first is None else _first_label(first, text)
+        value = None if first is None else _read_first_label(first, text)
         several = options.label_separator is not None or isinstance(value, list)
         if first is not None and names is not None and options.labels_file is None:
             classes = Classes(Labels(names), first.path, integers=True, are_of_input=True)
@@ -73,7 +73,7 @@ class DocumentColumns:
         if value is not None:
             # The listing of its document rejects a label that is none.
             with contextlib.suppress(BadRecordError):
-                written, _ = _labels(value, text, first.path if first else "")
+                written, _ = _parse_labels(value, text, first.path if first else "")
         looks_whole = bool(written) and all(map(is_integer_label, written))
         integers = options.label_type == INT or (options.label_type is None and looks_whole)
         unmixed = options.label_type is None and not integers
@@ -103,9 +103,9 @@ class DocumentColumns:
         if not self.are_read:
             return block
         if self.text.labels.label_from is not None:
-            name = unpacked_name(block.file.name)
+            name = strip_compression(block.file.name)
             try:
-                return block._replace(labels=[(self._folder_class(block.file.path, name),)])
+                return block._replace(labels=[(self._name_folder_class(block.file.path, name),)])
             except BadRecordError as error:
                 # The file is one document, whose key is the file's name.
                 reject(with_key(error, name))
@@ -113,9 +113,9 @@ class DocumentColumns:
         rows: list[int] = []
         labels: list[tuple[str, ...]] = []
         keys: list[str] = []
-        for row, (key, data, offset) in enumerate(_documents(block)):
+        for row, (key, data, offset) in enumerate(_iterate_documents(block)):
             try:
-                names, own_key = self._of_row(key, data, block, offset, note)
+                names, own_key = self._read_row(key, data, block, offset, note)
             except BadRecordError as error:
                 reject(with_key(error, key))
                 continue
@@ -128,7 +128,7 @@ class DocumentColumns:
         own_keys = None if self.text.key_field is None else PackedKeys.of(keys)
         return block._replace(spans=spans, labels=labels, own_keys=own_keys)
 
-    def _of_row(
+    def _read_row(
         self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
         path = block.file.path
@@ -147,16 +147,16 @@ class DocumentColumns:
         written = None if label is None else values[label]
         if isinstance(written, str) and written != written.strip():
             note(LABEL_BLANKS, written)
-        names = () if label is None else self._class_names(written, where)
-        return names, key if key_field is None else _row_key(values[key_field], key_field, where)
+        names = () if label is None else self._name_classes(written, where)
+        return names, key if key_field is None else _check_row_key(values[key_field], key_field, where)
 
-    def _class_names(self, value: Any, where: str) -> tuple[str, ...]:
-        written, are_several = _labels(value, self.text, where)
+    def _name_classes(self, value: Any, where: str) -> tuple[str, ...]:
+        written, are_several = _parse_labels(value, self.text, where)
         if are_several and not self.several:
             raise BadRecordError(where, "it has a list of labels, and the first document has not")
         return tuple(self.classes.name(label, where) for label in written)
 
-    def _folder_class(self, path: str, name: str) -> str:
+    def _name_folder_class(self, path: str, name: str) -> str:
         folders = name.split("/")[:-1]
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
@@ -179,12 +179,12 @@ def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | 
     return None
 
 
-def _first_label(file: TextFile, text: TextOptions) -> Any:
+def _read_first_label(file: TextFile, text: TextOptions) -> Any:
     """Return the label of a file's first document, as it is written; None if it cannot be read, which its listing reports."""
     with contextlib.suppress(TpudataError, DocumentError):
         for part in text_parts([file], text):
             for block in document_blocks(part, text, _ignore):
-                for _, data, _ in _documents(block):
+                for _, data, _ in _iterate_documents(block):
                     return row_values(data, block.form, text).get(text.labels.label_field or "")
     return None
 
@@ -193,12 +193,12 @@ def _ignore(error: BadRecordError) -> None:
     del error
 
 
-def _labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str, ...], bool]:
+def _parse_labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a value of a row, and whether it may hold several."""
     return row_labels(value, text.labels.label_separator, where, f"field {text.labels.label_field!r}")
 
 
-def _row_key(value: Any, name: str, where: str) -> str:
+def _check_row_key(value: Any, name: str, where: str) -> str:
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(
@@ -208,7 +208,7 @@ def _row_key(value: Any, name: str, where: str) -> str:
     return str(value)
 
 
-def _documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
+def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
     """Yield the position in its file, as a key, the bytes and the offset of each document."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))

@@ -49,10 +49,10 @@ def text_names(path: str) -> list[str]:
     Raises:
         SourceError: there are none, or there is nothing at the path.
     """
-    found = storage_for(path).stat(path)
-    if found is not None and not found.is_folder:
-        return [found.name]
-    if found is not None:
+    entry = storage_for(path).stat(path)
+    if entry is not None and not entry.is_folder:
+        return [entry.name]
+    if entry is not None:
         folder, parts = path, _EVERYTHING
     elif is_pattern(path):
         folder, parts = split_pattern(path)
@@ -70,13 +70,13 @@ def text_names(path: str) -> list[str]:
 
 def text_ranges(path: str) -> Iterator[TextFiles]:
     """Yield the files of an input in ranges, in order."""
-    found = storage_for(path).stat(path)
-    if found is not None and not found.is_folder:
+    entry = storage_for(path).stat(path)
+    if entry is not None and not entry.is_folder:
         yield TextFiles(path)
         return
     folder, deep = path, True
     pattern: tuple[str, ...] = ()
-    if found is None:
+    if entry is None:
         folder, pattern = split_pattern(path)
         deep = len(pattern) > 1
         if deep and not (_ANY_FOLDERS in pattern and storage_for(folder).lists_deep):
@@ -94,19 +94,19 @@ def text_files(listed: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
         listed: one of `text_ranges`.
         ignored: gets the path of each file and folder that is skipped by its name.
     """
-    for entry, below in _entries(listed):
+    for entry, below in _list_entries(listed):
         if not _is_text(below):
             ignored.append(entry.path)
         elif not entry.is_folder:
             yield TextFile(entry.path, below, entry.size)
 
 
-def _entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
+def _list_entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
     """Yield files, and the folders that are skipped."""
     if listed.path:
-        found = storage_for(listed.path).stat(listed.path)
-        if found is not None:
-            yield found, found.name
+        listed_entry = storage_for(listed.path).stat(listed.path)
+        if listed_entry is not None:
+            yield listed_entry, listed_entry.name
         else:
             yield from ((entry, below) for entry, below in expand(listed.path) if not entry.is_folder)
         return

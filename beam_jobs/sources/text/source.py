@@ -102,7 +102,7 @@ class TextSource(PackSource):
             )
         splits = NamedSplits.find(options, names)
         ranges = text_ranges(options.input)
-        files = itertools.chain.from_iterable(text_files(some, []) for some in ranges)
+        files = itertools.chain.from_iterable(text_files(range_of_files, []) for range_of_files in ranges)
         return cls(options, text, splits, DocumentColumns.find(text, splits, files))
 
     @property
@@ -173,10 +173,10 @@ class TextSource(PackSource):
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        for run in gather_runs(self._blocks(unit, reject), _measure, self.run_documents):
+        for run in gather_runs(self._read_blocks(unit, reject), _measure, self.run_documents):
             yield from cut_run(self._list_run(run), self.options)
 
-    def _blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
+    def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
@@ -199,7 +199,7 @@ class TextSource(PackSource):
             is_addressed &= (sizes >= self.small_bytes) | (offsets == WHOLE_FILE)
         starts[is_addressed] = NOT_HELD
         keys = [block.keys for block in blocks]
-        digests = np.concatenate([some.digests() for some in keys])
+        digests = np.concatenate([pack_keys.digests() for pack_keys in keys])
         if own_splits[0]:
             splits = join_columns([[split] for split in own_splits], counts)
         else:
@@ -207,8 +207,8 @@ class TextSource(PackSource):
         paths = join_columns([[block.file.path] for block in blocks], counts)
         payloads = join_columns([[block.form] for block in blocks], counts)
         labels = join_columns([list(block.labels) for block in blocks], counts)
-        pack = Pack.of_columns(
-            PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
+        pack = Pack.from_columns(
+            PackedKeys.join(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 

@@ -102,7 +102,7 @@ class SourceDocuments(PackSource):
             options,
             source,
             dataclasses.replace(text, labels=labels),
-            _classes(source, labels),
+            _open_classes(source, labels),
             labels.are_stored and source.several_labels,
             () if text.row_lengths else source.features,
         )
@@ -147,11 +147,11 @@ class SourceDocuments(PackSource):
         return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
-        """Do what the source does."""
+        """Delegate to the source."""
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
-        """Do what the source does."""
+        """Delegate to the source."""
         return list_units(self.source, part, ignored)
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
@@ -159,7 +159,7 @@ class SourceDocuments(PackSource):
 
         Documents that are too large, or have other classes than declared, are rejected.
         """
-        documents = self._documents(unit, ignored, reject)
+        documents = self._list_documents(unit, ignored, reject)
         for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
             yield from cut_run(self._list_run(run), self.options)
 
@@ -173,15 +173,15 @@ class SourceDocuments(PackSource):
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
-    def _documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        # `_document` checks classes, if records have a place for them.
+    def _list_documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
+        # `_convert_document` checks classes, if records have a place for them.
         for reference in list_references(self.source, unit, ignored, reject, stores_classes=False):
             try:
-                yield self._document(reference)
+                yield self._convert_document(reference)
             except BadRecordError as error:
                 reject(with_key(error, reference.key))
 
-    def _document(self, reference: Reference) -> Reference:
+    def _convert_document(self, reference: Reference) -> Reference:
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -191,10 +191,10 @@ class SourceDocuments(PackSource):
         payload = reference.payload
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
-        features = {one.name: reference.features.get(one.name) for one in self.schema} or NO_FEATURES
-        return reference._replace(size=size, payload=payload, labels=self._class_names(reference), features=features)
+        features = {feature.name: reference.features.get(feature.name) for feature in self.schema} or NO_FEATURES
+        return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
-    def _class_names(self, reference: Reference) -> tuple[str, ...]:
+    def _name_classes(self, reference: Reference) -> tuple[str, ...]:
         if not self.has_classes:
             return ()
         if not self.several and len(reference.labels) != 1:
@@ -218,7 +218,7 @@ def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
             yield b"" if isinstance(data, BadRecordError) else data
 
 
-def _classes(source: Source, labels: TextLabelOptions) -> Classes:
+def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
     if labels.labels_file is None and source.labels is not None:
         return Classes(source.labels, "the source", are_of_input=True)
     return Classes.open(labels, integers=source.integer_labels)

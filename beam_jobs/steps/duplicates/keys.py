@@ -56,9 +56,9 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
     def _release(self) -> Iterator[tuple[int, bytes]]:
         held, self._held, self._count = self._held, [], 0
         if held:
-            pack = Pack.joined(held)
+            pack = Pack.join(held)
             groups = key_digests(pack.keys)[:, 0] % np.uint64(_GROUPS)
-            for group, part in pack.grouped(groups.astype(np.intp)):
+            for group, part in pack.group(groups.astype(np.intp)):
                 yield group, part.to_bytes()
 
 

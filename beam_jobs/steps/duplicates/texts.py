@@ -53,15 +53,15 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""
-        named = packs | "Name" >> beam.Map(_named)
+        named_packs = packs | "Name" >> beam.Map(_name_pack)
         doubles = (
-            named
+            named_packs
             | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
             | "ByDigest" >> beam.GroupByKey()
-            | "Compare" >> beam.FlatMap(_doubles)
+            | "Compare" >> beam.FlatMap(_find_doubles)
         )
         return (
-            {"packs": named, "doubles": doubles}
+            {"packs": named_packs, "doubles": doubles}
             | "ByPack" >> beam.CoGroupByKey()
             | "LeaveOut" >> beam.FlatMap(_without).with_outputs(LEFT_OUT, main=KEPT)
         )
@@ -88,7 +88,7 @@ def content_digest(texts: Sequence[str]) -> bytes:
 _Entry = tuple[bytes, bytes, bytes, int]
 
 
-def _named(data: bytes) -> tuple[bytes, bytes]:
+def _name_pack(data: bytes) -> tuple[bytes, bytes]:
     """Return a pack and its name."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
 
@@ -110,9 +110,9 @@ class _Digests(LimitedStep):
         name, data = element
         pack = Pack.from_bytes(data)
         texts = readable_texts(read_packs([pack]), self._options)
-        for row, (key, found) in enumerate(zip(pack.keys, texts, strict=True)):
-            if found is not None:
-                digest = content_digest(found)
+        for row, (key, text) in enumerate(zip(pack.keys, texts, strict=True)):
+            if text is not None:
+                digest = content_digest(text)
                 self._documents.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
         if self._count >= self._held_documents:
@@ -126,7 +126,7 @@ class _Digests(LimitedStep):
         yield from held.items()
 
 
-def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
+def _find_doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
     """Yield the rows of each pack to be omitted, of the documents of one group."""
     kept: dict[bytes, _Entry] = {}
     rows: dict[bytes, list[int]] = {}
@@ -143,9 +143,9 @@ def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes,
 
 def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
     """Yield a pack without some rows, and what these were."""
-    _, found = element
-    (data,) = found["packs"]
-    doubles = sorted(row for rows in found["doubles"] for row in rows)
+    _, grouped = element
+    (data,) = grouped["packs"]
+    doubles = sorted(row for rows in grouped["doubles"] for row in rows)
     if not doubles:
         yield data
         return

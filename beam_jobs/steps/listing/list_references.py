@@ -74,16 +74,16 @@ class ListReferences(LimitedStep):
             self._source = source
         if self._options.shuffle:
             # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
-            yield from self._listed(0, [unit for _, unit in units])
+            yield from self._list(0, [unit for _, unit in units])
             return
         for number, unit in units:
             # Here a record's place is its number in its unit.
-            yield from self._listed(number, [unit])
+            yield from self._list(number, [unit])
 
-    def _listed(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
+    def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
-        for pack, digests in self._packs(number, units, counts):
+        for pack, digests in self._group_packs(number, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
@@ -96,31 +96,33 @@ class ListReferences(LimitedStep):
         self._progress.flush_list()
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
-    def _packs(self, number: int, units: Sequence[Any], counts: list[InputCounts]) -> Iterator[tuple[Pack, Digests]]:
+    def _group_packs(
+        self, number: int, units: Sequence[Any], counts: list[InputCounts]
+    ) -> Iterator[tuple[Pack, Digests]]:
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
-            references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
+            references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
             yield from packs(references, order, number)
             return
-        listed = self._listed_packs(source, number, units, counts)
+        listed = self._list_packs(source, number, units, counts)
         yield from listed if source.has_own_packs else full_packs(listed)
 
-    def _listed_packs(
+    def _list_packs(
         self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
         order, first = self._options.order, 0
         for unit in units:
-            with self._unit(unit, counts) as listing:
+            with self._open_unit(unit, counts) as listing:
                 noted = source.noting(listing.notes.add)
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
-                    begin = listing.spool.write(listed.held())
-                    pack = listed.written_aside(listing.spool.path, begin)
+                    begin = listing.spool.write(listed.join_held())
+                    pack = listed.with_held_file(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)
 
-    def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
-        with self._unit(unit, counts) as listing:
+    def _list_references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
+        with self._open_unit(unit, counts) as listing:
             source = self._source.noting(listing.notes.add)
             for reference in list_references(source, unit, listing.ignored, listing.reject):
                 if not reference.data:
@@ -131,8 +133,8 @@ class ListReferences(LimitedStep):
                 yield reference._replace(spool=listing.spool.path, offset=begin, size=size, data=b"")
 
     @contextlib.contextmanager
-    def _unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_Listing]:
-        """Yield what a unit's listing writes to; once it has ended, keep its rejects, and add what it counted to `counts`."""
+    def _open_unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_ListingSink]:
+        """Yield the sink of a unit's listing; once it has ended, keep its rejects, and add what it counted to `counts`."""
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 
@@ -144,13 +146,13 @@ class ListReferences(LimitedStep):
         storage, ignored, notes = storage_for(self._options.output), list[str](), Notes()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with SpoolFile(path) as spool:
-            yield _Listing(ignored, reject, spool, notes)
+            yield _ListingSink(ignored, reject, spool, notes)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts(), notes=notes))
 
 
-class _Listing(NamedTuple):
+class _ListingSink(NamedTuple):
     """Sink for the outputs of a unit's listing that are not references.
 
     Attributes:

@@ -13,7 +13,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts, list_units
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
-from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
@@ -43,13 +43,13 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         parts = begin | "Begin" >> beam.Impulse()
         if self._options.shuffle:
-            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> Spread()
+            parts |= "Parts" >> beam.FlatMap(_group_parts, self._source, self._options) | "SpreadParts" >> Spread()
         return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
             SKIPPED, main="units"
         )
 
 
-def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
+def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
     """Yield all units of a source, each with its number.
 
     Args:
@@ -59,10 +59,10 @@ def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, An
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
 
-def _parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
+def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from growing(list_parts(source), 1)
+        yield from batch_growing(list_parts(source), 1)
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
@@ -90,11 +90,11 @@ class _TakeApart(LimitedStep):
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
+            units_by_number: Iterable[tuple[int, Any]] = number_units(source, ignored)
         else:
             # Shuffled, no number counts.
-            found = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
-        for units in growing(found, len(parts) or 1):
+            units_by_number = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
+        for units in batch_growing(units_by_number, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)
             ignored.clear()

@@ -13,12 +13,12 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
+from beam_jobs.references.repeated_keys import Repeat, first_repeat, group_rows
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
-from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
@@ -29,7 +29,7 @@ _HELD_ROWS = 1 << 16
 ScannedParts: TypeAlias = list[tuple[int, int, Any]]
 
 
-class Scanned(NamedTuple):
+class ScanOutputs(NamedTuple):
     """Results of a scan.
 
     Attributes:
@@ -56,24 +56,24 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         self._source = source
         self._options = options
 
-    def expand(self, begin: beam.pvalue.PBegin) -> Scanned:
+    def expand(self, begin: beam.pvalue.PBegin) -> ScanOutputs:
         """Apply the transform."""
-        found = (
+        outputs = (
             begin
             | "Begin" >> beam.Impulse()
-            | "Number" >> beam.FlatMap(_numbered, self._source, self._options)
+            | "Number" >> beam.FlatMap(_number_parts, self._source, self._options)
             | "SpreadParts" >> Spread()
             | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
         )
-        facts = found[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
-        repeats = found[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_repeats)
+        facts = outputs[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
+        repeats = outputs[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_find_repeats)
         checked = (
             repeats
             | "Repeat" >> beam.combiners.ToList()
             | "Check"
             >> beam.Map(with_limits(self._options.request_limits, _check_repeats), self._source, AsSingleton(facts))
         )
-        return Scanned(found.parts, facts, checked)
+        return ScanOutputs(outputs.parts, facts, checked)
 
 
 def scan_here(source: ScannedSource) -> Source:
@@ -86,8 +86,8 @@ def scan_here(source: ScannedSource) -> Source:
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
     for number, part in enumerate(list_parts(source)):
         scan = source.scan(number, part)
-        for found in scan.parts():
-            parts.append(found)
+        for scanned_part in scan.parts():
+            parts.append(scanned_part)
             keys.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
     repeat = first_repeat(keys)
@@ -96,10 +96,10 @@ def scan_here(source: ScannedSource) -> Source:
     return source.scanned(facts, parts)
 
 
-def _numbered(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
+def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from growing(enumerate(list_parts(source)), 1)
+        yield from batch_growing(enumerate(list_parts(source)), 1)
 
 
 class _Scan(LimitedStep):
@@ -112,19 +112,19 @@ class _Scan(LimitedStep):
     @holds_limits
     def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []
-        for parts in growing(self._scanned(numbered, aside), len(numbered)):
+        for parts in batch_growing(self._scan_parts(numbered, aside), len(numbered)):
             yield parts
             yield from aside
             aside.clear()
         yield from aside
 
-    def _scanned(
+    def _scan_parts(
         self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
         for number, part in numbered:
             scan = self._source.scan(number, part)
-            for place, found in enumerate(scan.parts()):
-                yield number, place, found
+            for place, scanned_part in enumerate(scan.parts()):
+                yield number, place, scanned_part
                 if scan.held >= _HELD_ROWS:
                     aside += _by_group(scan)
             aside += _by_group(scan)
@@ -132,7 +132,7 @@ class _Scan(LimitedStep):
 
 
 def _by_group(scan: Scan) -> list[TaggedOutput]:
-    return [TaggedOutput(_KEYS, group) for group in grouped(scan.take_rows())] if scan.held else []
+    return [TaggedOutput(_KEYS, group) for group in group_rows(scan.take_rows())] if scan.held else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]
@@ -159,11 +159,11 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
         return total
 
 
-def _repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
+def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
     _, rows = group
-    found = first_repeat(rows)
-    if found is not None:
-        yield found
+    repeat = first_repeat(rows)
+    if repeat is not None:
+        yield repeat
 
 
 def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Any) -> InputCounts:

@@ -13,7 +13,7 @@ from tpudata.format.shards.dali_index import write_dali_index
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
-# What the index of a shard has of a conversion: a digest of its inputs, the converter's summary, and rejects by kind.
+# Entries in the index of a shard: a digest of its inputs, the converter's summary, and rejects by kind.
 INPUTS, RECORDS, REJECTED = "inputs", "records", "rejected"
 
 
@@ -60,16 +60,16 @@ def find_finished(output: str, name: str, inputs: str, *, compression: str | Non
         index = ShardIndex.from_bytes(data, path)
     except CorruptionError:
         return None
-    known = index.shard_bytes, index.compression, index.summary.get(INPUTS)
-    if known != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
+    stored = index.shard_bytes, index.compression, index.summary.get(INPUTS)
+    if stored != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
     for other, is_expected in ((rejects_name(name), bool(index.summary[REJECTED])), (keys_name(name), keys)):
-        found = storage.stat(storage.join(output, other)) if is_expected or other != keys_name(name) else None
-        if (found is not None) != is_expected:
+        entry = storage.stat(storage.join(output, other)) if is_expected or other != keys_name(name) else None
+        if (entry is not None) != is_expected:
             return None
-        if found is not None:
-            files.append(WrittenFile(other, found.size, found.crc32c))
+        if entry is not None:
+            files.append(WrittenFile(other, entry.size, entry.crc32c))
     return FinishedShard(index, tuple(files))
 
 

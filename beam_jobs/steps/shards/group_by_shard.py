@@ -69,7 +69,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Yield what is still buffered."""
+        """Yield the rest of the buffer."""
         if self._plan is not None:
             yield from in_global_window(self._release(self._plan))
 
@@ -77,16 +77,16 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
         held, self._held, self._count = self._held, defaultdict(list), 0
         for split, packs in held.items():
             # At once: of a pack of 4,096, each of a thousand runs has a few references.
-            pack, split_plan = Pack.joined(packs), plan.splits[split]
-            for run, inside in pack.grouped(split_plan.shards_of(pack.positions) // split_plan.group_width):
+            pack, split_plan = Pack.join(packs), plan.splits[split]
+            for run, inside in pack.group(split_plan.shards_of(pack.positions) // split_plan.group_width):
                 yield (split, run), inside.to_bytes()
 
 
 def by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
     """Sort the references of a run of shards, and yield those of each shard."""
     (split, _), packs = element
-    references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))
-    for number, inside in references.grouped(plan.splits[split].shards_of(references.positions)):
+    references = _in_order(Pack.join([Pack.from_bytes(data) for data in packs]))
+    for number, inside in references.group(plan.splits[split].shards_of(references.positions)):
         yield (split, number), [part.to_bytes() for part in inside.in_parts()]
 
 

@@ -60,13 +60,13 @@ class ShardConversion:
         Raises:
             BadRecordError: an input is bad, and bad records are not skipped.
         """
-        for record in self._converter.records(self._inputs(), self._context, self.summary, self._reject):
+        for record in self._converter.records(self._read_inputs(), self._context, self.summary, self._reject):
             self.count += 1
             yield record
         self._list_rejects()
         self._progress.flush()
 
-    def _inputs(self) -> Iterator[Input]:
+    def _read_inputs(self) -> Iterator[Input]:
         for reference, data in self._converter.read(self._packs):
             if isinstance(data, BadRecordError):
                 self._reject(reference, data)

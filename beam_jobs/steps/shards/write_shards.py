@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.known_keys import known_entries, mark_rejected
+from beam_jobs.append.entries import entries_of, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up
@@ -112,12 +112,12 @@ class WriteShards(LimitedStep):
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext
     ) -> Iterator[tuple[Any, ...]]:
         """Write one shard, unless a killed run has."""
-        inputs = self._inputs(element, plan, context)
+        inputs = self._collect_inputs(element, plan, context)
         check_claim(self._output, self._spec.claim)
-        result = self._kept(inputs) if self._resume else None
-        yield tuple(result or self._written(inputs, context))
+        result = self._keep_finished(inputs) if self._resume else None
+        yield tuple(result or self._write(inputs, context))
 
-    def _inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
+    def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
         (split, number), data = element
         packs = [Pack.from_bytes(pack) for pack in data]
         try:
@@ -127,27 +127,31 @@ class WriteShards(LimitedStep):
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
-        entries = known_entries(packs)
+        entries = entries_of(packs)
         return _Inputs(
-            split, name, packs, entries, _inputs_digest(entries, self._spec.converter.in_context(context), context)
+            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.in_context(context), context)
         )
 
-    def _kept(self, inputs: _Inputs) -> ShardResult | None:
+    def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished, or None."""
         name, options = inputs.name, self._spec.options
-        found = find_finished(self._output, name, inputs.digest, compression=options.compression, keys=self._spec.keys)
+        finished = find_finished(
+            self._output, name, inputs.digest, compression=options.compression, keys=self._spec.keys
+        )
         # Rejected inputs are read again if they are no longer tolerated.
-        if found is not None and found.rejected and not self._skip:
-            found = None
-        match_dali_index(self._output, name, None if found is None else found.index, wanted=self._spec.dali_index)
-        if found is None:
+        if finished is not None and finished.rejected and not self._skip:
+            finished = None
+        match_dali_index(self._output, name, None if finished is None else finished.index, wanted=self._spec.dali_index)
+        if finished is None:
             return None
         self._shards_kept.inc()
-        index, summary = found.index, json.dumps(found.records)
+        index, summary = finished.index, json.dumps(finished.records)
         size, checksum = index.shard_bytes, index.shard_crc32c
-        return ShardResult(inputs.split, name, index.records, size, checksum, summary, found.rejected, found.files)
+        return ShardResult(
+            inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
+        )
 
-    def _written(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
+    def _write(self, inputs: _Inputs, context: ShardContext) -> ShardResult:
         """Convert the inputs, and write the shard and the files that belong to it."""
         conversion = ShardConversion(
             inputs.name,
@@ -223,12 +227,12 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
     if not (positions[1:] == positions[:-1]).any():
         return
     references = itertools.chain.from_iterable(pack.references() for pack in packs)
-    for one, other in itertools.pairwise(references):
-        if one.key == other.key and not other.payload.may_repeat:
-            raise duplicate_keys(one, other)
+    for reference, other in itertools.pairwise(references):
+        if reference.key == other.key and not other.payload.may_repeat:
+            raise duplicate_keys(reference, other)
 
 
-def _inputs_digest(entries: Entries, converter: Converter, context: ShardContext) -> str:
+def _digest_inputs(entries: Entries, converter: Converter, context: ShardContext) -> str:
     """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
     fields = converter.deciding_fields()
     learned = [] if context.characters is None else [context.characters]

@@ -12,7 +12,7 @@ from tpudata.format import Feature
 from tpudata.format.example.wire import Value
 
 _BYTES = "bytes"
-# By kind: the list of the Example, the dtype, and the encoding.
+# List of the Example, dtype and encoding, by kind.
 _KINDS: dict[str, tuple[str, str, str | None]] = {
     INT: ("int64", "int64", None),
     FLOAT: ("float", "float32", None),

@@ -15,7 +15,7 @@ from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
-from tpudata.format.shards.indexed_records import checked_data
+from tpudata.format.shards.indexed_records import check_frame
 from tpudata.format.tfrecord.frame_scan import is_header
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.storage import storage_for
@@ -49,7 +49,7 @@ class FirstRecords(NamedTuple):
             kind = file_kind(file.path, file.size)
             if kind is None and (problem := unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
-            examples = [] if kind is None else list(_examples(file.path, kind or None, damage))
+            examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))
             if examples:
                 names = frozenset(name for example in examples for name in example)
                 images = {
@@ -95,10 +95,10 @@ class FirstRecords(NamedTuple):
             )
 
 
-def _examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
+def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
     """Yield the first records; `damage` gets what is damaged, which the run will meet."""
     try:
-        records = read_records(path, compression) if compression else _sound_records(path, damage)
+        records = read_records(path, compression) if compression else _read_sound_records(path, damage)
         for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
@@ -111,7 +111,7 @@ def _examples(path: str, compression: str | None, damage: list[CorruptionError])
         damage.append(error)
 
 
-def _sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
+def _read_sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset, data) of the records of an uncompressed file, without those whose data are damaged."""
     storage = storage_for(path)
     entry = storage.stat(path)
@@ -124,7 +124,7 @@ def _sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[i
             return
         frame = storage.read_range(path, offset, length + FRAME_BYTES)
         try:
-            yield offset, checked_data(frame, path, offset)
+            yield offset, check_frame(frame, path, offset)
         except CorruptionError as error:
             damage.append(error)
         offset += length + FRAME_BYTES

@@ -33,7 +33,7 @@ _KINDS = {bytes: BYTES, int: "int64", float: "float"}
 
 
 @dataclasses.dataclass
-class Seen:
+class ValueStatistics:
     """Statistics of one feature's values.
 
     Attributes:
@@ -58,7 +58,7 @@ class Seen:
     channels: int = 0
     dtype: str = ""
 
-    def merge(self, name: str, other: Seen) -> None:
+    def merge(self, name: str, other: ValueStatistics) -> None:
         """Add what was seen elsewhere; FeatureError if the values are of another kind.
 
         Args:
@@ -69,8 +69,8 @@ class Seen:
         if other.kind not in ("", kind):
             if not {kind, other.kind} <= {TEXT, BYTES}:
                 raise FeatureError(
-                    f"Feature {name!r}: record {other.key} has {_words(other.kind)}, record {self.key} has"
-                    f" {_words(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
+                    f"Feature {name!r}: record {other.key} has {_describe(other.kind)}, record {self.key} has"
+                    f" {_describe(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
                 )
             kind = BYTES
         if kind == LABEL_MAP and self.kind == other.kind and self.dtype != other.dtype:
@@ -118,7 +118,7 @@ class InferredSummary:
 
     decoded_bytes: int = 0
     records: int = 0
-    features: dict[str, Seen] = dataclasses.field(default_factory=dict)
+    features: dict[str, ValueStatistics] = dataclasses.field(default_factory=dict)
 
     def add(
         self,
@@ -141,21 +141,21 @@ class InferredSummary:
             FeatureError: a feature has values of another kind than in the records before.
             ValueError: a feature does not hold an image or the bytes of its array; says which.
         """
-        found = {
-            name: _seen_image(name, values, key)
+        seen_by_name = {
+            name: _look_at_image(name, values, key)
             if name in images
-            else _seen_label_map(name, values, key)
+            else _look_at_label_map(name, values, key)
             if name in label_maps
-            else _seen(name, values, key, raw.get(name))
+            else _look_at_values(name, values, key, raw.get(name))
             for name, values in example.items()
         }
         for flag, names in (("--raw", raw), ("--label-map", label_maps)):
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
-        for name, (seen, size) in found.items():
+        for name, (seen, size) in seen_by_name.items():
             self.decoded_bytes += size
-            self.features.setdefault(name, Seen()).merge(name, seen)
+            self.features.setdefault(name, ValueStatistics()).merge(name, seen)
         self.records += 1
 
     def merge(self, other: InferredSummary) -> None:
@@ -163,7 +163,7 @@ class InferredSummary:
         self.decoded_bytes += other.decoded_bytes
         self.records += other.records
         for name, seen in other.features.items():
-            self.features.setdefault(name, Seen()).merge(name, seen)
+            self.features.setdefault(name, ValueStatistics()).merge(name, seen)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -173,7 +173,7 @@ class InferredSummary:
     def from_json(cls, value: dict[str, Any]) -> InferredSummary:
         """Return the summary that `to_json` wrote."""
         features = {
-            name: Seen(**{**seen, "heights": tuple(seen["heights"]), "widths": tuple(seen["widths"])})
+            name: ValueStatistics(**{**seen, "heights": tuple(seen["heights"]), "widths": tuple(seen["widths"])})
             for name, seen in value["features"].items()
         }
         return cls(value["decoded_bytes"], value["records"], features)
@@ -182,16 +182,16 @@ class InferredSummary:
 def holds_image(values: Value) -> bool:
     """Return whether the values of a feature are one whole JPEG or PNG."""
     try:
-        _seen_image("", values, "")
+        _look_at_image("", values, "")
     except ValueError:
         return False
     return len(values) == 1
 
 
-def _seen_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
-    """Return what an image in one record is, and its bytes as a tensor."""
+def _look_at_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
+    """Return the type of an image in one record, and its bytes as a tensor."""
     if not values:
-        return Seen("", key, 1), 0
+        return ValueStatistics("", key, 1), 0
     data = values[0]
     if len(values) > 1 or not isinstance(data, bytes):
         raise ValueError(f"feature {name!r} has {len(values)} values, expected one image")
@@ -203,13 +203,13 @@ def _seen_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
     except ValueError as error:
         raise ValueError(f"feature {name!r} does not hold an image: {error}") from None
     channels = 1 if header.components == 1 else 3
-    seen = Seen(IMAGE, key, 1, 1, 1, (header.height,) * 2, (header.width,) * 2, channels)
+    seen = ValueStatistics(IMAGE, key, 1, 1, 1, (header.height,) * 2, (header.width,) * 2, channels)
     return seen, header.height * header.width * channels
 
 
-def _seen_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
-    """Return what a label map in one record is, and its bytes as a tensor."""
-    seen, _ = _seen_image(name, values, key)
+def _look_at_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
+    """Return the type of a label map in one record, and its bytes as a tensor."""
+    seen, _ = _look_at_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
     if values and dtype is None:
@@ -221,14 +221,14 @@ def _seen_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
     return dataclasses.replace(seen, kind=LABEL_MAP if values else "", dtype=dtype or ""), size
 
 
-def _seen(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[Seen, int]:
-    """Return what the values of another feature in one record are, and their bytes as a tensor."""
-    seen = Seen(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
+def _look_at_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
+    """Return the type of another feature's values in one record, and their bytes as a tensor."""
+    seen = ValueStatistics(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
     if raw is not None:
         size = len(values[0]) if seen.kind == BYTES else None  # type: ignore[arg-type]
         if seen.high != 1 or size != raw.size:
-            found = f"{len(values)} values" if size is None or seen.high != 1 else f"{size} bytes"
-            raise ValueError(f"feature {name!r} has {found} (expected {raw.size} bytes, as --raw describes it)")
+            got = f"{len(values)} values" if size is None or seen.high != 1 else f"{size} bytes"
+            raise ValueError(f"feature {name!r} has {got} (expected {raw.size} bytes, as --raw describes it)")
         return seen, raw.size
     if seen.kind != BYTES:
         return seen, 4 * len(values)
@@ -246,7 +246,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _words(kind: str) -> str:
+def _describe(kind: str) -> str:
     return {
         IMAGE: "an image",
         LABEL_MAP: "a label map",

@@ -1,4 +1,4 @@
-"""What TensorFlow Datasets' metadata say of the records next to them: the classes, arrays and label maps among the features.
+"""Facts about records from TensorFlow Datasets' metadata next to them: the classes, arrays and label maps among the features.
 
 `features.json` is the Feature proto in JSON, `LABEL.labels.txt` has the names of classes, and `dataset_info.json` says which
 feature is the label, see tpudata.format.tfds. The features of nested dictionaries have names with slashes in the records.
@@ -41,21 +41,21 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
     Raises:
         SourceError: the metadata of two inputs differ in this, or are damaged.
     """
-    known: TfdsFacts | None = None
+    merged: TfdsFacts | None = None
     for path in inputs:
         facts = read_tfds(path)
-        if facts is not None and known is not None and facts != known:
+        if facts is not None and merged is not None and facts != merged:
             raise SourceError(
                 f"{path} and an input before it have other classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
                 " one."
             )
-        known = facts or known
-    if known is None:
+        merged = facts or merged
+    if merged is None:
         return stored
-    label, labels = (stored.label, stored.labels) if stored.labels is not None else (known.label, known.labels)
-    named = {raw.name for raw in stored.raw} | {one.name for one in stored.features} | {*stored.label_maps}
-    raw = (*stored.raw, *(one for one in known.raw if one.name not in named))
-    label_maps = (*stored.label_maps, *(name for name in known.label_maps if name not in named))
+    label, labels = (stored.label, stored.labels) if stored.labels is not None else (merged.label, merged.labels)
+    own_names = {raw.name for raw in stored.raw} | {feature.name for feature in stored.features} | {*stored.label_maps}
+    raw = (*stored.raw, *(feature for feature in merged.raw if feature.name not in own_names))
+    label_maps = (*stored.label_maps, *(name for name in merged.label_maps if name not in own_names))
     return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=label, labels=labels)
 
 
@@ -69,25 +69,25 @@ def read_tfds(folder: str) -> TfdsFacts | None:
     if schema is None or info is None:
         return None
     try:
-        features = dict(_leaves("", schema, in_list=False))
+        features = dict(_list_leaves("", schema, in_list=False))
         label = _label(features, info)
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
-        raw = tuple(filter(None, (_raw(name, one) for name, one in features.items())))
+        raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
-    maps = tuple(name for name, one in features.items() if one["pythonClassName"].endswith(".LabeledImage"))
-    names = None if label is None or count > _MOST_CLASSES else _class_names(folder, label, count)
+    maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
+    names = None if label is None or count > _MOST_CLASSES else _read_class_names(folder, label, count)
     return TfdsFacts(label if names else None, names, raw, maps)
 
 
 def _read(folder: str, name: str) -> Mapping[str, Any] | None:
     storage = storage_for(folder)
-    found = storage.stat(folder)
+    entry = storage.stat(folder)
     path = storage.join(folder, name)
-    if found is None or not found.is_folder or storage.stat(path) is None:
+    if entry is None or not entry.is_folder or storage.stat(path) is None:
         return None
     try:
         content = parse_json(storage.read(path))
@@ -96,20 +96,20 @@ def _read(folder: str, name: str) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[str, Any]]:
+def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[str, Any]]:
     """Yield the features that records have, by their names in the records."""
     if "featuresDict" in feature:
         for key, inner in feature["featuresDict"]["features"].items():
-            yield from _leaves(f"{name}/{key}" if name else key, inner, in_list=in_list)
+            yield from _list_leaves(f"{name}/{key}" if name else key, inner, in_list=in_list)
     elif "sequence" in feature:
-        yield from _leaves(name, feature["sequence"]["feature"], in_list=True)
+        yield from _list_leaves(name, feature["sequence"]["feature"], in_list=True)
     else:
         yield name, {**feature, "in_list": in_list}
 
 
 def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     """Return the name of the label: the one of the supervised keys, or the only class of a record."""
-    classes = [name for name, one in features.items() if "classLabel" in one and not one["in_list"]]
+    classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     for item in items[1:2]:
         if item.get("featureKey") in classes:
@@ -117,7 +117,7 @@ def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     return classes[0] if len(classes) == 1 else None
 
 
-def _class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
+def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     storage = storage_for(folder)
     # The package has dashes between the names of nested features, and dots in place of slashes in a name.
     paths = [storage.join(folder, name) for name in (labels_name(label.replace("/", "-")), labels_name(label))]
@@ -133,7 +133,7 @@ def _class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     return names
 
 
-def _raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
+def _parse_raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
     """Return the array that a feature holds as bytes; None if it is something else, or of any size."""
     tensor = feature.get("tensor", {})
     sizes = [int(size) for size in tensor.get("shape", {}).get("dimensions", [])]

@@ -1,4 +1,4 @@
-"""Files that hold TFRecords and cannot be read, told from files that hold none."""
+"""Files that hold TFRecords and cannot be read, as opposed to files that hold none."""
 
 from __future__ import annotations
 

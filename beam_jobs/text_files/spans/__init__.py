@@ -1,1 +1,1 @@
-"""Where documents lie in bytes: lines, paragraphs, rows, elements of arrays, and texts between separators."""
+"""Positions of documents in bytes: lines, paragraphs, rows, elements of arrays, and texts between separators."""

@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 # Most spans that are gathered into one block.
 _BLOCK_DOCUMENTS, _BLOCK_BYTES = 1 << 12, 1 << 22
 _LF, _CR = 0x0A, 0x0D
-# By byte: whether it is not whitespace, as in bytes.isspace.
+# Per byte value: whether it is not whitespace, as in bytes.isspace.
 _IS_TEXT = np.array([not bytes([octet]).isspace() for octet in range(256)])
 
 
@@ -92,13 +92,13 @@ def line_blocks(
             return
         first = chunk.find(b"\n")
         if first >= 0 and size + first > limit:
-            yield _too_long(offset, size + first)
+            yield _mark_too_long(offset, size + first)
             offset += size + first + 1
             chunk, held, size = chunk[first + 1 :], [], 0
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join([*held, chunk[:end]])
-            yield from _lines(data, offset, limit, stop)
+            yield from _cut_lines(data, offset, limit, stop)
             offset += len(data)
             held, size = [], 0
         size += len(chunk) - end
@@ -107,9 +107,9 @@ def line_blocks(
         else:
             held.clear()
     if size > limit and (stop is None or offset < stop):
-        yield _too_long(offset, size)
+        yield _mark_too_long(offset, size)
     elif size:
-        yield from _lines(b"".join([*held, b"\n"]), offset, limit, stop)
+        yield from _cut_lines(b"".join([*held, b"\n"]), offset, limit, stop)
 
 
 def line_blocks_in_range(
@@ -122,11 +122,11 @@ def line_blocks_in_range(
     return line_blocks(plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, inside=True)
 
 
-def _too_long(offset: int, size: int) -> SpanBlock:
+def _mark_too_long(offset: int, size: int) -> SpanBlock:
     return SpanBlock.of([Span(offset, size, b"")])
 
 
-def _lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:
+def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:
     """Yield a block of the lines in bytes that consist of whole lines with LF."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)

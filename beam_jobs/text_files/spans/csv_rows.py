@@ -38,11 +38,11 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Join the lines of CSV to rows, as `placed_rows` does."""
-    return (row.span for row in placed_rows(spans, delimiter, limit, path))
+    """Join the lines of CSV to rows, as `locate_rows` does."""
+    return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 
-def placed_rows(
+def locate_rows(
     spans: Iterable[Span], delimiter: str, limit: int, path: str, *, is_raw: bool = False, fix: str = _FIX
 ) -> Iterator[PlacedRow]:
     """Join the lines of CSV to rows, blank ones omitted. A row is yielded before the line after it is taken.
@@ -85,10 +85,10 @@ def placed_rows(
         else:
             held.append(line.data)
         if not _ends_open(line.data, cut, is_open):
-            yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
+            yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
-        yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
+        yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
 
 
 def find_columns(
@@ -140,28 +140,28 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
         if "\r" in row:
             raise ValueError(_BARE_CR)
         return row.split(delimiter)
-    found = []
+    texts = []
     position = 0
     while True:
         if row.startswith('"', position):
-            end = _closing(row, position + 1)
-            found.append(row[position + 1 : end].replace('""', '"'))
+            end = _find_closing(row, position + 1)
+            texts.append(row[position + 1 : end].replace('""', '"'))
             position = end + 1
             if position < len(row) and row[position] != delimiter:
-                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(found)}")
+                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(texts)}")
         else:
             end = row.find(delimiter, position)
             end = len(row) if end < 0 else end
             if row.find("\r", position, end) >= 0:
                 raise ValueError(_BARE_CR)
-            found.append(row[position:end])
+            texts.append(row[position:end])
             position = end
         if position >= len(row):
-            return found
+            return texts
         position += 1
 
 
-def _closing(row: str, position: int) -> int:
+def _find_closing(row: str, position: int) -> int:
     """Return the position of the quote that closes a cell whose content begins at a position."""
     while True:
         end = row.find('"', position)
@@ -195,7 +195,7 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             return False
 
 
-def _row(begin: Span, size: int, held: list[bytes]) -> Span:
+def _join_row(begin: Span, size: int, held: list[bytes]) -> Span:
     return _without_cr(Span(begin.offset, size, b"\n".join(held)))
 
 

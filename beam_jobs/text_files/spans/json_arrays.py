@@ -45,10 +45,10 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             if escaped:
                 escaped, place = False, place + 1
                 continue
-            found = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, place)
-            if found is None:
+            match = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, place)
+            if match is None:
                 break
-            token, at, place = found[0], found.start(), found.end()
+            token, at, place = match[0], match.start(), match.end()
             if token == b'"':
                 quoted = not quoted
             elif token == b"\\":
@@ -66,11 +66,11 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                     )
                 if depth == 0:
                     element.add(chunk[taken:at], offset + taken)
-                    yield from element.ended(offset + at, is_last=True)
+                    yield from element.end_element(offset + at, is_last=True)
                     taken = place
             elif depth == 1:
                 element.add(chunk[taken:at], offset + taken)
-                yield from element.ended(offset + at)
+                yield from element.end_element(offset + at)
                 taken = place
         if depth:
             element.add(chunk[taken:], offset + taken)
@@ -109,7 +109,7 @@ class _Element:
         else:
             self._held.clear()
 
-    def ended(self, at: int, *, is_last: bool = False) -> Iterator[Span]:
+    def end_element(self, at: int, *, is_last: bool = False) -> Iterator[Span]:
         """Yield the element, which ends before byte `at`, and begin the next one; an empty array has none."""
         if self._size:
             data = b"".join(self._held).rstrip(_SPACE)

@@ -100,7 +100,7 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
         line = span if span.offset else _without_mark(span)
         if line.is_blank:
             if begin is not None:
-                yield _paragraph(begin, size, held)
+                yield _join_paragraph(begin, size, held)
             begin, inside = None, False
         elif begin is not None or not inside:
             begin, held = (line, []) if begin is None else (begin, held)
@@ -110,7 +110,7 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
             else:
                 held.clear()
     if begin is not None:
-        yield _paragraph(begin, size, held)
+        yield _join_paragraph(begin, size, held)
 
 
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
@@ -165,5 +165,5 @@ def _without_cr(span: Span) -> Span:
     return Span(span.offset, span.size - 1, span.data[:-1])
 
 
-def _paragraph(begin: Span, size: int, held: list[bytes]) -> Span:
+def _join_paragraph(begin: Span, size: int, held: list[bytes]) -> Span:
     return _without_cr(Span(begin.offset, size, b"\n".join(held)))

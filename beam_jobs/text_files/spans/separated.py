@@ -34,11 +34,11 @@ def split_documents(
     begin = None if start > 0 else 0
     for chunk in chunks:
         held += chunk
-        while (found := held.find(mark, search)) >= 0:
+        while (mark_at := held.find(mark, search)) >= 0:
             if begin is not None:
-                yield from _document(held, at, begin, at + found, limit)
-            search = found + 1
-            begin = at + found + len(mark)
+                yield from _cut_document(held, at, begin, at + mark_at, limit)
+            search = mark_at + 1
+            begin = at + mark_at + len(mark)
             if begin < start:
                 begin = None
             elif stop is not None and begin >= stop:
@@ -48,7 +48,7 @@ def split_documents(
         dropped = min(search, begin - at) if is_kept and begin is not None else min(search, len(held))
         held, at, search = held[dropped:], at + dropped, search - dropped
     if begin is not None:
-        yield from _document(held, at, begin, at + len(held), limit)
+        yield from _cut_document(held, at, begin, at + len(held), limit)
 
 
 def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
@@ -57,7 +57,7 @@ def split_documents_in_range(path: str, start: int, stop: int, separator: str, l
     return split_documents(plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
 
 
-def _document(held: bytes, at: int, begin: int, end: int, limit: int) -> Iterator[Span]:
+def _cut_document(held: bytes, at: int, begin: int, end: int, limit: int) -> Iterator[Span]:
     """Yield the document from `begin` to `end` of the file, given its bytes from `at` on; nothing if it is blank."""
     if end - begin > limit or begin < at:
         if end > begin:

@@ -120,7 +120,7 @@ def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
                 for row in range(count):
                     yield encode_example({name: values[row].astype("<i4").tobytes() for name, values in kept.items()})
             else:
-                yield from encode_int_examples({name: IntLists.of_rows(values) for name, values in kept.items()})
+                yield from encode_int_examples({name: IntLists.from_rows(values) for name, values in kept.items()})
             left -= count
 
     shards = [write_shard(str(folder), shard_name("train", n, _SHARDS), part(n)) for n in range(_SHARDS)]

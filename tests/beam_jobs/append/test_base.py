@@ -300,13 +300,13 @@ def test_verify_reports_damaged_key_files(grown: Sample, tmp_path: Path) -> None
 
 def test_rejects_the_later_of_two_concurrent_appends(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     sample.grow()
-    merged, path = Base.merged, sample.output / "manifest.json"
+    merged, path = Base.merge, sample.output / "manifest.json"
 
     def other_job(self: Base, added: Manifest) -> Manifest:
         path.write_bytes(dataclasses.replace(self.manifest, created_by="the other job").to_bytes())
         return merged(self, added)
 
-    monkeypatch.setattr(Base, "merged", other_job)
+    monkeypatch.setattr(Base, "merge", other_job)
     with pytest.raises(OutputError, match=rf"another job has changed {sample.output} since this one began"):
         sample.convert("--append")
     assert b"the other job" in path.read_bytes()

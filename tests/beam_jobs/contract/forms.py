@@ -20,7 +20,7 @@ import zstandard
 from beam_jobs import images, reshard, text
 from tests.beam_jobs.golden import one_pixel_png
 from tests.beam_jobs.sources.inputs import tar_bytes
-from tests.helpers.frames import framed
+from tests.helpers.frames import add_frame
 from tpudata.format import encode_example, open_dataset, verify
 
 # Of files and of folders of classes; lists and archives that quote or escape meet what they have to.
@@ -230,7 +230,7 @@ def _coco(folder: Path, written: Sequence[Item]) -> list[str]:
 
 
 def _records(written: Sequence[Item]) -> bytes:
-    frames = [framed(encode_example({"image/encoded": item.picture, "number": item.number})) for item in written]
+    frames = [add_frame(encode_example({"image/encoded": item.picture, "number": item.number})) for item in written]
     # A record whose checksum is wrong; what lies after it is found by its length.
     return b"".join(
         bytes([*frame[:-1], frame[-1] ^ 1]) if item.is_bad else frame

@@ -22,10 +22,10 @@ from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
 from beam_jobs.options import ConvertOptions, RunOptions
-from beam_jobs.options.groups import Group
+from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.table import SOURCES
+from beam_jobs.sources.source_table import SOURCES
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
 from tests.beam_jobs.texts import convert
@@ -89,7 +89,7 @@ def test_help_shows_the_flags_in_groups(kind: str, capsys: pytest.CaptureFixture
     titles = [
         title for title in re.findall(r"(?m)^([a-z ]+):$", text) if title not in ("options", "positional arguments")
     ]
-    order = [group.value for group in Group]
+    order = [group.value for group in FlagGroup]
     assert titles == sorted(titles, key=order.index)
     for one in PARSERS[kind].options.values():
         section = text.split(f"\n{one.group.value}:\n")[1].split("\n\n")[0]
@@ -302,14 +302,14 @@ def write_manifest(dataset: Path, options: dict[str, Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    size: int = option(3, Group.SHARDS, "size (default 3)", Value("N", int, Bounds(1, 2_000)), stored=Stored())
-    count: int | None = option(None, Group.SHARDS, "count", COUNT, flag="--number", stored=Stored(name="other"))
-    on: bool = option(True, Group.RUN, "turn it off", flag="--off", inverts=True)
+    size: int = option(3, FlagGroup.SHARDS, "size (default 3)", Value("N", int, Bounds(1, 2_000)), stored=Stored())
+    count: int | None = option(None, FlagGroup.SHARDS, "count", COUNT, flag="--number", stored=Stored(name="other"))
+    on: bool = option(True, FlagGroup.RUN, "turn it off", flag="--off", inverts=True)
     names: tuple[str, ...] = option(
-        (), Group.RUN, "names", Value("NAME"), collect=tuple, stored=Stored(is_optional=True)
+        (), FlagGroup.RUN, "names", Value("NAME"), collect=tuple, stored=Stored(is_optional=True)
     )
-    mode: bool = option(False, Group.RUN, "mode (default slow)", choices={"slow": False, "fast": True})
-    table: dict[str, int] = option({}, Group.RUN, "table", Value("TABLE"))
+    mode: bool = option(False, FlagGroup.RUN, "mode (default slow)", choices={"slow": False, "fast": True})
+    table: dict[str, int] = option({}, FlagGroup.RUN, "table", Value("TABLE"))
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.plan import Plan, SumTallies, cut, make_plan
-from beam_jobs.planning.tally import Buckets, Tally, TallyPart, joined_fingerprint
+from beam_jobs.planning.tally import Buckets, Tally, TallyPart, join_fingerprints
 from beam_jobs.references.packs.pack import packs
-from beam_jobs.references.record_order import Order
+from beam_jobs.references.record_order import RecordOrder
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError
 from tpudata.format.tfrecord.framing import FRAME_BYTES
@@ -33,7 +33,7 @@ def listed(sizes: list[int], start: int = 0) -> list[Reference]:
 
 
 def tallied(units: list[list[Reference]], shuffle: bool) -> Tally:
-    order, tally = Order(shuffle, 0), Tally()
+    order, tally = RecordOrder(shuffle, 0), Tally()
     for number, references in enumerate(units):
         for pack, digests in packs(references, order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=shuffle, texts=np.arange(len(pack.keys))))
@@ -67,7 +67,7 @@ def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, 
     whole, merged = tallied(units, shuffle), Tally()
     parts = [Tally() for _ in units]
     for number, (unit, part) in enumerate(zip(units, parts, strict=True)):
-        for pack, digests in packs(unit, Order(shuffle, 0), number):
+        for pack, digests in packs(unit, RecordOrder(shuffle, 0), number):
             part.add(TallyPart.of(pack, digests, shuffled=shuffle))
     for part in reversed(parts):
         merged.merge(part)
@@ -88,7 +88,7 @@ def test_fingerprint_depends_on_keys_and_sizes_but_not_their_order() -> None:
     assert tallied([[items[0]._replace(size=9), *items[1:]]], True).fingerprint != one
     assert tallied([[items[0]._replace(key="other"), *items[1:]]], True).fingerprint != one
     parts = [tallied([half], True).fingerprint for half in (items[:1], items[1:])]
-    assert joined_fingerprint(*parts) == one
+    assert join_fingerprints(*parts) == one
     # Two sizes that change places.
     swapped = [items[0]._replace(size=6), items[1]._replace(size=5), *items[2:]]
     assert tallied([swapped], True).fingerprint != one
@@ -116,7 +116,7 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
     """Bytes of each shard, by the plan."""
     found = {name: [0] * split.count for name, split in plan.splits.items()}
     for number, unit in enumerate(units):
-        for pack, _ in packs(unit, Order(shuffle, 0), number):
+        for pack, _ in packs(unit, RecordOrder(shuffle, 0), number):
             for split, part in pack.by_split():
                 shards = plan.splits[split].shards_of(part.positions).tolist()
                 for shard, reference in zip(shards, part.references(), strict=True):
@@ -149,14 +149,14 @@ def test_pickled_buckets_take_less_than_13_bytes_each() -> None:
 
 def test_merging_does_not_recompute_sums_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     made = 0
-    added = Buckets.added
+    added = Buckets.add_up
 
     def counted(parts: Iterable[Buckets]) -> Buckets:
         nonlocal made
         made += 1
         return added(parts)
 
-    monkeypatch.setattr(Buckets, "added", counted)
+    monkeypatch.setattr(Buckets, "add_up", counted)
     combine, total = SumTallies(), Tally()
     rows, parts = 4096, 200
     for number in range(parts):

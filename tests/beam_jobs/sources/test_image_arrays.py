@@ -20,7 +20,7 @@ from scipy.io import loadmat
 
 from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.image_arrays.pickles import PickledArray, Place, read_pickle
+from beam_jobs.sources.image_arrays.pickles import BytesPlace, PickledArray, read_pickle
 from beam_jobs.sources.image_arrays.source import ImageArrays
 from tests.beam_jobs.arrays import (
     Images,
@@ -99,7 +99,7 @@ def test_leaves_large_arrays_of_a_pickle_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1").write_bytes(python2_pickle(values))
     found = read_pickle(str(tmp_path / "data_batch_1"))[b"data"]
     expected = pickle.loads((tmp_path / "data_batch_1").read_bytes(), encoding="bytes")[b"data"]
-    assert isinstance(found.data, Place)
+    assert isinstance(found.data, BytesPlace)
     data = (tmp_path / "data_batch_1").read_bytes()[found.data.offset : found.data.offset + found.data.size]
     np.testing.assert_array_equal(np.frombuffer(data, found.dtype).reshape(found.shape), expected)
     assert len(listed(opened(tmp_path))) == 400
@@ -113,7 +113,7 @@ def test_reads_pickles_of_python_3(tmp_path: Path, protocol: int) -> None:
     array = found.pop("data")
     assert found == {name: value for name, value in values.items() if name != "data"}
     assert isinstance(array, PickledArray)
-    assert isinstance(array.data, Place)
+    assert isinstance(array.data, BytesPlace)
     data = (tmp_path / "a").read_bytes()[array.data.offset : array.data.offset + array.data.size]
     assert (array.shape, array.dtype, data) == ((2, 3072), "u1", planes(images(2)).tobytes())
 

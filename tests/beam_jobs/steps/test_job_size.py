@@ -20,12 +20,12 @@ from beam_jobs.reshard import reshard_conversion
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.pipelines import local_pipeline
 from tests.beam_jobs.sources.inputs import write_files
 from tests.helpers.datasets import write_dataset
-from tests.helpers.frames import framed
+from tests.helpers.frames import add_frame
 from tpudata.format import Feature, encode_example
 
 
@@ -58,7 +58,7 @@ def dataset(folder: Path, count: int) -> Conversion:
 
 
 def record_files(folder: Path, count: int) -> Conversion:
-    record = framed(encode_example({"n": 1}))
+    record = add_frame(encode_example({"n": 1}))
     write_files(folder, {f"train-{number:05d}-of-{count:05d}": record for number in range(count)})
     return reshard(folder)
 
@@ -74,7 +74,7 @@ def test_the_job_does_not_grow_with_the_input(conversion_of: Callable[[Path, int
 
 
 def test_spreads_few_units_and_groups_many() -> None:
-    lists = list(growing(range(20_000), 1))
+    lists = list(batch_growing(range(20_000), 1))
     assert [item for part in lists for item in part] == list(range(20_000))
     assert {len(part) for part in lists[:100]} == {1}
     assert len(lists) < 1100

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
 from tpudata.tokenizers import Ids
 
 PAD = 999
@@ -32,7 +32,7 @@ def batches_of(documents: list[Ids], places: list[int]) -> list[Documents]:
     return [Documents.of(documents[start:stop]) for start, stop in itertools.pairwise(cuts)]
 
 
-def segments(rows: list[Rows]) -> list[list[int]]:
+def segments(rows: list[TokenRows]) -> list[list[int]]:
     """The documents in rows, read with a plain loop from segment ids and positions."""
     found: list[list[int]] = []
     for some in rows:
@@ -129,9 +129,9 @@ def test_windows_end_at_their_limit_of_documents_or_tokens(
 
 
 def test_ends_each_document_with_the_end_token() -> None:
-    tokens, sizes = Documents.of(documents_of([2, 0, 1])).ended(7)
+    tokens, sizes = Documents.of(documents_of([2, 0, 1])).add_ends(7)
     assert (tokens.tolist(), sizes.tolist()) == ([0, 1, 7, 7, 2, 7], [3, 1, 2])
-    tokens, sizes = Documents.of([]).ended(7)
+    tokens, sizes = Documents.of([]).add_ends(7)
     assert (tokens.tolist(), sizes.tolist()) == ([], [])
     assert tokens.dtype == np.int32
     assert list(windows([Documents.of([])])) == []

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.format.tfrecord.crc32c import crc32c_extended, crc32c_moved, crc32c_of_rest
+from tpudata.format.tfrecord.crc32c import crc32c_of_rest, extend_crc32c, move_crc32c
 
 
 def checksums(pieces: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
@@ -30,13 +30,13 @@ def test_derives_the_checksum_of_a_long_rest() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=50), st.binary(max_size=5000)), max_size=8))
 def test_derives_checksums_of_many_joined_pieces(pairs: list[tuple[bytes, bytes]]) -> None:
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    moved = crc32c_moved(checksums(first), np.array([len(b) for b in second], np.int64))
+    moved = move_crc32c(checksums(first), np.array([len(b) for b in second], np.int64))
     assert (moved ^ checksums(second)).tolist() == checksums([a + b for a, b in pairs]).tolist()
 
 
 def test_derives_checksums_of_pieces_before_a_long_rest() -> None:
     rest = bytes(range(256)) * 40_001
-    moved = crc32c_moved(checksums([b"one", b"two"]), np.array([len(rest), 0], np.int64))
+    moved = move_crc32c(checksums([b"one", b"two"]), np.array([len(rest), 0], np.int64))
     assert moved.tolist() == [
         google_crc32c.value(b"one" + rest) ^ google_crc32c.value(rest),
         google_crc32c.value(b"two"),
@@ -46,5 +46,5 @@ def test_derives_checksums_of_pieces_before_a_long_rest() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=50), st.binary(min_size=7, max_size=7)), min_size=1, max_size=8))
 def test_derives_checksums_of_many_extended_pieces(pairs: list[tuple[bytes, bytes]]) -> None:
     data = np.array([list(more) for _, more in pairs], np.uint8)
-    extended = crc32c_extended(checksums([start for start, _ in pairs]), data)
+    extended = extend_crc32c(checksums([start for start, _ in pairs]), data)
     assert extended.tolist() == checksums([start + more for start, more in pairs]).tolist()

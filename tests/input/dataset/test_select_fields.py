@@ -10,7 +10,7 @@ import pytest
 from tpudata import FeatureError, Manifest, UsageError
 from tpudata.format import Feature, Source
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 
 IMAGE = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
 LABEL = Feature("image/class/label", "int64", "int64", num_classes=3)
@@ -31,7 +31,7 @@ def names(*features: Feature, **options: Any) -> list[str]:
 def test_a_layout_feeds_its_own_features() -> None:
     size = (8, 8)
     assert names(IMAGE, LABEL, HEIGHT, image_size=size) == ["image"]
-    assert names(IMAGE, LABEL, HEIGHT, image_size=size, columns=Columns(extra_features=("image/height",))) == [
+    assert names(IMAGE, LABEL, HEIGHT, image_size=size, columns=FeatureOptions(extra_features=("image/height",))) == [
         "image",
         "image/height",
     ]
@@ -39,7 +39,7 @@ def test_a_layout_feeds_its_own_features() -> None:
     assert names(raw, Feature("label", "int64", "int64"), layout="raw") == ["image"]
     segments, positions = (Feature(name, "int64", "int64", (16,)) for name in ("segment_ids", "positions"))
     assert names(TOKENS, segments, positions, HEIGHT, layout="tokens") == ["input_ids", "segment_ids", "positions"]
-    assert names(TOKENS, segments, layout="tokens", columns=Columns(features="segment_ids")) == ["segment_ids"]
+    assert names(TOKENS, segments, layout="tokens", columns=FeatureOptions(features="segment_ids")) == ["segment_ids"]
 
 
 def test_separates_the_label() -> None:
@@ -76,7 +76,9 @@ def test_several_classes_become_a_multi_hot_label() -> None:
     # Its names are no names of other numbers.
     ids = Feature("ids", "int64", "int64", (None,))
     with pytest.raises(FeatureError, match="give it num_classes in its schema"):
-        select_fields(dataclasses.replace(several, features=(IMAGE, ids)), Columns(label="ids"), image_size=(4, 6))
+        select_fields(
+            dataclasses.replace(several, features=(IMAGE, ids)), FeatureOptions(label="ids"), image_size=(4, 6)
+        )
 
 
 def test_rejects_varying_sizes_with_the_fix() -> None:
@@ -88,7 +90,7 @@ def test_rejects_varying_sizes_with_the_fix() -> None:
 
 def test_lengths_by_name_apply_only_to_unpadded_sequences() -> None:
     both = manifest(*(Feature(name, "int64", "int64", (None,)) for name in ("tokens", "tags")), layout="other")
-    columns = Columns(pad={"tags": 3})
+    columns = FeatureOptions(pad={"tags": 3})
     found = select_fields(both, columns, sequence_length={"tokens": 5})
     assert {field.name: field.shape for field in found.inputs if field.is_stored} == {"tokens": (5,), "tags": (3,)}
     with pytest.raises(UsageError, match=r"a name is of no sequence.*got tags, expected tokens"):
@@ -119,13 +121,17 @@ def test_rejects_two_features_with_one_name() -> None:
 def test_rejects_extra_features_that_are_already_fed_or_missing() -> None:
     for name in ("image/encoded", "image/class/label"):
         with pytest.raises(UsageError, match=f"{name!r} is read anyway"):
-            select_fields(manifest(IMAGE, LABEL), image_size=(4, 4), columns=Columns(extra_features=(name,)))
+            select_fields(manifest(IMAGE, LABEL), image_size=(4, 4), columns=FeatureOptions(extra_features=(name,)))
     with pytest.raises(FeatureError, match=r"'image/size'.*image/height"):
-        select_fields(manifest(IMAGE, HEIGHT), image_size=(4, 4), columns=Columns(extra_features=("image/size",)))
+        select_fields(
+            manifest(IMAGE, HEIGHT), image_size=(4, 4), columns=FeatureOptions(extra_features=("image/size",))
+        )
 
 
 def test_fields_have_their_sizes_in_memory() -> None:
     fields = select_fields(
-        manifest(IMAGE, LABEL, CLASS_TEXT), image_size=(4, 5), columns=Columns(extra_features=("image/class/text",))
+        manifest(IMAGE, LABEL, CLASS_TEXT),
+        image_size=(4, 5),
+        columns=FeatureOptions(extra_features=("image/class/text",)),
     )
     assert [field.bytes for field in fields.all] == [60, None, 4]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata import CorruptionError
-from tpudata.input.files.fixed_length_record_files import fixed_offsets
+from tpudata.input.files.fixed_length_record_files import compute_offsets
 from tpudata.input.files.text_line_files import line_offsets
 from tpudata.storage import Entry, storage_for
 
@@ -51,13 +51,13 @@ def test_lines_equal_those_of_text_line_dataset(text: str, skip: int, read_bytes
 def test_records_of_one_length_must_fit_the_file(tmp_path: Path, header: int, footer: int, over: int) -> None:
     path = str(tmp_path / "a.bin")
     Path(path).write_bytes(bytes(header + 10 * 7 + footer))
-    assert fixed_offsets(entry(path), 10, header, footer).tolist() == [header + 10 * i for i in range(8)]
+    assert compute_offsets(entry(path), 10, header, footer).tolist() == [header + 10 * i for i in range(8)]
     Path(path).write_bytes(bytes(header + 10 * 7 + over + footer))
     with pytest.raises(
         CorruptionError,
         match=rf"{path} at byte {header + 70}: the file has {header + 70 + over + footer} bytes: .* 7 records of 10 leave {over}",
     ):
-        fixed_offsets(entry(path), 10, header, footer)
+        compute_offsets(entry(path), 10, header, footer)
     # TensorFlow's reader rejects it, too.
     with pytest.raises(tf.errors.InvalidArgumentError, match="not an exact multiple of the record length"):
         list(tf.data.FixedLengthRecordDataset(path, 10, header, footer))
@@ -67,4 +67,4 @@ def test_rejects_a_file_shorter_than_its_header(tmp_path: Path) -> None:
     path = str(tmp_path / "a.bin")
     Path(path).write_bytes(bytes(5))
     with pytest.raises(CorruptionError, match="at byte 5: the file has 5 bytes: 8 of header"):
-        fixed_offsets(entry(path), 10, 8, 0)
+        compute_offsets(entry(path), 10, 8, 0)

@@ -25,7 +25,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example, open_dataset
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images as ImageOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.serving import ServingFeatures
@@ -191,7 +191,7 @@ def test_keras_trains_on_several_classes(path: str) -> None:
 
 
 def test_serving_features_omit_the_label(path: str) -> None:
-    columns = Columns(label="age", extra_features=("gaze",), pad={"caption_ids": 4})
+    columns = FeatureOptions(label="age", extra_features=("gaze",), pad={"caption_ids": 4})
     with tf.Graph().as_default():
         served = ServingFeatures(open_dataset(path), ImageOptions(), Tokens(), columns).build().features
     assert served.keys() == {"image", "gaze", "caption_ids", "caption_ids/count"}

@@ -26,7 +26,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, open_dataset
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.serving import ServingFeatures
 
@@ -160,7 +160,7 @@ def test_serving_decodes_masks_as_evaluation_does(shapes: Shapes) -> None:
     shard = sorted(Path(shapes.path).glob("train-*"))[0]
     records = list(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator())
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        served = ServingFeatures(open_dataset(shapes.path), images, Tokens(), Columns(pad=PAD)).build()
+        served = ServingFeatures(open_dataset(shapes.path), images, Tokens(), FeatureOptions(pad=PAD)).build()
         found = session.run(served.features[MASK], {served.examples: records})
     np.testing.assert_array_equal(found, batch[MASK][: len(records)])
 

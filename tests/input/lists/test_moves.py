@@ -26,7 +26,7 @@ from tpudata import (
 )
 from tpudata.estimator import EstimatorSpec, RunConfig, TPUEstimator, TPUEstimatorSpec
 from tpudata.format import Feature, open_dataset
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.serving import ServingFeatures
 
@@ -276,7 +276,7 @@ def test_serving_moves_boxes_as_evaluation_does(scenes: Scenes) -> None:
     shard = sorted(Path(scenes.path).glob("train-*"))[0]
     record = next(iter(tf.data.TFRecordDataset(str(shard)).as_numpy_iterator()))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        served = ServingFeatures(open_dataset(scenes.path), images, Tokens(), Columns(pad=PAD)).build()
+        served = ServingFeatures(open_dataset(scenes.path), images, Tokens(), FeatureOptions(pad=PAD)).build()
         found = session.run(served.features, {served.examples: [record]})
     assert found.keys() == row.keys() - {"weights"}
     for name, values in found.items():

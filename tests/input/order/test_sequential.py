@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks
-from tpudata.input.order.order import Part, batch_positions
+from tpudata.input.order.order import HostPart, batch_positions
 from tpudata.input.order.sequential import SequentialOrder
 
 
@@ -47,5 +47,5 @@ def test_computes_a_distant_step_without_replay() -> None:
     step = 10**12
     ranges = list(itertools.islice(order.ranges(step, 0, 1024).as_numpy_iterator(), 3))
     assert ranges[0][0] == step * 1024 % 1_000_020
-    positions = batch_positions(1024, Part(Rows(2, 1024, 0, 2), step), tf.constant(0, tf.int64))
+    positions = batch_positions(1024, HostPart(Rows(2, 1024, 0, 2), step), tf.constant(0, tf.int64))
     assert positions.numpy().tolist() == [step * 1024, step * 1024 + 1]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tpudata.models.layers.attention import attention, rotated, visible
+from tpudata.models.layers.attention import attention, rotate, visible
 
 RNG = np.random.default_rng(6)
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 3, 3]], np.int32)
@@ -40,7 +40,7 @@ def test_rotating_pairs_equals_multiplying_complex_numbers() -> None:
     inputs, positions = drawn(2, 3, 5, 8), RNG.integers(0, 50, size=(2, 5)).astype(np.int32)
     turns = np.exp(1j * positions[:, None, :, None] / 10_000 ** (np.arange(4) / 4))
     expected = (inputs[..., :4] + 1j * inputs[..., 4:]) * turns
-    found = rotated(tf.constant(inputs), tf.constant(positions)).numpy()
+    found = rotate(tf.constant(inputs), tf.constant(positions)).numpy()
     np.testing.assert_allclose(found[..., :4] + 1j * found[..., 4:], expected, atol=1e-4)
 
 
@@ -49,10 +49,10 @@ def test_products_of_rotated_vectors_depend_only_on_distances() -> None:
 
     def products(shift: int) -> Any:
         positions = tf.range(4)[None] + shift
-        return tf.matmul(rotated(a, positions), rotated(b, positions), transpose_b=True)
+        return tf.matmul(rotate(a, positions), rotate(b, positions), transpose_b=True)
 
     np.testing.assert_allclose(products(0), products(37), atol=1e-4)
-    assert rotated(tf.zeros([1, 1, 2, 4], tf.bfloat16), tf.zeros([1, 2], tf.int32)).dtype == tf.bfloat16
+    assert rotate(tf.zeros([1, 1, 2, 4], tf.bfloat16), tf.zeros([1, 2], tf.int32)).dtype == tf.bfloat16
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -43,7 +43,7 @@ class MemoryStore:
         self.retries = Retries("memory", lambda: policy, lambda error: isinstance(error, UnprovenError))
 
     @contextlib.contextmanager
-    def named(self, done: str, path: str) -> Iterator[None]:
+    def translate_errors(self, done: str, path: str) -> Iterator[None]:
         try:
             yield
         except StoreError as error:

@@ -25,7 +25,7 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
         )
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
         once = 'cache="auto" keeps decoded images if they fit in memory'
-        if _image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+        if _estimate_image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
             once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
             return (
                 f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
@@ -35,8 +35,8 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
             smaller += f" Or decode once: {once}."
         return f"{smaller} More cores help in proportion."
     if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
-        what = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
-        return f"{what}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
+        advice = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
+        return f"{advice}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
     if limit == "read" and dataset.manifest.compression:
         return "Unpacking takes most: convert with --compression none. More cores help in proportion."
     kept = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
@@ -45,13 +45,13 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
     return f"{kept}More cores help, and so do more hosts."
 
 
-def _image_bytes(dataset: Dataset, split: str) -> float:
+def _estimate_image_bytes(dataset: Dataset, split: str) -> float:
     """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
     for feature in dataset.manifest.features:
         if feature.encoding == "image" and feature.is_static:
             return math.prod(size or 1 for size in feature.shape)
-    found = dataset.manifest.split(split)
-    return found.decoded_bytes / found.records if found.decoded_bytes else math.inf
+    split_totals = dataset.manifest.split(split)
+    return split_totals.decoded_bytes / split_totals.records if split_totals.decoded_bytes else math.inf
 
 
 def has_pictures(dataset: Dataset) -> bool:

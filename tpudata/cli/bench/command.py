@@ -67,7 +67,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         - `storage`: null on a disk; of an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
           `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
-          `storage`, what it takes of an object store (`StorageRates.needed`) or null.
+          `storage`, what it takes of an object store (`StorageRates.predict_load`) or null.
         - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, what a host feeds
           next to that (`FeedingRate.compare`), and `storage` as in `step`.
 
@@ -78,23 +78,23 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     set_billing_header()
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata bench")
-        from tpudata.input.options.columns import Columns
+        from tpudata.input.options.columns import FeatureOptions
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, usable_cores
 
     # Compiled before any measurement: it checks the model.
     cost = None if flags.tpu is None else compile_step(flags)
     # Made before any measurement: they check the flags.
-    input_fns = _input_fns(dataset, flags)
+    input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
     measured = Stages(
         dataset,
         flags.split,
         training=flags.training,
-        columns=Columns(pad=dict(flags.pad)),
+        columns=FeatureOptions(pad=dict(flags.pad)),
         sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
-        reading=_reading(flags),
+        reading=_make_reading(flags),
     )
     stages = list(measured.measure(input_fns, flags.seconds))
     storage = None
@@ -104,7 +104,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     repeated = [stage for stage in stages if not (measured.is_held and stage.name in _READING)]
     whole = stages[-1]
     is_busy = whole.cores + whole.other_cores >= _BUSY_SHARE * cores
-    shares = _shares(repeated, is_busy=is_busy)
+    shares = _compute_shares(repeated, is_busy=is_busy)
     limit = max(shares, key=lambda name: shares[name])
     waits_for = "cores" if is_busy else "storage" if limit == "read" else "threads"
     does = _does(stages, dataset, flags)
@@ -133,11 +133,11 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         "advice": advise(limit, waits_for, dataset, flags, is_held=measured.is_held),
         "storage": None if storage is None else storage.to_json(),
         "step": _step(whole, flags, storage, is_busy=is_busy),
-        "tpu": None if cost is None else _tpu(whole, cost, cores, storage),
+        "tpu": None if cost is None else _compare_with_tpu(whole, cost, cores, storage),
     }
 
 
-def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
+def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
     """Return the stages after parsing: decoding images, if more follows, and the whole pipeline."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
@@ -145,7 +145,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
     if flags.crop is not None:
         crop = TrainCrop(flags.crop) if flags.training else CentreCrop(flags.crop)
 
-    def made(dtype: str, augment: RandAugment | None) -> InputFn:
+    def make(dtype: str, augment: RandAugment | None) -> InputFn:
         return make_input_fn(
             dataset.path,
             flags.split,
@@ -154,16 +154,16 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             tokens=tpudata.Tokens(sequence_length=flags.sequence_length, truncate=flags.truncate),
             pad=dict(flags.pad),
             seed=0,
-            reading=_reading(flags),
+            reading=_make_reading(flags),
         )
 
-    whole = made(flags.dtype, RandAugment() if flags.augment else None)
+    whole = make(flags.dtype, RandAugment() if flags.augment else None)
     if (has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
-        return {"decode": made("uint8", None), "input_fn": whole}
+        return {"decode": make("uint8", None), "input_fn": whole}
     return {"input_fn": whole}
 
 
-def _reading(flags: argparse.Namespace) -> Reading:
+def _make_reading(flags: argparse.Namespace) -> Reading:
     return tpudata.Reading() if flags.streams is None else tpudata.Reading(streams=flags.streams)
 
 
@@ -181,7 +181,7 @@ def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) 
     }
 
 
-def _shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
+def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
     """Return by stage its share of a record's CPU time if the cores are busy, otherwise of the elapsed time."""
     added, most = {}, 0.0
     for stage in stages:
@@ -197,27 +197,27 @@ def _step(
 ) -> dict[str, Any] | None:
     if flags.step_time is None:
         return None
-    needed = flags.batch_size / (flags.step_time / 1000)
+    needed_rate = flags.batch_size / (flags.step_time / 1000)
     return {
         "milliseconds": flags.step_time,
-        "records_per_second": needed,
-        "is_input_bound": whole.rate < needed,
-        "waiting": max(0.0, 1 - whole.rate / needed),
-        "cores": math.ceil(whole.cpu_per_record * needed) if is_busy else None,
-        "storage": None if storage is None else storage.needed(needed),
+        "records_per_second": needed_rate,
+        "is_input_bound": whole.rate < needed_rate,
+        "waiting": max(0.0, 1 - whole.rate / needed_rate),
+        "cores": math.ceil(whole.cpu_per_record * needed_rate) if is_busy else None,
+        "storage": None if storage is None else storage.predict_load(needed_rate),
     }
 
 
-def _tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
+def _compare_with_tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
     from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
     compared = FeedingRate(whole.rate, whole.cpu_per_record, cores).compare(cost)
-    needed = compared["needed"]
+    needed_rate = compared["needed"]
     return {
         "name": cost.tpu.name,
         "hosts": cost.tpu.hosts,
         "compiler": cost.compiled.compiler,
         "least_seconds": cost.least_seconds,
         **compared,
-        "storage": None if storage is None or needed is None else storage.needed(needed),
+        "storage": None if storage is None or needed_rate is None else storage.predict_load(needed_rate),
     }

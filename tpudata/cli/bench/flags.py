@@ -11,7 +11,7 @@ from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.storage import is_remote
 from tpudata.train.options.train_options import TrainOptions
 
-# Of training, whose input is measured.
+# Options of training that shape its input.
 _INPUT_OPTIONS = ("image_size", "crop", "augment", "sequence_length", "truncate", "pad")
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 # Pieces of an object store come many at a time, and windows of 512 MiB: a measurement has several of them.

@@ -1,4 +1,4 @@
-"""What an object store gives, one request and many, and what a rate of records takes of it."""
+"""Rates of an object store, for one request and many, and the load that a rate of records puts on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StorageRates:
     piece_memory: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was measured as a JSON object."""
+        """Return the measurements as a JSON object."""
         return {
             "latency_seconds": self.latency_seconds,
             "stream_bytes_per_second": self.stream_rate,
@@ -50,8 +50,8 @@ class StorageRates:
             "cpu_seconds_per_gigabyte": self.cpu_per_byte * 1e9,
         }
 
-    def needed(self, records_per_second: float) -> dict[str, Any]:
-        """Return what a rate of records takes of the store, as a JSON object.
+    def predict_load(self, records_per_second: float) -> dict[str, Any]:
+        """Return the load that a rate of records puts on the store, as a JSON object.
 
         Returns:
             `bytes_per_second`; the `streams` that give it if each has the rate of one alone, their `memory_bytes`, and the `cores`
@@ -96,11 +96,11 @@ def measure_storage(dataset: Dataset, split_name: str, stages: Stages, read: Sta
 
 
 def _measure_latency(path: str) -> float:
-    storage, taken = storage_for(path), []
+    storage, seconds = storage_for(path), []
     # The first request may make a connection and get a token.
     for _ in range(1 + _REQUESTS):
         begin = time.perf_counter()
         # One request: bytes that are not checked are asked for twice.
         storage.read_range(path, 0, 1, is_checked=True)
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken[1:])
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[1:])

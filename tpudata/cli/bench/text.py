@@ -25,54 +25,52 @@ def report_text(report: dict[str, Any]) -> str:
         for stage in report["stages"]
     ]
     whole = report["stages"][-1]
-    how = "training order" if report["training"] else "in order, repeated"
+    order = "training order" if report["training"] else "in order, repeated"
     limiting = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
     of = "CPU time" if report["waits_for"] == "cores" else "time"
-    found = (
+    text = (
         f"{count_text(round(whole['records_per_second']))} records/s are fed. The limit is the stage"
         f" {limiting['does'].removeprefix('+ ')!r}: {limiting['share']:.0%} of the {of}.\n{report['advice']}"
     )
     if whole["other_cores"] > _NOTED_SHARE * report["cores"]:
-        found += (
-            f"\nOther programs kept {whole['other_cores']:.1f} cores busy: without them, more records would be fed."
-        )
+        text += f"\nOther programs kept {whole['other_cores']:.1f} cores busy: without them, more records would be fed."
     if report["is_held"]:
-        found = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + found
+        text = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + text
     parts = [
-        f"{report['path']}: split {report['split']}, {how}, batches of {count_text(report['batch_size'])}",
+        f"{report['path']}: split {report['split']}, {order}, batches of {count_text(report['batch_size'])}",
         table(rows, right=range(1, 6)),
-        found,
+        text,
     ]
     if report["storage"] is not None:
-        parts.append(_storage_text(report["storage"]))
+        parts.append(_format_storage(report["storage"]))
     if report["step"] is not None:
-        parts.append(_step_text(report["step"], whole["records_per_second"]))
+        parts.append(_format_step(report["step"], whole["records_per_second"]))
     if report["tpu"] is not None:
-        parts.append(_tpu_text(report["tpu"]))
+        parts.append(_format_tpu(report["tpu"]))
     return "\n\n".join(parts)
 
 
-def _step_text(step: dict[str, Any], fed: float) -> str:
-    needed = step["records_per_second"]
-    takes = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed))} records/s"
+def _format_step(step: dict[str, Any], fed: float) -> str:
+    needed_rate = step["records_per_second"]
+    takes = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
     if not step["is_input_bound"]:
-        text = f"{takes}: training is not input-bound, {fed / needed:.3g} times as many are fed."
-        return text + _needed_text(step["storage"])
+        text = f"{takes}: training is not input-bound, {fed / needed_rate:.3g} times as many are fed."
+        return text + _format_load(step["storage"])
     text = f"{takes}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
         text += f" It would take about {counted(step['cores'], 'core')}."
-    return text + _needed_text(step["storage"])
+    return text + _format_load(step["storage"])
 
 
-def _storage_text(storage: dict[str, Any]) -> str:
+def _format_storage(storage: dict[str, Any]) -> str:
     return (
         f"The store answers after {storage['latency_seconds'] * 1e3:.3g} ms. One stream reads"
-        f" {_rate_text(storage['stream_bytes_per_second'])}, {counted(storage['streams'], 'stream')} read"
-        f" {_rate_text(storage['bytes_per_second'])}, for {storage['cpu_seconds_per_gigabyte']:.2g} CPU seconds a GB."
+        f" {_format_rate(storage['stream_bytes_per_second'])}, {counted(storage['streams'], 'stream')} read"
+        f" {_format_rate(storage['bytes_per_second'])}, for {storage['cpu_seconds_per_gigabyte']:.2g} CPU seconds a GB."
     )
 
 
-def _tpu_text(tpu: dict[str, Any]) -> str:
+def _format_tpu(tpu: dict[str, Any]) -> str:
     if tpu["needed"] is None:
         return f"A {tpu['name']} has no work in a step, so that its rate has no bound."
     host = "it" if tpu["hosts"] == 1 else f"each of its {tpu['hosts']} hosts"
@@ -81,22 +79,22 @@ def _tpu_text(tpu: dict[str, Any]) -> str:
         f" {tpu['least_seconds'] * 1e3:.3g} ms ({tpu['compiler']}). Feeding them takes about {counted(tpu['host_cores'], 'core')};"
     )
     if not tpu["is_input_bound"]:
-        return f"{text} as many are fed here." + _needed_text(tpu["storage"])
-    return f"{text} at the rate measured here the TPU would wait {tpu['waiting']:.0%} of the time." + _needed_text(
+        return f"{text} as many are fed here." + _format_load(tpu["storage"])
+    return f"{text} at the rate measured here the TPU would wait {tpu['waiting']:.0%} of the time." + _format_load(
         tpu["storage"]
     )
 
 
-def _needed_text(needed: dict[str, Any] | None) -> str:
-    """Return what a rate takes of an object store."""
-    if needed is None:
+def _format_load(load: dict[str, Any] | None) -> str:
+    """Format the load of a rate on an object store."""
+    if load is None:
         return ""
     return (
-        f"\nThat is {_rate_text(needed['bytes_per_second'])} from the store: about"
-        f" {counted(needed['streams'], 'stream')} (reading=tpudata.Reading(streams={needed['streams']})), which take"
-        f" {bytes_text(needed['memory_bytes'])} of memory, and {counted(needed['cores'], 'core')} for reading alone."
+        f"\nThat is {_format_rate(load['bytes_per_second'])} from the store: about"
+        f" {counted(load['streams'], 'stream')} (reading=tpudata.Reading(streams={load['streams']})), which take"
+        f" {bytes_text(load['memory_bytes'])} of memory, and {counted(load['cores'], 'core')} for reading alone."
     )
 
 
-def _rate_text(rate: float) -> str:
+def _format_rate(rate: float) -> str:
     return f"{bytes_text(round(rate))}/s"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def compile_step(flags: argparse.Namespace) -> StepCost:
-    """Compile the training step of `--model` for `--tpu`, each host of which feeds `--batch-size` records.
+    """Compile the training step of `--model` for `--tpu`; each of its hosts feeds `--batch-size` records.
 
     Raises:
         RehearsalError: the TPU would reject the step.
@@ -29,14 +29,14 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
 
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
         job = prepare(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
-        found = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)
-        require_none_rejected(found, [ModeKeys.TRAIN])
-    if not found.costs:
-        reasons = "; ".join(str(item) for item in found)
+        findings = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)
+        require_none_rejected(findings, [ModeKeys.TRAIN])
+    if not findings.costs:
+        reasons = "; ".join(str(item) for item in findings)
         raise TpudataError(
             f"--tpu {flags.tpu.name}: the step was not compiled for it ({reasons}). Omit --tpu and --model."
         )
-    return found.costs[0]
+    return findings.costs[0]
 
 
 def _train_flags(flags: argparse.Namespace) -> list[str]:

@@ -26,7 +26,7 @@ _PROBE = b"tpudata doctor"
 _LABELS = 2000
 
 
-class Finding(NamedTuple):
+class DoctorLine(NamedTuple):
     """One line of the report.
 
     Attributes:
@@ -40,19 +40,19 @@ class Finding(NamedTuple):
     text: str
 
 
-def check_model_dir(folder: str) -> Finding:
+def check_model_dir(folder: str) -> DoctorLine:
     """Write, read and delete a small file in the folder of a model, and remove the folders that this created."""
-    made = _missing_folders(folder)
+    new_folders = _list_missing_folders(folder)
     try:
         return _write_and_read(folder)
     finally:
-        for path in made:
+        for path in new_folders:
             # It stays if another program has written there meanwhile.
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
-def _missing_folders(folder: str) -> list[Path]:
+def _list_missing_folders(folder: str) -> list[Path]:
     """Return the folders that writing into a folder creates, the innermost first; none on an object store."""
     if is_remote(folder):
         return []
@@ -60,7 +60,7 @@ def _missing_folders(folder: str) -> list[Path]:
     return list(itertools.takewhile(lambda one: not one.exists(), [path, *path.parents]))
 
 
-def _write_and_read(folder: str) -> Finding:
+def _write_and_read(folder: str) -> DoctorLine:
     storage = storage_for(folder)
     path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
     done = "written"
@@ -69,102 +69,106 @@ def _write_and_read(folder: str) -> Finding:
         with storage.create(path) as file:
             file.write(_PROBE)
         done = "read"
-        found = storage.read(path)
-        if found != _PROBE:
-            return Finding("model dir", PROBLEM, f"{folder}: a file came back as {found[:20]!r}. Use another store.")
+        answer = storage.read(path)
+        if answer != _PROBE:
+            return DoctorLine(
+                "model dir", PROBLEM, f"{folder}: a file came back as {answer[:20]!r}. Use another store."
+            )
         done = "deleted"
         storage.delete(path)
         if storage.stat(path) is not None:
-            return Finding(
+            return DoctorLine(
                 "model dir", PROBLEM, f"{path} still exists after its deletion. Grant the permission to delete."
             )
     except (StorageError, OSError) as error:
-        return Finding(
+        return DoctorLine(
             "model dir",
             PROBLEM,
             f"no file can be {done} in {folder}: {error} Grant the permission, or pass another folder.",
         )
-    return Finding("model dir", OK, f"{folder}: a file was written, read and deleted")
+    return DoctorLine("model dir", OK, f"{folder}: a file was written, read and deleted")
 
 
-def check_files(dataset: Dataset) -> Finding:
+def check_files(dataset: Dataset) -> DoctorLine:
     """Compare names and sizes of all shards and indexes with the manifest, and read the first bytes of one."""
     storage = storage_for(dataset.path)
     try:
         shards = {entry.name: entry for entry in storage.list(dataset.path)}
         indexes = {entry.name for entry in storage.list(storage.join(dataset.path, "index"))}
-        problems = list(_file_problems(dataset, shards, indexes))
+        problems = list(_find_file_problems(dataset, shards, indexes))
         if not problems:
             first = next(iter(dataset.manifest.splits.values())).shards[0]
             dataset.index(first)
             storage.read_range(dataset.shard_path(first), 0, 1)
     except (StorageError, TpudataError) as error:
-        return Finding("files", PROBLEM, str(error))
+        return DoctorLine("files", PROBLEM, str(error))
     total = sum(len(split.shards) for split in dataset.manifest.splits.values())
     if problems:
         more = f" and {count_text(len(problems) - 1)} more" if len(problems) > 1 else ""
-        return Finding(
+        return DoctorLine(
             "files", PROBLEM, f"{problems[0]}{more}. Copy the dataset again, or convert it again with --resume."
         )
     omitted = sum(shard.count for shard in dataset.quarantine.shards.values())
     if omitted:
-        return Finding(
+        return DoctorLine(
             "files",
             WARNING,
             f"{counted(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
         )
-    return Finding("files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says")
+    return DoctorLine(
+        "files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says"
+    )
 
 
-def _file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
+def _find_file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             expected = dataset.quarantine.of(shard).bytes
-            found = shards.get(shard.name)
-            if found is None and expected:
+            stored = shards.get(shard.name)
+            if stored is None and expected:
                 yield f"{dataset.shard_path(shard)} is missing"
-            elif found is not None and found.size != expected:
-                yield f"{found.path} has {count_text(found.size)} bytes (expected {count_text(expected)})"
-            elif found is not None and expected == shard.bytes and found.crc32c not in (None, shard.crc32c):
-                yield f"{found.path} has checksum {found.crc32c:08x} (expected {shard.crc32c:08x})"
+            elif stored is not None and stored.size != expected:
+                yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected)})"
+            elif stored is not None and expected == shard.bytes and stored.crc32c not in (None, shard.crc32c):
+                yield f"{stored.path} has checksum {stored.crc32c:08x} (expected {shard.crc32c:08x})"
             if index_name(shard.name).rpartition("/")[2] not in indexes:
                 yield f"{dataset.path}/{index_name(shard.name)} is missing"
 
 
-def check_shapes(dataset: Dataset, given: Mapping[str, str | None]) -> Finding:
+def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> DoctorLine:
     """Check that every feature that a model is fed has one shape in all records.
 
     Args:
         dataset: the dataset.
-        given: the flags that bring records to one shape, `image-size`, `crop` and `sequence-length`; None if omitted.
+        flag_values: the flags that bring records to one shape, `image-size`, `crop` and `sequence-length`; None if omitted.
     """
     label = label_feature(dataset.manifest)
     fed = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
     if not fed:
-        return Finding("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
-    problems = [problem for feature in fed if (problem := _shape_problem(feature, given))]
+        return DoctorLine("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
+    problems = [problem for feature in fed if (problem := _find_shape_problem(feature, flag_values))]
     if problems:
-        return Finding("shapes", PROBLEM, " ".join(problems))
-    return Finding("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
+        return DoctorLine("shapes", PROBLEM, " ".join(problems))
+    return DoctorLine("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
 
 
-def _shape_problem(feature: Feature, given: Mapping[str, str | None]) -> str:
+def _find_shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> str:
     if feature.is_static:
         return ""
     if feature.is_image_file:
-        if given.get("image-size") or given.get("crop"):
+        if flag_values.get("image-size") or flag_values.get("crop"):
             return ""
         return (
             f"{feature.name}: images of several sizes. Pass --image-size HxW or --crop SIZE here and to tpudata train."
         )
     if is_sequence(feature):
-        if given.get("sequence-length"):
+        if flag_values.get("sequence-length"):
             return ""
         return f"{feature.name}: sequences of several lengths. Pass --sequence-length N here and to tpudata train."
     return f"{feature.name}: shape {feature.shape} varies between records. Convert the data to one shape."
 
 
-def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> Finding | None:
+def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> DoctorLine | None:
     """Compare the labels of some records with the classes of the dataset and of the model.
 
     Returns None without labels, and for a model of label maps.
@@ -178,46 +182,46 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if label is None or label.kind != "int64" or (model is not None and learns_label_maps(model)):
         return None
     try:
-        found = [value for split in dataset.manifest.splits for value in _some_labels(dataset, split, label.name)]
+        labels = [value for split in dataset.manifest.splits for value in _sample_labels(dataset, split, label.name)]
     except TpudataError as error:
-        return Finding("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
-    if not found:
-        return Finding("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
-    low, high = min(found), max(found)
-    seen = f"labels {low} to {high} in {counted(len(found), 'record')}"
+        return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
+    if not labels:
+        return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
+    low, high = min(labels), max(labels)
+    stored = f"labels {low} to {high} in {counted(len(labels), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
         last = label.label_offset + classes - 1
-        return Finding(
+        return DoctorLine(
             "labels",
             PROBLEM,
-            f"{seen} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
+            f"{stored} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
         )
-    outputs, first = _outputs(model, params, label)
+    outputs, first = _find_outputs(model, params, label)
     if outputs is None:
-        known = (
+        class_count = (
             f"{counted(classes, 'class', 'classes')}" if classes is not None else "no number of classes in the manifest"
         )
         state = OK if classes is not None or model is None else WARNING
-        return Finding("labels", state, f"{seen}; {known}")
+        return DoctorLine("labels", state, f"{stored}; {class_count}")
     if not first <= low <= high < first + outputs:
-        return Finding(
+        return DoctorLine(
             "labels",
             PROBLEM,
-            f"{seen}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
+            f"{stored}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
         )
-    return Finding("labels", OK, f"{seen}; {model} has {counted(outputs, 'output')} from {first}")
+    return DoctorLine("labels", OK, f"{stored}; {model} has {counted(outputs, 'output')} from {first}")
 
 
-def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
+def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
     """Return the number of a model's classes and its first label; None if unknown."""
     if model is None:
         return None, 0
     defaults = param_defaults(model)
     first = int(params.get("label_offset", label.label_offset)) if defaults and "label_offset" in defaults else 0
-    given = params.get("num_classes")
-    if given is not None:
-        return int(given), first
+    num_classes = params.get("num_classes")
+    if num_classes is not None:
+        return int(num_classes), first
     if defaults is None or "num_classes" not in defaults:
         return None, first
     if label.num_classes is not None:
@@ -225,12 +229,12 @@ def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tu
     return (defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None), first
 
 
-def _some_labels(dataset: Dataset, split: str, name: str) -> list[int]:
+def _sample_labels(dataset: Dataset, split: str, name: str) -> list[int]:
     """Return the labels of some records of a split, spread evenly."""
     source = RecordSource(dataset.path, split, decode=None)
     numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _LABELS)).astype(int)).tolist()
-    found: list[int] = []
+    labels: list[int] = []
     for start in range(0, len(numbers), 64):
         for record in source.__getitems__(numbers[start : start + 64]):
-            found += [int(value) for value in decode_example(record).get(name, [])]
-    return found
+            labels += [int(value) for value in decode_example(record).get(name, [])]
+    return labels

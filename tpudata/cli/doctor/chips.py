@@ -38,7 +38,7 @@ def find_chips() -> str:
     except TpudataError as error:
         if count_chips():
             raise
-        raise NoTPUError(str(error) if jax is None else f"{_replacement(jax)} {error}") from None
+        raise NoTPUError(str(error) if jax is None else f"{_suggest_replacement(jax)} {error}") from None
     local = [device for device in devices if device.process_index == jax.process_index()]
     kinds = Counter(device.device_kind for device in local)
     words = ", ".join(f"{counted(count, 'chip')} of {kind}" for kind, count in kinds.items())
@@ -90,7 +90,7 @@ def _check_version() -> None:
     require_version()
 
 
-def _replacement(jax: Any) -> str:
+def _suggest_replacement(jax: Any) -> str:
     """Return a sentence on the devices that run several replicas without a TPU."""
     try:
         gpus = jax.local_devices(backend="gpu")

@@ -65,8 +65,8 @@ def run(argv: Sequence[str]) -> int:
     """
     flags = parse_flags(argv)
     limit = flags.time_limit
-    lines = _Lines(is_json=flags.json)
-    lines.add("versions", *_versions())
+    lines = _ReportPrinter(is_json=flags.json)
+    lines.add("versions", *_check_versions())
     lines.add("devices", *_answer(limit, PROBLEM, "devices"))
     state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
     lines.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
@@ -94,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     return TpudataError.exit_code if lines.has_problem else 0
 
 
-class _Lines:
+class _ReportPrinter:
     """Findings, each printed as it is found.
 
     Args:
@@ -123,7 +123,7 @@ class _Lines:
             print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
 
 
-def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
+def _check_dataset(flags: argparse.Namespace, lines: _ReportPrinter) -> None:
     """Add the lines of a dataset that can be opened."""
     from tpudata.train.options.config_file import PARAMS, parse_param
 
@@ -136,35 +136,35 @@ def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
         has = ", ".join(dataset.manifest.splits)
         lines.add("split", PROBLEM, f"no split {split!r} (the dataset has {has}). Pass --train-split.")
         return
-    made = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
+    flag_values = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
     batch_size = flag_or_config(flags, config, "batch-size")
-    lines.add(*check_shapes(dataset, made))
+    lines.add(*check_shapes(dataset, flag_values))
     labels = check_labels(dataset, flags.model, params)
     if labels is not None:
         lines.add(*labels)
     if lines.has_problem:
         return
-    words = [made[name] or "" for name in SHAPE_FLAGS]
+    words = [flag_values[name] or "" for name in SHAPE_FLAGS]
     lines.add("memory", *_answer(flags.time_limit, WARNING, "memory", flags.data, split, *words))
     if batch_size is not None:
         timed = (flags.data, split, batch_size, flags.step_time or "", *words)
         lines.add("feeding", *_answer(flags.time_limit, WARNING, "feeding", *timed))
 
 
-def _versions() -> tuple[str, str]:
-    found = {}
+def _check_versions() -> tuple[str, str]:
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    text = ", ".join(f"{name} {version}" for name, version in found.items())
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
-    libtpu = tuple(map(int, re.findall(r"\d+", found.get("libtpu", ""))))
-    if _TENSORFLOW_TPU in found and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
+    libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
+    if _TENSORFLOW_TPU in versions and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
         return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
-    if not found.keys() & set(_TENSORFLOW):
+    if not versions.keys() & set(_TENSORFLOW):
         return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"
     return OK, text
 
@@ -175,7 +175,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
         )
     except subprocess.TimeoutExpired:
@@ -183,10 +183,13 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     finally:
         os.close(writer)
         os.close(reader)
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or not lines:
-        said = done.stderr.strip().splitlines()
-        return otherwise, f"the probe ended with exit code {done.returncode}: {said[-1] if said else 'no output'}"
+    lines = process.stdout.splitlines()
+    if process.returncode != 0 or not lines:
+        error_lines = process.stderr.strip().splitlines()
+        return (
+            otherwise,
+            f"the probe ended with exit code {process.returncode}: {error_lines[-1] if error_lines else 'no output'}",
+        )
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]

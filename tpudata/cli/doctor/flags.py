@@ -98,8 +98,8 @@ def read_config(path: str | None) -> dict[str, Any]:
 
     if path is None:
         return {}
-    found = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
-    config = {str(key).replace("-", "_"): value for key, value in found.items()} if isinstance(found, dict) else {}
+    parsed = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
+    config = {str(key).replace("-", "_"): value for key, value in parsed.items()} if isinstance(parsed, dict) else {}
     if PARAMS in config:
         config[PARAMS] = checked_params(config[PARAMS], path)
     return config
@@ -116,6 +116,6 @@ def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: s
 
 def rehearsal_flags(flags: argparse.Namespace) -> list[str]:
     """Return the flags for the rehearsal, which `tpudata train` parses."""
-    given = {name: getattr(flags, name.replace("-", "_")) for name in ("config", "tpu", *REHEARSAL_FLAGS)}
-    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    flag_values = {name: getattr(flags, name.replace("-", "_")) for name in ("config", "tpu", *REHEARSAL_FLAGS)}
+    words = [f"--{name}={value}" for name, value in flag_values.items() if value is not None]
     return [*words, *(f"--param={text}" for text in flags.param)]

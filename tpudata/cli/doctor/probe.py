@@ -36,12 +36,14 @@ _FEEDING_SECONDS = 1
 
 def devices() -> str:
     """Return a line on the CPU and GPUs that TensorFlow sees, with the speed of the first of each."""
-    tf = _tensorflow()
+    tf = _import_tensorflow()
     words = []
     for kind in ("CPU", "GPU"):
-        found = tf.config.list_logical_devices(kind)
-        if found:
-            words.append(f"{counted(len(found), kind)}: {_speed(tf, kind, _on_device(tf, found[0].name))}")
+        logical_devices = tf.config.list_logical_devices(kind)
+        if logical_devices:
+            words.append(
+                f"{counted(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
+            )
     return ", ".join(words)
 
 
@@ -71,8 +73,8 @@ def credentials() -> str:
     # It notices a file that can be read and holds no key.
     if (fault := file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
-    found, project = default_credentials()
-    account = getattr(found, "service_account_email", None) or type(found).__module__.rpartition(".")[2]
+    default, project = default_credentials()
+    account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
     if other := os.environ.get(IMPERSONATED, "").strip():
         account = f"{other.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"
@@ -90,14 +92,14 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     Raises:
         _SlowError: the window takes more than half of the free memory.
     """
-    _tensorflow()
+    _import_tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.files.shards import shards_of
     from tpudata.input.graph.caches.choose_cache import choose_cache
     from tpudata.input.graph.reading.free_memory import free_memory
     from tpudata.input.graph.records import Records
     from tpudata.input.options.options import Options
-    from tpudata.input.request import Request
+    from tpudata.input.request import InputRequest
 
     dataset = open_dataset(folder)
     size = height_width(image_size) if image_size else None
@@ -106,7 +108,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     fields = select_fields(
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
-    request = Request(shards_of(dataset, split), fields, Options(training=True))
+    request = InputRequest(shards_of(dataset, split), fields, Options(training=True))
     records = Records.open(request)
     free = free_memory()
     kept = dataset.kept(split)
@@ -131,7 +133,7 @@ def feeding(
     Raises:
         _SlowError: the device would wait.
     """
-    _tensorflow()
+    _import_tensorflow()
     from tpudata.cli.bench.command import measure
     from tpudata.cli.bench.flags import bench_flags
 
@@ -154,14 +156,14 @@ class _SlowError(Exception):
     """A run would work, but waste time or memory."""
 
 
-def _tensorflow() -> Any:
+def _import_tensorflow() -> Any:
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata doctor")
         import tensorflow as tf
     return tf
 
 
-def _on_device(tf: Any, device: str) -> Callable[..., float]:
+def _bind_device(tf: Any, device: str) -> Callable[..., float]:
     def run(function: Any, *values: Any) -> float:
         with tf.device(device):
             return float(function(*values))
@@ -169,7 +171,7 @@ def _on_device(tf: Any, device: str) -> Callable[..., float]:
     return run
 
 
-def _speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
+def _measure_speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
     """Return the operations per second of a multiplication of matrices, in the device's best dtype."""
     rows = _ROWS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16

@@ -17,18 +17,18 @@ _CLASSES, _POINTS = "/class/", "/keypoint/"
 
 def annotation_kinds(features: Sequence[Feature]) -> dict[str, list[str]]:
     """Return the kinds of annotations, by the prefix or name of the features that have them."""
-    found = {}
+    kinds_by_feature = {}
     for table in object_tables(features):
         kinds = ["boxes"] if table.box_columns else []
         for feature in table.columns:
-            kind = _kind(feature.name.removeprefix(table.prefix), feature)
+            kind = _find_kind(feature.name.removeprefix(table.prefix), feature)
             if kind not in kinds and feature not in table.box_columns:
                 kinds.append(kind)
-        found[table.prefix] = kinds
+        kinds_by_feature[table.prefix] = kinds
     captions = caption_feature(features)
     if captions is not None:
-        found[captions.name] = ["captions"]
-    return found | {feature.name: ["label map"] for feature in features if feature.is_label_map}
+        kinds_by_feature[captions.name] = ["captions"]
+    return kinds_by_feature | {feature.name: ["label map"] for feature in features if feature.is_label_map}
 
 
 def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
@@ -63,7 +63,7 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
     return counts
 
 
-def _kind(part: str, feature: Feature) -> str:
+def _find_kind(part: str, feature: Feature) -> str:
     if _CLASSES in part or part == "/label":
         return "classes"
     if _POINTS in part:

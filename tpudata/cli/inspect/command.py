@@ -121,9 +121,9 @@ def _check_sizes(dataset: Dataset) -> None:
         for shard in split.shards:
             size = sizes.get(shard.name)
             if size != shard.bytes:
-                found = "is missing" if size is None else f"has {size} bytes"
+                problem = "is missing" if size is None else f"has {size} bytes"
                 raise DatasetError(
-                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes. Copy the shard again"
+                    f"{dataset.shard_path(shard)} {problem}; the manifest says {shard.bytes} bytes. Copy the shard again"
                     " from an intact copy, or convert again."
                 )
 
@@ -132,8 +132,10 @@ def _check_indexes(dataset: Dataset) -> None:
     """Check that every shard has its index: one listing, no index is read."""
     storage = storage_for(dataset.path)
     folder = storage.join(dataset.path, INDEX_FOLDER)
-    found = storage.stat(folder)
-    paths = {entry.path for entry in storage.list(folder)} if found is not None and found.is_folder else set()
+    index_folder = storage.stat(folder)
+    paths = (
+        {entry.path for entry in storage.list(folder)} if index_folder is not None and index_folder.is_folder else set()
+    )
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             path = storage.join(dataset.path, index_name(shard.name))
@@ -154,7 +156,7 @@ def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str,
         "decoded_bytes": split.decoded_bytes,
         "shards": [_shard(shard) for shard in split.shards],
         "examples": [
-            {key: _value(values, features.get(key)) for key, values in example.items()} for example in examples
+            {key: _shorten_value(values, features.get(key)) for key, values in example.items()} for example in examples
         ],
         **({} if counts is None else {"annotations": counts}),
     }
@@ -164,16 +166,16 @@ def _shard(shard: Shard) -> dict[str, Any]:
     return {"name": shard.name, "records": shard.records, "bytes": shard.bytes, "crc32c": f"{shard.crc32c:08x}"}
 
 
-def _value(values: Sequence[Any], feature: Feature | None) -> Any:
+def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
     """Return the values of one feature of one record, cut to a readable length."""
     is_text = feature is None or feature.encoding in (None, "utf8")
-    items = [_item(value, is_text) for value in values[:_SHOWN_VALUES]]
+    items = [_shorten_item(value, is_text) for value in values[:_SHOWN_VALUES]]
     if len(values) > _SHOWN_VALUES:
         return {"values": len(values), "first": items}
     return items[0] if len(items) == 1 else items
 
 
-def _item(value: bytes | int | float, is_text: bool) -> Any:
+def _shorten_item(value: bytes | int | float, is_text: bool) -> Any:
     if not isinstance(value, bytes):
         return value
     if is_text:

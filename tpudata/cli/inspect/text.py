@@ -23,23 +23,23 @@ def description_text(it: dict[str, Any]) -> str:
     origin = f"made from {source['input']}: {counted(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
     if it["options"]:
         origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
-    parts = [head, _splits_text(it["splits"]), _features_text(it["features"])]
+    parts = [head, _format_splits(it["splits"]), _format_features(it["features"])]
     if it["annotations"]:
-        parts.append(_annotations_text(it["annotations"], it["splits"]))
+        parts.append(_format_annotations(it["annotations"], it["splits"]))
     if it["labels"] is not None:
-        parts.append(_classes_text(it["labels"]))
-    parts += [origin, _rejects_text(it)]
+        parts.append(_format_classes(it["labels"]))
+    parts += [origin, _format_rejects(it)]
     if it["converted"]:
-        parts.append(_reasons_text("re-encoded", it["converted"]))
+        parts.append(_format_reasons("re-encoded", it["converted"]))
     if it["counts"]:
-        parts.append(_counts_text(it["counts"], it["real_token_share"]))
+        parts.append(_format_counts(it["counts"], it["real_token_share"]))
     if it["warnings"]:
         parts.append("\n".join(warning_texts(it["warnings"])))
-    parts += [_examples_text(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
+    parts += [_format_examples(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
     return "\n\n".join(parts)
 
 
-def _splits_text(splits: dict[str, Any]) -> str:
+def _format_splits(splits: dict[str, Any]) -> str:
     rows = [["split", "records", "shards", "bytes", "smallest shard", "largest shard", "decoded"]]
     for name, split in splits.items():
         sizes = [shard["bytes"] for shard in split["shards"]]
@@ -57,7 +57,7 @@ def _splits_text(splits: dict[str, Any]) -> str:
     return table(rows, right=range(1, 7))
 
 
-def _features_text(features: list[dict[str, Any]]) -> str:
+def _format_features(features: list[dict[str, Any]]) -> str:
     rows = [["feature", "stored as", "decoded to", "shape", ""]]
     for feature in features:
         shape = "x".join("?" if size is None else str(size) for size in feature["shape"]) or "scalar"
@@ -71,16 +71,16 @@ def _features_text(features: list[dict[str, Any]]) -> str:
     return table(rows)
 
 
-def _annotations_text(kinds: dict[str, list[str]], splits: dict[str, Any]) -> str:
-    rows = [[f"  {name}", ", ".join(of_feature)] for name, of_feature in kinds.items()]
+def _format_annotations(kinds: dict[str, list[str]], splits: dict[str, Any]) -> str:
+    rows = [[f"  {name}", ", ".join(kinds_of_feature)] for name, kinds_of_feature in kinds.items()]
     lines = ["annotations:", table(rows)]
     for name, split in splits.items():
         if "annotations" in split:
-            lines.append(f"  {name}, {_counts_of_split(split['annotations'], split['records'])}")
+            lines.append(f"  {name}, {_format_split_counts(split['annotations'], split['records'])}")
     return "\n".join(lines)
 
 
-def _counts_of_split(counts: dict[str, Any], records: int) -> str:
+def _format_split_counts(counts: dict[str, Any], records: int) -> str:
     """Format the counts of the annotations in the first records of a split."""
     read = counts["records"]
     which = "all" if read == records else f"first {count_text(read)} of"
@@ -100,24 +100,24 @@ def _counts_of_split(counts: dict[str, Any], records: int) -> str:
     return f"{which} {counted(records, 'record')}: {'; '.join(parts)}"
 
 
-def _classes_text(labels: Sequence[str]) -> str:
+def _format_classes(labels: Sequence[str]) -> str:
     shown = ", ".join(labels[:_SHOWN_CLASSES])
     more = f" and {count_text(len(labels) - _SHOWN_CLASSES)} more" if len(labels) > _SHOWN_CLASSES else ""
     return f"{counted(len(labels), 'class', 'classes')}: {shown}{more}"
 
 
-def _rejects_text(it: dict[str, Any]) -> str:
+def _format_rejects(it: dict[str, Any]) -> str:
     if not it["rejected"]:
         return "rejected: none"
-    return "\n".join([_reasons_text("rejected", it["rejected"]), *(f"listed in {path}" for path in it["rejects"])])
+    return "\n".join([_format_reasons("rejected", it["rejected"]), *(f"listed in {path}" for path in it["rejects"])])
 
 
-def _reasons_text(what: str, counts: dict[str, int]) -> str:
-    rows = [[what, "reason"], *([count_text(count), reason] for reason, count in sorted(counts.items()))]
+def _format_reasons(heading: str, counts: dict[str, int]) -> str:
+    rows = [[heading, "reason"], *([count_text(count), reason] for reason, count in sorted(counts.items()))]
     return table(rows, right=[0])
 
 
-def _counts_text(counts: dict[str, int], real_token_share: float | None) -> str:
+def _format_counts(counts: dict[str, int], real_token_share: float | None) -> str:
     """Format the counts of documents and tokens, and the share of tokens that are not padding."""
     rows = [[name, count_text(count), ""] for name, count in counts.items()]
     if real_token_share is not None:
@@ -125,7 +125,7 @@ def _counts_text(counts: dict[str, int], real_token_share: float | None) -> str:
     return table(rows, right=[1])
 
 
-def _examples_text(split: str, examples: list[dict[str, Any]]) -> str:
+def _format_examples(split: str, examples: list[dict[str, Any]]) -> str:
     lines = [f"first records of {split}:"]
     for number, example in enumerate(examples):
         rows = [[f"    {key}", json.dumps(value, ensure_ascii=False)] for key, value in example.items()]

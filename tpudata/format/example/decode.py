@@ -103,7 +103,7 @@ def _parse_feature(data: memoryview) -> Value:
         if number == BYTES_LIST:
             result = [bytes(item) for inner, kind, item in fields(body) if (inner, kind) == (1, LENGTH)]
         elif number == FLOAT_LIST:
-            packed = b"".join(_pieces(body, FIXED32))
+            packed = b"".join(_list_pieces(body, FIXED32))
             if len(packed) % 4:
                 raise ValueError(f"floats in {len(packed)} bytes")
             result = list(struct.unpack(f"<{len(packed) // 4}f", packed))
@@ -112,7 +112,7 @@ def _parse_feature(data: memoryview) -> Value:
     return [] if result is None else result
 
 
-def _pieces(body: memoryview, single: int) -> list[memoryview]:
+def _list_pieces(body: memoryview, single: int) -> list[memoryview]:
     """Return the values of a list: one packed piece, or a piece for each value.
 
     Args:
@@ -132,7 +132,7 @@ def _pieces(body: memoryview, single: int) -> list[memoryview]:
 
 def _parse_ints(body: memoryview) -> list[int]:
     values: list[int] = []
-    for item in _pieces(body, VARINT):
+    for item in _list_pieces(body, VARINT):
         position = 0
         while position < len(item):
             value, position = read_varint(item, position)

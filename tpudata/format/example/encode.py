@@ -45,7 +45,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     for name in _in_order(tuple(features)):
         value = features[name]
         if type(value) is bytes and len(value) >= _LARGE:
-            head = _bytes_head(name, len(value))
+            head = _encode_bytes_head(name, len(value))
             total += len(head) + len(value)
             parts += (b"".join((*small, head)), value)
             small = []
@@ -55,7 +55,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
             total += len(entry)
     if small:
         parts.append(b"".join(small))
-    head = _EXAMPLE_TAG + _varint(total)
+    head = _EXAMPLE_TAG + _encode_varint(total)
     return [head + parts[0], *parts[1:]] if parts else [head]
 
 
@@ -93,20 +93,20 @@ def encode_entry(name: str, value: Any) -> bytes:
     kind = type(value)
     entry: bytes
     if kind is int:
-        entry = _int_entry(name, value)
+        entry = _encode_int_entry(name, value)
     elif kind is bytes:
-        head = _short_head(name, len(value)) if len(value) <= _SHORT else _bytes_head(name, len(value))
+        head = _short_head(name, len(value)) if len(value) <= _SHORT else _encode_bytes_head(name, len(value))
         entry = head + value
     else:
-        entry = _entry(name, _feature(name, value))
+        entry = _encode_map_entry(name, _encode_feature(name, value))
     return entry
 
 
-def _tag(number: int, wire: int) -> bytes:
+def _encode_tag(number: int, wire: int) -> bytes:
     return bytes((number << 3 | wire,))
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
     # Unrolled for the lengths of images and of short features.
@@ -122,13 +122,13 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _field(number: int, data: bytes) -> bytes:
-    return _tag(number, LENGTH) + _varint(len(data)) + data
+def _encode_field(number: int, data: bytes) -> bytes:
+    return _encode_tag(number, LENGTH) + _encode_varint(len(data)) + data
 
 
-def _entry(name: str, feature: bytes) -> bytes:
+def _encode_map_entry(name: str, feature: bytes) -> bytes:
     """Return the map entry of a feature, with its tag."""
-    return _field(1, _key_field(name) + _field(2, feature))
+    return _encode_field(1, _encode_key(name) + _encode_field(2, feature))
 
 
 @functools.lru_cache(maxsize=256)
@@ -138,48 +138,50 @@ def _in_order(names: tuple[str, ...]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=8192)
-def _int_entry(name: str, value: int) -> bytes:
+def _encode_int_entry(name: str, value: int) -> bytes:
     # Cached, because labels and sizes recur from record to record.
-    return _entry(name, _feature(name, value))
+    return _encode_map_entry(name, _encode_feature(name, value))
 
 
-def _bytes_head(name: str, size: int) -> bytes:
+def _encode_bytes_head(name: str, size: int) -> bytes:
     """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
     # From the value outwards: each level is a tag, a length, and the next inner level.
-    value = _varint(size)
+    value = _encode_varint(size)
     size += 1 + len(value)
-    values = _varint(size)
+    values = _encode_varint(size)
     size += 1 + len(values)
-    feature, key = _varint(size), _key_field(name)
-    entry = _varint(size + 1 + len(feature) + len(key))
+    feature, key = _encode_varint(size), _encode_key(name)
+    entry = _encode_varint(size + 1 + len(feature) + len(key))
     return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry, key, feature, values, value)
 
 
-_short_head = functools.lru_cache(maxsize=8192)(_bytes_head)
+_short_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
 
 
 @functools.lru_cache(maxsize=1024)
-def _key_field(name: str) -> bytes:
-    return _field(1, name.encode())
+def _encode_key(name: str) -> bytes:
+    return _encode_field(1, name.encode())
 
 
-def _feature(name: str, value: Any) -> bytes:
+def _encode_feature(name: str, value: Any) -> bytes:
     """Return the Feature message of a value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _field(BYTES_LIST, _field(1, plain_bytes(name, value)))
-    items = _items(name, value)
+        return _encode_field(BYTES_LIST, _encode_field(1, plain_bytes(name, value)))
+    items = _list_items(name, value)
     if not items:
         # Some readers take the kind of a list from its field, which is not there without a list.
-        return _field(_kind_of(value.dtype), b"") if isinstance(value, np.ndarray) else b""
+        return _encode_field(_find_kind(value.dtype), b"") if isinstance(value, np.ndarray) else b""
     if all(isinstance(item, bytes) for item in items):
-        return _field(BYTES_LIST, b"".join(_field(1, item) for item in items))
+        return _encode_field(BYTES_LIST, b"".join(_encode_field(1, item) for item in items))
     if all(isinstance(item, int) for item in items):
         for item in items:
             if not INT64_MIN <= item <= INT64_MAX:
                 raise FeatureError(f"Feature {name!r}: {item} does not fit int64. Store it as bytes, or scale it.")
-        return _field(INT64_LIST, _field(1, b"".join(_varint(item & (2**64 - 1)) for item in items)))
+        return _encode_field(
+            INT64_LIST, _encode_field(1, b"".join(_encode_varint(item & (2**64 - 1)) for item in items))
+        )
     if all(isinstance(item, float) for item in items):
-        return _field(FLOAT_LIST, _field(1, _float32(name, items).tobytes()))
+        return _encode_field(FLOAT_LIST, _encode_field(1, _convert_to_float32(name, items).tobytes()))
     kinds = sorted({type(item).__name__ for item in items})
     raise FeatureError(
         f"Feature {name!r}: values of mixed or unknown types (got {', '.join(kinds)}, expected one of bytes, str, int,"
@@ -187,12 +189,12 @@ def _feature(name: str, value: Any) -> bytes:
     )
 
 
-def _kind_of(dtype: np.dtype[Any]) -> int:
+def _find_kind(dtype: np.dtype[Any]) -> int:
     """Return the field of the list that values of a type are in."""
     return {"f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}.get(dtype.kind, INT64_LIST)
 
 
-def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
+def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
     exact = np.array(values, np.float64)
     with np.errstate(over="ignore"):
         stored = exact.astype("<f4")
@@ -202,7 +204,7 @@ def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
     return stored
 
 
-def _items(name: str, value: Any) -> list[Any]:
+def _list_items(name: str, value: Any) -> list[Any]:
     """Return a value as a list of bytes, ints or floats."""
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
@@ -220,14 +222,14 @@ def _items(name: str, value: Any) -> list[Any]:
             " sequence of one of them, or a numpy array)."
         )
     try:
-        return [_item(name, item) for item in value]
+        return [_convert_item(name, item) for item in value]
     except UnicodeEncodeError as error:
         raise FeatureError(
             f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."
         ) from None
 
 
-def _item(name: str, item: Any) -> Any:
+def _convert_item(name: str, item: Any) -> Any:
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, (bytes, bytearray, memoryview)):

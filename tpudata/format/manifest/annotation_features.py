@@ -41,9 +41,9 @@ class ObjectTable:
     @property
     def box_columns(self) -> tuple[Feature, ...]:
         """The four features of boxes, or the one; empty without boxes."""
-        found = {feature.name: feature for feature in self.columns}
-        whole = found.get(self._name(_BOX))
-        edges = tuple(found[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in found)
+        features = {feature.name: feature for feature in self.columns}
+        whole = features.get(self._name(_BOX))
+        edges = tuple(features[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in features)
         return (whole,) if whole is not None else edges if len(edges) == len(_EDGES) else ()
 
     @property
@@ -67,7 +67,7 @@ class ObjectTable:
 
     def boxes(self, example: Mapping[str, Value]) -> list[Box]:
         """Return the boxes of a record: ymin, xmin, ymax and xmax of each. Values must be floats, and lists equally long."""
-        columns = [_numbers(feature, example.get(feature.name, ())) for feature in self.box_columns]
+        columns = [_convert_to_numbers(feature, example.get(feature.name, ())) for feature in self.box_columns]
         if not columns:
             return []
         rows = columns[0].reshape(-1, 4) if len(columns) == 1 else np.stack(columns, axis=1)
@@ -100,16 +100,16 @@ def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
     """Return the tables of objects of a dataset, those of the longest prefix first."""
     features = tuple(features)
     lists = [feature for feature in features if feature.shape[:1] == (None,) and not feature.is_image_file]
-    prefixes = {prefix for feature in lists if (prefix := _box_prefix(feature)) is not None}
+    prefixes = {prefix for feature in lists if (prefix := _find_box_prefix(feature)) is not None}
     if any(feature.name.startswith(f"{OBJECTS}/") for feature in lists):
         prefixes.add(OBJECTS)
     pictures = {feature.name.rpartition("/")[0] for feature in features if feature.is_image}
-    found: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
+    columns_of: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
     for feature in lists:
-        prefix = next((prefix for prefix in found if _is_column(feature, prefix, prefix in pictures)), None)
+        prefix = next((prefix for prefix in columns_of if _is_column(feature, prefix, prefix in pictures)), None)
         if prefix is not None:
-            found[prefix].append(feature)
-    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in found.items() if columns)
+            columns_of[prefix].append(feature)
+    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in columns_of.items() if columns)
 
 
 def is_mask(feature: Feature) -> bool:
@@ -137,14 +137,16 @@ def entries(feature: Feature, values: Value | Sequence[object]) -> int:
     return len(values) // max(size, 1)
 
 
-def _numbers(feature: Feature, values: Value | Sequence[object]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _convert_to_numbers(
+    feature: Feature, values: Value | Sequence[object]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     if feature.encoding == "raw":
         data = b"".join(value for value in values if isinstance(value, bytes))
         return np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)
     return np.asarray(values, np.float64)
 
 
-def _box_prefix(feature: Feature) -> str | None:
+def _find_box_prefix(feature: Feature) -> str | None:
     """Return the prefix of a feature of boxes; None for others."""
     if feature.dtype not in _FLOATS:
         return None
@@ -164,7 +166,7 @@ def _is_column(feature: Feature, prefix: str, is_picture: bool) -> bool:
         prefix: the prefix; under an empty one, and under that of a picture, there are other lists, too, such as captions.
         is_picture: whether it is that of a picture.
     """
-    if _box_prefix(feature) == prefix:
+    if _find_box_prefix(feature) == prefix:
         return True
     if not prefix or is_picture or not feature.name.startswith(f"{prefix}/"):
         return False

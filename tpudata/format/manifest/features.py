@@ -63,7 +63,7 @@ class Feature:
                 f"Feature {self.name!r}: unsupported dtype for kind {self.kind!r} and encoding {self.encoding!r}"
                 f" (got {self.dtype!r}, expected {', '.join(allowed) or 'none'})."
             )
-        object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
+        object.__setattr__(self, "shape", _normalize_shape(self.name, self.shape))
         if any(size is not None and size < 0 for size in self.shape):
             raise FeatureError(
                 f"Feature {self.name!r}: shape {self.shape} has a negative size. Use None for a size that varies."
@@ -151,7 +151,7 @@ class Feature:
         return cls(**{**value, "shape": tuple(value["shape"])})
 
 
-def _checked_shape(name: str, shape: Any) -> tuple[int | None, ...]:
+def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     """Return the shape as a tuple of Python's integers and None."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):

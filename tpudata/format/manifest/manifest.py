@@ -51,7 +51,7 @@ from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 
-__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits", "joined_maxima"]
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits", "join_maxima"]
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -102,7 +102,7 @@ class Manifest:
                 raise DatasetError(
                     f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). {RESTORE}"
                 )
-        shards = list(_all_shards(self.splits.values()))
+        shards = list(_list_all_shards(self.splits.values()))
         # Shards whose names differ in their ending alone would share an index.
         if len({shard_stem(shard.name) for shard in shards}) != len(shards):
             raise DatasetError(f"The manifest names a shard twice. {RESTORE}")
@@ -237,7 +237,7 @@ class Manifest:
         return manifest
 
 
-def joined_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
+def join_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
     """Return the most entries of lists in several datasets, as far as all of them say so."""
     parts = [manifest.maxima for manifest in manifests]
     names = set.intersection(*map(set, parts)) if parts else set()
@@ -246,11 +246,11 @@ def joined_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
 
 def checksum_fits(data: bytes) -> bool | None:
     """Return whether the checksum in a manifest's bytes is right; None if they have none."""
-    found = _CHECKSUM.search(data)
-    if found is None:
+    match = _CHECKSUM.search(data)
+    if match is None:
         return None
-    zeroed = data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
-    return bool(google_crc32c.value(zeroed) == int(found[0], 16))
+    zeroed = data[: match.start()] + _NO_CHECKSUM.encode() + data[match.end() :]
+    return bool(google_crc32c.value(zeroed) == int(match[0], 16))
 
 
 def _check_version(version: int) -> None:
@@ -269,7 +269,7 @@ def _check_shards(manifest: Manifest) -> None:
     """
     most = 1 if manifest.compression is None else MOST_RATIO
     planned: dict[str, int] = {}
-    for shard in _all_shards(manifest.splits.values()):
+    for shard in _list_all_shards(manifest.splits.values()):
         if shard.records * FRAME_BYTES > shard.bytes * most:
             raise DatasetError(
                 f"Shard {shard.name}: too many records for its size (got {counted(shard.records, 'record')} in {shard.bytes} bytes,"
@@ -283,7 +283,7 @@ def _check_shards(manifest: Manifest) -> None:
         )
 
 
-def _all_shards(splits: Iterable[Split]) -> Iterable[Shard]:
+def _list_all_shards(splits: Iterable[Split]) -> Iterable[Shard]:
     return (shard for split in splits for shard in split.shards)
 
 

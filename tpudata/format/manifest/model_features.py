@@ -44,14 +44,14 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
         # Those of chats, next to their ids.
         chosen += [f for f in manifest.features if f.name == "loss_weights" and f is not label and is_sequence(f)]
     if manifest.layout in ("text", "tokens") and not chosen:
-        names, is_text = _text_names(manifest), manifest.layout == "text"
+        names, is_text = _list_text_names(manifest), manifest.layout == "text"
         chosen = [f for f in manifest.features if f is not label and f.name in names and (is_text or is_sequence(f))]
     if manifest.layout == "tokens" and not chosen:
         chosen = [f for f in manifest.features if f is not label and f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
     return chosen
 
 
-def _text_names(manifest: Manifest) -> Collection[str]:
+def _list_text_names(manifest: Manifest) -> Collection[str]:
     """Return the names of the features that a conversion made of text: those of a pair, a chat, or fields of rows."""
     options = manifest.options
     if options.get("inputs"):

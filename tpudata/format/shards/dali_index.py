@@ -47,7 +47,7 @@ def add_dali_index(folder: str) -> Manifest:
     """
     dataset = open_dataset(folder)
     check_dali_index(folder, dataset.manifest.compression)
-    for_each(folder, lambda shard: _write(dataset, shard), _shards(dataset.manifest))
+    for_each(folder, lambda shard: _write(dataset, shard), _list_shards(dataset.manifest))
     manifest = dataclasses.replace(dataset.manifest, dali_index=True)
     storage = storage_for(folder)
     with storage.create(storage.join(folder, MANIFEST_NAME)) as file:
@@ -63,7 +63,7 @@ def check_dali_index(where: str, compression: str | None) -> None:
         )
 
 
-def _shards(manifest: Manifest) -> list[Shard]:
+def _list_shards(manifest: Manifest) -> list[Shard]:
     return [shard for split in manifest.splits.values() for shard in split.shards]
 
 

@@ -159,8 +159,8 @@ class ShardIndex:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not records or not block_records or compression not in _COMPRESSIONS:
-            found = f"{counted(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
-            raise CorruptionError(path, 0, f"{found}: this tpudata writes no such index. Convert the dataset again")
+            header = f"{counted(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
+            raise CorruptionError(path, 0, f"{header}: this tpudata writes no such index. Convert the dataset again")
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
         if len(body) != expected:

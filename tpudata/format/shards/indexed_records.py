@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format.shards.index import ShardIndex
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, UNPACKED, masked
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, UNPACKED, mask_crc
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.storage import storage_for
 
@@ -44,7 +44,7 @@ def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterato
             data = read_blocks(path, index, block, block + 1)[begin - index.block_range(block)[0] :]
         for record in range(first, stop):
             offset = int(offsets[record])
-            yield offset, checked_data(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
+            yield offset, check_frame(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
         first = stop
 
 
@@ -75,7 +75,7 @@ def read_blocks(path: str, index: ShardIndex, first: int, last: int, *, is_check
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
-def checked_data(frame: bytes, path: str, offset: int) -> bytes:
+def check_frame(frame: bytes, path: str, offset: int) -> bytes:
     """Return the data of a record from its bytes in the shard, after comparing length and checksums.
 
     Raises:
@@ -89,15 +89,15 @@ def checked_data(frame: bytes, path: str, offset: int) -> bytes:
 
 
 def find_damage(frame: Bytes, data: Bytes) -> str | None:
-    """Return what is wrong with a record, or None.
+    """Return the damage of a record, in words, or None.
 
     Args:
         frame: the record's bytes in the shard.
         data: the part of them that is the record.
     """
     length, length_crc = _HEADER.unpack(bytes(frame[:HEADER_BYTES]))
-    if masked(google_crc32c.value(frame[:LENGTH_BYTES])) != length_crc or length != len(data):
+    if mask_crc(google_crc32c.value(frame[:LENGTH_BYTES])) != length_crc or length != len(data):
         return "the length of a record does not match its checksum or the index"
-    if masked(google_crc32c.value(data)) != _FOOTER.unpack(bytes(frame[-FOOTER_BYTES:]))[0]:
+    if mask_crc(google_crc32c.value(data)) != _FOOTER.unpack(bytes(frame[-FOOTER_BYTES:]))[0]:
         return f"the checksum of a record of {length} bytes does not match"
     return None

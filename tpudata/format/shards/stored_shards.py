@@ -29,7 +29,9 @@ def find_changed_shard(dataset: Dataset, split: str) -> DatasetError | None:
                 f"{dataset.shard_path(shard)}: the shard is missing. Restore it, or convert the dataset again."
             )
         if size is not None and size != expected:
-            return CorruptionError(dataset.shard_path(shard), min(size, shard.bytes), _reason(size, expected, shard))
+            return CorruptionError(
+                dataset.shard_path(shard), min(size, shard.bytes), _describe_difference(size, expected, shard)
+            )
         # Another shard of the same size: the checksums of its records match.
         crc = None if entry is None else entry.crc32c
         if crc not in (None, shard.crc32c) and shard.name not in dataset.quarantine.shards:
@@ -40,7 +42,7 @@ def find_changed_shard(dataset: Dataset, split: str) -> DatasetError | None:
     return None
 
 
-def _reason(size: int, expected: int, shard: Shard) -> str:
+def _describe_difference(size: int, expected: int, shard: Shard) -> str:
     if expected != shard.bytes:
         return (
             f"the file has {size} bytes (expected {expected}, as when it was put into quarantine). Run `tpudata verify"

@@ -20,7 +20,7 @@ _DIGIT_BITS = 4
 _DIGITS = 1 << _DIGIT_BITS
 
 
-def _product(a: int, b: int) -> int:
+def _multiply(a: int, b: int) -> int:
     product = 0
     while a:
         if a & 0x80000000:
@@ -30,15 +30,15 @@ def _product(a: int, b: int) -> int:
     return product
 
 
-def _powers() -> list[int]:
+def _list_powers() -> list[int]:
     # x^(8 * 2^k), for files of any length.
     powers = [_X8]
     while len(powers) < 64:
-        powers.append(_product(powers[-1], powers[-1]))
+        powers.append(_multiply(powers[-1], powers[-1]))
     return powers
 
 
-_POWERS = _powers()
+_POWERS = _list_powers()
 
 
 def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
@@ -51,14 +51,14 @@ def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
     """
     for power in _POWERS:
         if size & 1:
-            beginning = _product(power, beginning)
+            beginning = _multiply(power, beginning)
         size >>= 1
         if not size:
             break
     return whole ^ beginning
 
 
-def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """Return the part of each A in the checksum of A followed by B: crc(A) * x^(8 |B|). The other part is crc(B).
 
     Args:
@@ -72,12 +72,12 @@ def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> 
     for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
         # This base-16 digit of each size, which selects one of 16 multiplications, as a place in their tables.
         table = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) << 10
-        tables = _digit_tables(digit)
+        tables = _make_digit_tables(digit)
         moved = np.bitwise_xor.reduce([tables[table + (moved >> 8 * byte & 0xFF) + 256 * byte] for byte in range(4)])
     return moved
 
 
-def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Return the checksums of many As followed by a few bytes each.
 
     Args:
@@ -87,7 +87,7 @@ def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -
     Returns:
         uint32 [n].
     """
-    step = _tables(_X8)[0]
+    step = _make_tables(_X8)[0]
     state: npt.NDArray[np.uint32] = ~crcs
     for column in data.T:
         state = step[(state ^ column) & 0xFF] ^ state >> 8
@@ -95,21 +95,21 @@ def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -
 
 
 @functools.cache
-def _digit_tables(digit: int) -> npt.NDArray[np.uint32]:
+def _make_digit_tables(digit: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
     power, tables = 1 << 31, []
     for _ in range(_DIGITS):
-        tables.append(_tables(power))
-        power = _product(_POWERS[_DIGIT_BITS * digit], power)
+        tables.append(_make_tables(power))
+        power = _multiply(_POWERS[_DIGIT_BITS * digit], power)
     return np.concatenate(tables, axis=None)
 
 
 @functools.cache
-def _tables(factor: int) -> npt.NDArray[np.uint32]:
+def _make_tables(factor: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
         # A product is the sum of the products of the bits.
         place = 1 << bit % 8
-        tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_product(factor, 1 << bit))
+        tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
     return tables

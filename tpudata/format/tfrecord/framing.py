@@ -41,10 +41,10 @@ MOST_RECORD_BYTES = (1 << 31) - 1
 
 def masked_crc32c(data: bytes) -> int:
     """Return the masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
-    return masked(google_crc32c.value(data))
+    return mask_crc(google_crc32c.value(data))
 
 
-def masked(crc: int) -> int:
+def mask_crc(crc: int) -> int:
     """Return a CRC-32C as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
@@ -65,16 +65,16 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
     size = entry.size if entry else 0
     with storage.open(path) as file:
         if compression is None:
-            yield from _records(path, file, size)
+            yield from _read_open_records(path, file, size)
         else:
-            yield from _unpacked_records(path, file)
+            yield from _unpack_records(path, file)
 
 
-def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
     end = 0
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
-            for offset, data in _records(path, file, None):
+            for offset, data in _read_open_records(path, file, None):
                 end = offset + len(data) + FRAME_BYTES
                 yield offset, data
     except CorruptionError as error:
@@ -83,7 +83,7 @@ def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]
         raise CorruptionError(path, end, f"the gzip stream is cut or damaged: {error}{UNPACKED}") from None
 
 
-def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
+def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
     """Yield the records of an open file of `size` bytes, or of unknown size."""
     offset = 0
     while header := file.read(HEADER_BYTES):

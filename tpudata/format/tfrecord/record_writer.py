@@ -15,8 +15,8 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.format.tfrecord.crc32c import crc32c_extended, crc32c_moved
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, masked, masked_crc32c
+from tpudata.format.tfrecord.crc32c import extend_crc32c, move_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, mask_crc, masked_crc32c
 from tpudata.format.tfrecord.gzip_blocks import GZIP, GzipBlockWriter, check_compression
 
 _LENGTH = struct.Struct("<Q")
@@ -85,14 +85,14 @@ class RecordWriter:
             size += len(part)
             crc = google_crc32c.extend(crc, part)
         small = self._small
-        small.append(_small_header(size) if size < _LARGE else _header(size))
+        small.append(_small_header(size) if size < _LARGE else _make_header(size))
         for part in parts:
             if len(part) < _LARGE:
                 small.append(part)
             else:
                 self._pieces += (b"".join(small), part)
                 small.clear()
-        small.append(_CRC.pack(masked(crc)))
+        small.append(_CRC.pack(mask_crc(crc)))
         self._sizes.append(size)
         self._crcs.append(crc)
         self._held += size + FRAME_BYTES
@@ -108,24 +108,26 @@ class RecordWriter:
         sizes = np.array(self._sizes, np.uint64)
         offsets = np.zeros(len(sizes) + 1, np.uint64)
         np.cumsum(sizes + np.uint64(FRAME_BYTES), out=offsets[1:])
-        blocks = self._blocks()
+        blocks = self._compute_blocks()
         if self._packed is None:
             ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(blocks)]
-            crc = int(np.bitwise_xor.reduce(crc32c_moved(blocks, (offsets[-1] - ends).astype(np.int64))))
+            crc = int(np.bitwise_xor.reduce(move_crc32c(blocks, (offsets[-1] - ends).astype(np.int64))))
             return Written(offsets, blocks, self._block_records, int(offsets[-1]), crc, None)
         if len(sizes) % self._block_records:
             self._end_block(self._packed)
         block_offsets = np.array(self._packed.offsets, np.uint64)
         return Written(offsets, blocks, self._block_records, self._packed.size, self._packed.crc32c, block_offsets)
 
-    def _blocks(self) -> npt.NDArray[np.uint32]:
+    def _compute_blocks(self) -> npt.NDArray[np.uint32]:
         """Return the CRC-32C of each block, computed in batches, since it takes two hundred bytes per record."""
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         parts = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
             sizes = np.array(self._sizes[start : start + step], np.int64)
             parts.append(
-                _block_checksums(sizes, np.array(self._crcs[start : start + step], np.uint32), self._block_records)
+                _compute_block_checksums(
+                    sizes, np.array(self._crcs[start : start + step], np.uint32), self._block_records
+                )
             )
         return np.concatenate(parts)
 
@@ -144,16 +146,16 @@ class RecordWriter:
         self._held = 0
 
 
-def _header(size: int) -> bytes:
+def _make_header(size: int) -> bytes:
     length = _LENGTH.pack(size)
     return length + _CRC.pack(masked_crc32c(length))
 
 
 # Cached for small records, whose sizes recur.
-_small_header = functools.lru_cache(maxsize=4096)(_header)
+_small_header = functools.lru_cache(maxsize=4096)(_make_header)
 
 
-def _block_checksums(
+def _compute_block_checksums(
     sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], block_records: int
 ) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of each block of framed records, from sizes and checksums of the records' data: uint32 [blocks]."""
@@ -161,22 +163,22 @@ def _block_checksums(
     records = np.diff(np.append(starts, len(sizes)))
     ends = np.cumsum(sizes + FRAME_BYTES)
     to_end = np.repeat(ends[starts + records - 1], records) - ends
-    lengths = crc32c_extended(np.zeros(len(sizes), np.uint32), _bytes(sizes.astype("<u8")))
-    headers = crc32c_extended(lengths, _bytes(_masked_all(lengths)))
-    rests = crc32c_extended(crcs, _bytes(_masked_all(crcs)))
+    lengths = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
+    headers = extend_crc32c(lengths, _take_bytes(_mask_all(lengths)))
+    rests = extend_crc32c(crcs, _take_bytes(_mask_all(crcs)))
     # Together: a step costs hardly more for twice as many.
-    moved = crc32c_moved(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
+    moved = move_crc32c(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
     shares = moved[: len(sizes)] ^ moved[len(sizes) :]
     checksums: npt.NDArray[np.uint32] = np.bitwise_xor.reduceat(shares, starts)
     return checksums
 
 
-def _masked_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    # As `masked`; uint32 sums wrap.
+def _mask_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    # As `mask_crc`; uint32 sums wrap.
     summed: npt.NDArray[np.uint32] = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
     return summed.astype("<u4")
 
 
-def _bytes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def _take_bytes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """Return the bytes of each value: uint8 [values, bytes]."""
     return values.view(np.uint8).reshape(len(values), -1)

@@ -39,13 +39,13 @@ class AnnotationCheck:
             sizes = {feature.name: entries(feature, example.get(feature.name, ())) for feature in columns}
             if len({*sizes.values()}) > 1:
                 differing.add(prefix)
-                yield Problem(_lengths_text(prefix, sizes), LISTS)
+                yield Problem(_describe_lengths(prefix, sizes), LISTS)
         for table in self._tables:
             if table.prefix not in differing:
-                yield from _box_problems(table, example)
+                yield from _find_box_problems(table, example)
 
 
-def _lengths_text(prefix: str, sizes: Mapping[str, int]) -> str:
+def _describe_lengths(prefix: str, sizes: Mapping[str, int]) -> str:
     """Describe lists that differ in length by the first two."""
     (first, size), *others = sizes.items()
     other, different = next(item for item in others if item[1] != size)
@@ -53,7 +53,7 @@ def _lengths_text(prefix: str, sizes: Mapping[str, int]) -> str:
     return f"lists{table} that belong together differ in length: {first!r} has {size}, {other!r} has {different}"
 
 
-def _box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
+def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
     boxes = table.boxes(example)
     bad = [number for number, box in enumerate(boxes) if not _is_inside(box)]
     if bad:

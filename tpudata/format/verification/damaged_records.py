@@ -46,12 +46,12 @@ def quarantine_damage(
     manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
     dataset, check = Dataset(folder, manifest), ShardCheck(folder, manifest, example_check)
     shards = {dataset.shard_path(shard): shard for split in manifest.splits.values() for shard in split.shards}
-    found, left, unknown = {}, [], set()
+    damaged, remaining, unknown = {}, [], set()
     for defect in defects:
         shard = shards.get(defect.path)
-        if shard is not None and shard.name not in found and shard.name not in unknown:
+        if shard is not None and shard.name not in damaged and shard.name not in unknown:
             try:
-                found[shard.name] = quarantine_of(defect.path, shard, dataset.index(shard), check.problems)
+                damaged[shard.name] = find_damage_in(defect.path, shard, dataset.index(shard), check.problems)
             except (CorruptionError, DatasetError):
                 unknown.add(shard.name)
             except StorageUnavailableError:
@@ -59,17 +59,17 @@ def quarantine_damage(
             except StorageError:
                 unknown.add(shard.name)
         if defect.path != path and (shard is None or shard.name in unknown):
-            left.append(defect)
-    quarantine = Quarantine(found)
-    if found:
+            remaining.append(defect)
+    quarantine = Quarantine(damaged)
+    if damaged:
         with storage.create(path) as file:
             file.write(quarantine.to_bytes())
     elif storage.stat(path) is not None:
         storage.delete(path)
-    return quarantine, left
+    return quarantine, remaining
 
 
-def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
+def find_damage_in(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
     """Read a shard block by block, and return the records to skip.
 
     Memory holds one block of records.
@@ -88,11 +88,13 @@ def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems
     if entry is None:
         return ShardQuarantine(shard.crc32c, 0, (SkippedRecords(0, shard.records, "the shard is missing"),))
     with storage.open(path) as file:
-        found = [skipped for block in range(index.blocks) for skipped in _of_block(path, file, index, block, problems)]
-    return ShardQuarantine(shard.crc32c, entry.size, tuple(_joined(found)))
+        runs = [run for block in range(index.blocks) for run in _check_block(path, file, index, block, problems)]
+    return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_overlaps(runs)))
 
 
-def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems) -> Iterator[SkippedRecords]:
+def _check_block(
+    path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems
+) -> Iterator[SkippedRecords]:
     """Read the next block of a shard and yield the records to skip."""
     first = block * index.block_records
     last = min(first + index.block_records, index.records)
@@ -108,19 +110,19 @@ def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems
     for record in range(first, last):
         offset = int(index.offsets[record])
         frame = data[offset - start : int(index.offsets[record + 1]) - start]
-        reason = _frame_damage(frame, int(index.offsets[record + 1]) - offset)
+        reason = _find_frame_damage(frame, int(index.offsets[record + 1]) - offset)
         if reason is not None:
             is_whole = False
         else:
-            found = problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
-            reason = "; ".join(problem.reason for problem in found)
+            content_problems = problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
+            reason = "; ".join(problem.reason for problem in content_problems)
         if reason:
             yield SkippedRecords(record, record + 1, reason)
     if is_whole and google_crc32c.value(data) != index.block_crc32c[block]:
         yield SkippedRecords(first, last, "the records differ from those that were written, by the index's checksum")
 
 
-def _frame_damage(frame: bytes, size: int) -> str | None:
+def _find_frame_damage(frame: bytes, size: int) -> str | None:
     """Return the problem of a record's frame or data, in words, or None."""
     if len(frame) < size:
         return "the file ends before it"
@@ -132,10 +134,10 @@ def _frame_damage(frame: bytes, size: int) -> str | None:
     return None
 
 
-def _joined(found: list[SkippedRecords]) -> Iterator[SkippedRecords]:
+def _join_overlaps(skipped_records: list[SkippedRecords]) -> Iterator[SkippedRecords]:
     """Yield runs that do not overlap; neighbours with the same reason are joined."""
     before: SkippedRecords | None = None
-    for skipped in sorted(found):
+    for skipped in sorted(skipped_records):
         if before is None:
             before = skipped
         elif skipped.first < before.last or (skipped.first == before.last and skipped.reason == before.reason):

@@ -1,4 +1,4 @@
-"""What verification finds: a problem of a record, and a defect of a dataset."""
+"""Results of verification: a problem of a record, and a defect of a dataset."""
 
 from __future__ import annotations
 

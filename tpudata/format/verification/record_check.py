@@ -38,17 +38,17 @@ class RecordCheck:
 
     def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record: of its features, or else of its annotations."""
-        return self._all_problems(example) if self._annotations.has_any else self._feature_problems(example)
+        return self._find_all_problems(example) if self._annotations.has_any else self._find_feature_problems(example)
 
-    def _all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+    def _find_all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         is_whole = True
-        for problem in self._feature_problems(example):
+        for problem in self._find_feature_problems(example):
             is_whole = is_whole and problem.kind == CLASSES
             yield problem
         if is_whole:
             yield from self._annotations.problems(example)
 
-    def _feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+    def _find_feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         features, matched = self._features, 0
         for name, values in example.items():
             feature = features.get(name)
@@ -105,23 +105,23 @@ class _FeatureCheck:
     def problem(self, values: Value) -> Problem | None:
         """Return the problem of some values, or None."""
         if self.feature.encoding == "raw":
-            return self._raw_problem(values)
+            return self._find_raw_problem(values)
         count = len(values)
         if count != self.unit and not (self.repeats and self._is_multiple(count)):
             return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
         for value in values:
             if type(value) is not self.type:
-                return self._kind_problem(value)
+                return self._describe_kind_problem(value)
             if self.low is not None and not self.low <= value <= self.high:  # type: ignore[operator]
                 return Problem(f"is {value!r}; the manifest's labels go from {self.low} to {self.high}", CLASSES)
         return None
 
-    def _raw_problem(self, values: Value) -> Problem | None:
+    def _find_raw_problem(self, values: Value) -> Problem | None:
         if len(values) != 1:
             return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
         (value,) = values
         if not isinstance(value, bytes):
-            return self._kind_problem(value)
+            return self._describe_kind_problem(value)
         size = len(value)
         if size != self.unit and not (self.repeats and self._is_multiple(size)):
             return Problem(
@@ -132,7 +132,7 @@ class _FeatureCheck:
     def _is_multiple(self, count: int) -> bool:
         return count % self.unit == 0 if self.unit else count == 0
 
-    def _kind_problem(self, value: bytes | int | float) -> Problem:
+    def _describe_kind_problem(self, value: bytes | int | float) -> Problem:
         return Problem(f"is of kind {_KINDS[type(value)]}; the manifest says {self.feature.kind}")
 
     @property

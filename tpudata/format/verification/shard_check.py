@@ -60,9 +60,9 @@ class ShardCheck:
             progress: called with the number of bytes read since the last call.
         """
         storage = storage_for(self._folder)
-        index = yield from self._index(shard)
+        index = yield from self._check_index(shard)
         if self._manifest.dali_index:
-            yield from self._dali_index(shard, index)
+            yield from self._check_dali_index_of(shard, index)
         path = storage.join(self._folder, shard.name)
         walk = Walk(path, shard, index)
         try:
@@ -75,7 +75,7 @@ class ShardCheck:
                 yield Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")
             reported = 0
             if self._manifest.compression is not None and index is None:
-                yield from self._unpacked(path, shard)
+                yield from self._check_unpacked(path, shard)
                 return
             with storage.open(path) as file:
                 if index is not None and index.compression is not None:
@@ -96,7 +96,7 @@ class ShardCheck:
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
 
-    def _dali_index(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
+    def _check_dali_index_of(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
         """Yield the defects of a shard's index for DALI; `index` is the index of the shard, or None if it is damaged."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, dali_index_name(shard.name))
@@ -108,7 +108,7 @@ class ShardCheck:
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")
 
-    def _unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
+    def _check_unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
         """Yield the defects of a compressed shard without a valid index, up to the first damage."""
         records = 0
         try:
@@ -143,7 +143,7 @@ class ShardCheck:
             problems += (Problem(item) if isinstance(item, str) else item for item in further)
         return problems
 
-    def _index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
+    def _check_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
         """Yield the defects of a shard's index; return the index if it is valid, else None."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, index_name(shard.name))
@@ -165,7 +165,7 @@ class ShardCheck:
         described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
         if described != expected:
             yield Defect(
-                path, 0, f"describes another shard: {_described(*described)}; the manifest says {_described(*expected)}"
+                path, 0, f"describes another shard: {_describe(*described)}; the manifest says {_describe(*expected)}"
             )
             return None
         if index.to_bytes() != data:
@@ -174,6 +174,6 @@ class ShardCheck:
         return index
 
 
-def _described(records: int, size: int, crc32c: int, compression: str | None) -> str:
-    how = "" if compression is None else f", {compression}"
-    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{how}"
+def _describe(records: int, size: int, crc32c: int, compression: str | None) -> str:
+    packing = "" if compression is None else f", {compression}"
+    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{packing}"

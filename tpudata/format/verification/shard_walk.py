@@ -94,7 +94,7 @@ class Walk:
             try:
                 data = unpack_blocks(packed, end - start)
             except ValueError:
-                yield list(self._bad_block(start, end, (first, last)))
+                yield list(self._note_bad_block(start, end, (first, last)))
                 self._damaged = True
                 self._enter(index, block + 1, end)
             else:
@@ -114,7 +114,7 @@ class Walk:
         if self._broken_off:
             return
         if self._number != self._shard.records:
-            yield self._damage(
+            yield self._report_damage(
                 self.offset, f"{counted(self._number, 'record')}, the manifest says {count_text(self._shard.records)}"
             )
         crc = self._crc if self._file_crc is None else self._file_crc
@@ -124,7 +124,7 @@ class Walk:
 
     def _record(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[Defect]:
         start = self.offset
-        end = yield from self._expected_end()
+        end = yield from self._find_expected_end()
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             yield self._break_off(f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)")
@@ -137,7 +137,7 @@ class Walk:
                 yield self._break_off(f"{reason}; the rest is not checked, because the next record cannot be located")
                 return
             # The index has the offset of the next record.
-            yield self._damage(start, reason)
+            yield self._report_damage(start, reason)
             length = end - start - FRAME_BYTES
         elif length > size - start - FRAME_BYTES:
             yield self._break_off(f"the file ends inside a record of {length} bytes")
@@ -148,16 +148,16 @@ class Walk:
             return
         self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
         if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
-            yield self._damage(start, f"the checksum of a record of {length} bytes does not match")
+            yield self._report_damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
             for problem in problems(self._path, start, data):
-                yield self._defect(start, problem.reason, problem.kind)
+                yield self._make_defect(start, problem.reason, problem.kind)
         self.offset += length + FRAME_BYTES
         self._number += 1
         if self._index is not None and self._number % self._index.block_records == 0:
             yield from self._close_block()
 
-    def _expected_end(self) -> Generator[Defect, None, int | None]:
+    def _find_expected_end(self) -> Generator[Defect, None, int | None]:
         """Return the end of the next record by the index, or None; yield a defect if index and shard differ."""
         index = self._index
         if index is None or self._number >= index.records:
@@ -166,7 +166,9 @@ class Walk:
         if expected == self.offset:
             return int(index.offsets[self._number + 1])
         yield from self._flush_blocks()
-        yield self._damage(self.offset, f"record {self._number} begins here, by the index it begins at byte {expected}")
+        yield self._report_damage(
+            self.offset, f"record {self._number} begins here, by the index it begins at byte {expected}"
+        )
         self._index = None
         return None
 
@@ -182,12 +184,12 @@ class Walk:
             if fits or self._damaged_block:
                 yield from self._flush_blocks()
             else:
-                yield from self._bad_block(self._block_start, self.offset, None)
+                yield from self._note_bad_block(self._block_start, self.offset, None)
         self._block_start, self._block_crc, self._damaged_block = self.offset, self._crc, False
         if last:
             yield from self._flush_blocks()
 
-    def _bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
+    def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
         """Note a block that differs from the index; yield the earlier ones if they are of another kind."""
         before = self._bad_blocks
         if before is not None and (before.packed is None) == (packed is None):
@@ -210,15 +212,15 @@ class Walk:
         else:
             size = end - start
             reason = f"{size} bytes of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"
-        yield self._damage(start, reason)
+        yield self._report_damage(start, reason)
 
     def _break_off(self, reason: str) -> Defect:
         self._broken_off = True
-        return self._damage(self.offset, reason)
+        return self._report_damage(self.offset, reason)
 
-    def _damage(self, offset: int, reason: str) -> Defect:
+    def _report_damage(self, offset: int, reason: str) -> Defect:
         self._damaged = self._damaged_block = True
-        return self._defect(offset, reason)
+        return self._make_defect(offset, reason)
 
-    def _defect(self, offset: int, reason: str, kind: str = "") -> Defect:
+    def _make_defect(self, offset: int, reason: str, kind: str = "") -> Defect:
         return Defect(self._path, offset, reason + self._where, kind)

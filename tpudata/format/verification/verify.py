@@ -69,20 +69,20 @@ def verify(
     manifest_path = storage.join(folder, MANIFEST_NAME)
     if storage.stat(manifest_path) is None:
         open_dataset(folder)  # its error says that there is none, and the fix
-    manifest = yield from _manifest(manifest_path)
+    manifest = yield from _check_manifest(manifest_path)
     if manifest is None:
         return
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    yield from _metadata(folder, manifest)
-    yield from _too_much(folder, manifest, shards)
-    yield from _rejects(folder, manifest)
-    yield from _quarantine(folder, manifest, shards)
+    yield from _check_metadata(folder, manifest)
+    yield from _find_unlisted(folder, manifest, shards)
+    yield from _check_rejects(folder, manifest)
+    yield from _check_quarantine(folder, manifest, shards)
     if manifest.keys:
-        yield from _keys(folder, manifest, shards)
+        yield from _check_keys(folder, manifest, shards)
     yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
 
 
-def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
+def _check_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     """Yield the defects of the manifest; return it if the rest can be compared with it."""
     data = storage_for(path).read(path)
     fits = checksum_fits(data)
@@ -99,7 +99,7 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
         return None
 
 
-def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
+def _check_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
     for tokenizer in tokenizer_files(manifest):
@@ -108,21 +108,21 @@ def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
         elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file differs from the manifest's")
-    labels = _class_names(folder, manifest)
+    labels = _check_class_names(folder, manifest)
     metadata = tfds.metadata(manifest, labels)
     # Damaged labels.txt is a defect by itself, and no reference for TFDS's copy.
     expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(expected):
-        path, due = storage.join(folder, name), metadata.get(name)
+        path, wanted_bytes = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
-            if due is not None:
+            if wanted_bytes is not None:
                 yield Defect(path, None, "is missing")
-        elif due is None:
+        elif wanted_bytes is None:
             yield Defect(
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
-        elif (found := storage.read(path)) != due:
-            yield Defect(path, _first_difference(found, due), "differs from the manifest")
+        elif (stored := storage.read(path)) != wanted_bytes:
+            yield Defect(path, _find_first_difference(stored, wanted_bytes), "differs from the manifest")
     path = storage.join(folder, LABELS_NAME)
     present = storage.stat(path) is not None
     if manifest.labels is None:
@@ -144,7 +144,7 @@ def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
         yield Defect(path, 0, "the checksum of the class names differs from the manifest's")
 
 
-def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
+def _check_class_names(folder: str, manifest: Manifest) -> list[str] | None:
     """Return the class names in labels.txt; None if there are none, or if they differ from the manifest."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
@@ -156,18 +156,18 @@ def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
     return names if fits and len(names) == manifest.labels else None
 
 
-def _first_difference(one: bytes, other: bytes) -> int:
+def _find_first_difference(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+def _find_unlisted(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield files that readers would take for parts of the dataset but that the manifest does not list."""
     storage = storage_for(folder)
-    known = {shard.name for shard in shards}
+    shard_names = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
     for entry in storage.list(folder):
         like_a_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
-        if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
+        if like_a_shard and entry.name not in shard_names and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
     names = [index_name]
     if manifest.keys:
@@ -176,28 +176,28 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
         names.append(dali_index_name)
     indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
     indexes.add(storage.join(folder, QUARANTINE_NAME))
-    for entry in _listed(folder, INDEX_FOLDER):
+    for entry in _list(folder, INDEX_FOLDER):
         if entry.path not in indexes:
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
 
-def _quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+def _check_quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield the defects of the list of records that readers skip."""
     path = storage_for(folder).join(folder, QUARANTINE_NAME)
     try:
-        found = read_quarantine(folder, manifest)
+        quarantine = read_quarantine(folder, manifest)
     except CorruptionError as error:
         yield Defect(path, error.offset, error.reason)
         return
     written = {(shard.name, shard.crc32c) for shard in shards}
-    for name, shard in found.shards.items():
+    for name, shard in quarantine.shards.items():
         if (name, shard.crc32c) not in written:
             yield Defect(
                 path, 0, f"{name} is not the shard in which damage was found. Run tpudata verify --quarantine again"
             )
 
 
-def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+def _check_keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield the defects of the keys of the shards."""
     storage = storage_for(folder)
     for shard in shards:
@@ -211,7 +211,7 @@ def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defe
             yield Defect(path, error.offset, error.reason)
 
 
-def _listed(folder: str, name: str) -> list[Entry]:
+def _list(folder: str, name: str) -> list[Entry]:
     """List a folder of the dataset, which may be missing."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
@@ -220,16 +220,16 @@ def _listed(folder: str, name: str) -> list[Entry]:
     return [entry for entry in storage.list(path) if not entry.name.startswith(_HIDDEN)]
 
 
-def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
+def _check_rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the files that list rejected inputs."""
     storage = storage_for(folder)
-    listed = 0
-    for entry in _listed(folder, REJECTS_FOLDER):
+    lines = 0
+    for entry in _list(folder, REJECTS_FOLDER):
         for line in reject_lines(entry.path):
-            listed += 1
+            lines += 1
             if line.value is None:
                 yield Defect(entry.path, line.offset, line.problem)
-    due = sum(manifest.rejected.values())
-    if listed != due:
+    expected = sum(manifest.rejected.values())
+    if lines != expected:
         path = storage.join(folder, REJECTS_FOLDER)
-        yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
+        yield Defect(path, None, f"lists {lines} rejected inputs, the manifest counts {expected}")

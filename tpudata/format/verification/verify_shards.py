@@ -42,9 +42,9 @@ def shard_defects(
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
-            with _signals_deferred():
-                found = pool.map(functools.partial(_all_defects, check), shards)
-            for shard, defects in zip(shards, found, strict=True):
+            with _defer_signals():
+                defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
+            for shard, defects in zip(shards, defects_by_shard, strict=True):
                 yield from defects
                 if advance:
                     advance(shard.bytes)
@@ -58,7 +58,7 @@ def shard_defects(
 
 
 @contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """Handle signals after processes have started: a half-started one would end with a traceback.
 
     Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the
@@ -99,5 +99,5 @@ def _advance(progress: Callable[[int, int], None], total: int, read: int) -> Non
     progress(read, total)
 
 
-def _all_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
+def _list_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
     return list(check.defects(shard))

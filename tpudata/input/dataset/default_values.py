@@ -34,7 +34,7 @@ def with_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
 
     def fill(field: Field) -> Field:
         name = field.feature.name
-        return dataclasses.replace(field, default=_stored(field, defaults[name])) if name in defaults else field
+        return dataclasses.replace(field, default=_convert_value(field, defaults[name])) if name in defaults else field
 
     return Fields(
         tuple(map(fill, fields.inputs)),
@@ -43,7 +43,7 @@ def with_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
     )
 
 
-def _stored(field: Field, value: Any) -> tuple[Any, ...]:
+def _convert_value(field: Field, value: Any) -> tuple[Any, ...]:
     """Return a value as the feature stores it, one item for each value."""
     feature, shape = field.feature, field.shape
     is_text = feature.dtype == "string"

@@ -116,7 +116,7 @@ class Fields:
     weight: Field | None = None
 
     @classmethod
-    def of_whole_records(cls, name: str) -> Fields:
+    def for_whole_records(cls, name: str) -> Fields:
         """Return the fields for whole records, called `name`."""
         return cls((Field(Feature(name, "bytes", "string"), name, (), is_whole=True),), None)
 

@@ -14,7 +14,7 @@ from tpudata.format.manifest.annotation_features import object_tables
 from tpudata.input.dataset.fields import Field, Padding
 from tpudata.input.options.pad import Pad
 
-# Of fnmatch.
+# Wildcards of fnmatch.
 _WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
 _ANY = "*"
 # Number of names in a message.
@@ -36,14 +36,14 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
     fields: dict[str, Field] = {}
     for key, options in pad.items():
         chosen = _choose(features, key)
-        length = _longest(chosen, key, maxima) if options.length is None else options.length
+        length = _find_longest(chosen, key, maxima) if options.length is None else options.length
         for feature in chosen:
             before = fields.get(feature.name)
             if before is not None and before.padding is not None:
                 raise UsageError(
                     f"pad: {feature.name!r} is in two keys, {before.padding.table!r} and {key!r}. Pass keys that share no feature."
                 )
-            fields[feature.name] = _field(feature, key, options, length)
+            fields[feature.name] = _make_field(feature, key, options, length)
         if options.value is not None and not any(_has_type(feature, options.value) for feature in chosen):
             raise UsageError(
                 f"pad: the value {options.value!r} of {key!r} fits none of its features"
@@ -78,14 +78,14 @@ def default_pad_fields(
         if feature.name in maxima:
             tables.setdefault(keys.get(feature.name, feature.name), []).append(feature)
     fields = [
-        _field(feature, key, Pad(), _longest(columns, key, maxima))
+        _make_field(feature, key, Pad(), _find_longest(columns, key, maxima))
         for key, columns in tables.items()
         for feature in columns
     ]
     return [*fields, *(_count(key, features) for key in tables)]
 
 
-def _longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
+def _find_longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
     """Return the most entries of features, at least 1."""
     unknown = next((feature.name for feature in features if feature.name not in maxima), None)
     if unknown is not None:
@@ -98,9 +98,9 @@ def _longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -
 
 def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
     """Return the features that a name or a pattern stands for."""
-    named = [feature for feature in features if feature.name == key]
-    if named:
-        (feature,) = named
+    exact = [feature for feature in features if feature.name == key]
+    if exact:
+        (feature,) = exact
         if feature.is_image_file or feature.is_image:
             raise UsageError(
                 f"pad: {key!r} is an image (expected a list). Pass images=tpudata.Images(size=...) instead."
@@ -113,27 +113,27 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
             raise UsageError(
                 f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
             )
-        return named
+        return exact
     lists = [feature for feature in features if feature.is_list]
-    found = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
-    if not found:
+    matches = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
+    if not matches:
         names = [feature.name for feature in lists]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         raise UsageError(
             f"pad: {key!r} {'matches' if _ANY in key else 'is'} no list of the dataset, which has"
             f" {', '.join(names[:_NAMED]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
         )
-    return found
+    return matches
 
 
-def _field(feature: Feature, key: str, options: Pad, length: int) -> Field:
+def _make_field(feature: Feature, key: str, options: Pad, length: int) -> Field:
     entry = tuple(int(size) for size in feature.shape[1:] if size is not None)
-    value = _value(feature, key, options)
+    value = _pick_padding_value(feature, key, options)
     # Full names, as those of extra features.
     return Field(feature, feature.name, (length, *entry), cuts=options.cut, padding=Padding(key, value))
 
 
-def _value(feature: Feature, key: str, options: Pad) -> int | float | bytes:
+def _pick_padding_value(feature: Feature, key: str, options: Pad) -> int | float | bytes:
     """Return the value of padding of a feature; that of its type unless the options have one of this type."""
     value = options.value
     if value is None or not _has_type(feature, value):

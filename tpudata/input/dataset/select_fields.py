@@ -15,19 +15,19 @@ from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, 
 from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
 # dtypes of labels and weights as they are fed.
 _LABEL_DTYPES = ("int32", "float32")
-# What is read if nothing is asked for.
-_ALL = Columns()
+# Read by default.
+_ALL = FeatureOptions()
 
 
 def select_fields(
     manifest: Manifest,
-    columns: Columns = _ALL,
+    columns: FeatureOptions = _ALL,
     *,
     image_size: tuple[int, int] | None = None,
     keep_encoded: bool = False,
@@ -65,7 +65,7 @@ def select_fields(
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
-    lengths = _lengths(sequences, sequence_length)
+    lengths = _pick_lengths(sequences, sequence_length)
     others = [feature for feature in chosen if feature.is_list and feature.name not in lists]
     others = [
         feature
@@ -84,7 +84,7 @@ def select_fields(
         name = feature.name if feature.name in columns.extra_features else short_name(feature)
         if short_name(feature) in lengths:
             return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
-        return _field(feature, name, image_size, keep_encoded, hint)
+        return _make_field(feature, name, image_size, keep_encoded, hint)
 
     inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
     inputs = _with_masks(inputs, keep_encoded)
@@ -96,21 +96,23 @@ def select_fields(
     fields = Fields(
         inputs,
         None if label is None else _label_field(_with_classes(label, manifest), lists.get(label.name), hint),
-        None if weight is None else _weight_field(weight, label),
+        None if weight is None else _make_weight_field(weight, label),
     )
     return with_defaults(fields, columns.defaults or {})
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
     """Return the feature that an option names, or None."""
-    found = None if name is None else label_feature(manifest, name)
-    if name is not None and found is None:
+    named = None if name is None else label_feature(manifest, name)
+    if name is not None and named is None:
         names = ", ".join(feature.name for feature in manifest.features)
         raise FeatureError(f"{option}={name!r}: the records have {names}. Name one of these.")
-    return found
+    return named
 
 
-def _choose(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
+def _choose(
+    manifest: Manifest, columns: FeatureOptions, label: Feature | None, weight: Feature | None
+) -> list[Feature]:
     """Return the features that a model is fed because of the layout, and those that are asked for by their names."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
@@ -148,15 +150,15 @@ def _check_sizes(
     if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _are_label_maps(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
     if sequence_length is not None and not any(is_sequence(f) and f.name not in lists for f in chosen):
-        asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
+        option = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
-            f"{asked}: it is for sequences of tokens whose length varies, and the features"
+            f"{option}: it is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Omit it."
         )
 
 
-def _lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
-    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is of none."""
+def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
+    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is not that of a sequence."""
     if sequence_length is None:
         return {}
     if not isinstance(sequence_length, Mapping):
@@ -169,12 +171,14 @@ def _lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int
     return sequence_length
 
 
-def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:
+def _make_field(
+    feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str
+) -> Field:
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.is_image_file and keep_encoded:
         return Field(feature, name, (), is_encoded=True)
-    return Field(feature, name, _static_shape(feature, image_size, hint))
+    return Field(feature, name, _require_static_shape(feature, image_size, hint))
 
 
 def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
@@ -183,13 +187,13 @@ def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...
     if image is None:
         return tuple(inputs)
 
-    def decoded(field: Field) -> Field:
+    def place_mask(field: Field) -> Field:
         if field.padding is None or not is_mask(field.feature):
             return field
         shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])
         return dataclasses.replace(field, shape=shape, is_encoded=keep_encoded, masks_of=image.feature)
 
-    return tuple(map(decoded, inputs))
+    return tuple(map(place_mask, inputs))
 
 
 def _are_label_maps(features: Sequence[Feature]) -> bool:
@@ -197,7 +201,7 @@ def _are_label_maps(features: Sequence[Feature]) -> bool:
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
 
 
-def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
+def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
     shape = feature.shape
     if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])
@@ -225,7 +229,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: st
     )
 
 
-def _weight_field(feature: Feature, label: Feature | None) -> Field:
+def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
     """Return the field of the records' weights."""
     field = Field(feature, feature.name, ())
     if feature is label:

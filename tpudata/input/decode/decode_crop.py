@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.label_map import resize_map
 from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window
 
@@ -55,27 +55,27 @@ def decode_crop(
     Raises:
         UsageError: a TrainCrop without a seed.
     """
-    return decode_placed(encoded, channels, options, seed, dtype)[0]
+    return decode_and_place(encoded, channels, options, seed, dtype)[0]
 
 
-def decode_placed(
+def decode_and_place(
     encoded: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropPlace]:
     """Return the result of `decode_crop`, and its place in the image."""
     if channels not in _JPEG_CHANNELS:
-        return crop_placed(_whole(encoded, channels), options, seed, dtype)
+        return crop_and_place(_decode_image(encoded, channels), options, seed, dtype)
     # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
     # format's operations in its branch, a picture of 256 pixels took 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
 
-    def decoded() -> tuple[tf.Tensor, tf.Tensor]:
-        image = _whole(encoded, channels)
+    def decode_whole() -> tuple[tf.Tensor, tf.Tensor]:
+        image = _decode_image(encoded, channels)
         return tf.shape(image), image
 
-    def undecoded() -> tuple[tf.Tensor, tf.Tensor]:
+    def read_shape() -> tuple[tf.Tensor, tf.Tensor]:
         return tf.image.extract_jpeg_shape(encoded), tf.zeros([0, 0, channels], tf.uint8)
 
-    shape, whole = tf.cond(is_jpeg, undecoded, decoded)
+    shape, whole = tf.cond(is_jpeg, read_shape, decode_whole)
     window = crop_window(shape, options, seed)
     image = tf.cond(is_jpeg, lambda: _decode_window(encoded, channels, window, options), lambda: _cut(whole, window))
     flip = crop_flips(options, seed)
@@ -89,10 +89,10 @@ def crop_image(
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
     """Return a crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
-    return crop_placed(image, options, seed, dtype)[0]
+    return crop_and_place(image, options, seed, dtype)[0]
 
 
-def crop_placed(
+def crop_and_place(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropPlace]:
     """Return the result of `crop_image`, and its place in the image."""
@@ -103,7 +103,7 @@ def crop_placed(
 
 
 def crop_map(
-    values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop, what: str = "label map"
+    values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop, kind: str = "label map"
 ) -> tf.Tensor:
     """Return the part of a label map, or of a mask, that shows what its image's crop shows.
 
@@ -113,13 +113,13 @@ def crop_map(
         name: name of its feature.
         place: place of the image's crop.
         options: the crop.
-        what: what it is, for the message.
+        kind: noun for such a map, for the message.
 
     Returns:
         The same dtype, [size, size, 1]: each pixel is the nearest one of the map.
     """
-    message = f"Feature {name}: a {what} does not have the size of its image. Store {what}s of the images' sizes, or omit the crop."
-    values = checked(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], place.shape[:2])), message)
+    message = f"Feature {name}: a {kind} does not have the size of its image. Store {kind}s of the images' sizes, or omit the crop."
+    values = ensure(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], place.shape[:2])), message)
     part = _cut(values, place.window)
     part = tf.cond(place.flip, lambda: tf.reverse(part, [1]), lambda: part)
     return tf.ensure_shape(resize_map(part, (options.size, options.size)), (options.size, options.size, 1))
@@ -128,7 +128,7 @@ def crop_map(
 def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
     """Decode the window of a JPEG."""
 
-    def decoded(shrink: int) -> tf.Tensor:
+    def decode_at(shrink: int) -> tf.Tensor:
         # The window in the shrunk image, to the nearest pixel; the image's size is rounded up, so the window lies inside.
         nearest = tf.constant([shrink // 2, shrink // 2, 0, 0])
         return tf.image.decode_and_crop_jpeg(
@@ -141,14 +141,14 @@ def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options
         )
 
     if not options.shrink:
-        return decoded(1)
+        return decode_at(1)
     # As long as at least `size` pixels remain.
     least = tf.constant([options.size * shrink for shrink in _SHRINKS[1:]])
     step = tf.reduce_sum(tf.cast(tf.reduce_min(window[2:]) >= least, tf.int32))
-    return tf.switch_case(step, [lambda shrink=shrink: decoded(shrink) for shrink in _SHRINKS])
+    return tf.switch_case(step, [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
 
 
-def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
     return tf.ensure_shape(image, (None, None, channels))
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpudata.format.example.value_positions import Place, value_places
+from tpudata.format.example.value_positions import ValuePosition, value_places
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import to_int32
 from tpudata.input.decode.parse import parse_batch
@@ -30,7 +30,7 @@ class FixedExamples:
 
     template: bytes
     fields: tuple[Field, ...]
-    places: dict[str, Place]
+    places: dict[str, ValuePosition]
 
     @classmethod
     def of(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
@@ -42,12 +42,12 @@ class FixedExamples:
 
     def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
         """Return the result of `parse_batch`, to which batches with a record of another layout are passed."""
-        matrix, between, fits = self._taken_apart(serialized)
-        found: dict[str, tf.Tensor] = tf.cond(
-            fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
+        matrix, between, fits = self._take_apart(serialized)
+        columns: dict[str, tf.Tensor] = tf.cond(
+            fits, lambda: self._take_values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
         )
         return {
-            field.feature.name: tf.ensure_shape(found[field.feature.name], (None, *field.shape))
+            field.feature.name: tf.ensure_shape(columns[field.feature.name], (None, *field.shape))
             for field in self.fields
         }
 
@@ -59,7 +59,7 @@ class FixedExamples:
         begins, ends = [0, *(end for _, end in wide)], [*(begin for begin, _ in wide), size]
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
-    def _taken_apart(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _take_apart(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return the records' bytes and whether all are laid out as the template is.
 
         Args:
@@ -85,12 +85,12 @@ class FixedExamples:
         is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(between, mask), expected))
         return matrix, between, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
 
-    def _values(self, matrix: tf.Tensor, between: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _take_values(self, matrix: tf.Tensor, between: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return by feature name a tensor [n, *field.shape], of records whose layout fits; int64 as int32."""
         return {
             field.feature.name: self._number(between, field)
             if field.feature.kind == "int64"
-            else self._value(matrix, field)
+            else self._take_value(matrix, field)
             for field in self.fields
         }
 
@@ -106,7 +106,7 @@ class FixedExamples:
         numbers = tf.reduce_sum(tf.bitwise.left_shift(tf.cast(digits, dtype), shifts), axis=1)
         return to_int32(field.feature.name, numbers)
 
-    def _value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
+    def _take_value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
         kind, begin, end = self.places[field.feature.name]
         data, name = matrix[:, begin:end], field.feature.name
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)
@@ -116,7 +116,7 @@ class FixedExamples:
         return to_int32(name, tf.reshape(data, (-1, *field.shape)))
 
 
-def _fits(field: Field, places: dict[str, Place]) -> bool:
+def _fits(field: Field, places: dict[str, ValuePosition]) -> bool:
     """Return whether a field is one value that has its size."""
     feature, place = field.feature, places.get(field.feature.name)
     if place is None or place.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:

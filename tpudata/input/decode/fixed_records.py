@@ -24,16 +24,16 @@ def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field
     Returns:
         By feature name, a tensor [n, *field.shape]; int64 as int32.
     """
-    found = {field.feature.name: _part(records, dtype, field.feature, field.shape) for field in fields}
-    return {name: to_int32(name, value) for name, value in found.items()}
+    columns = {field.feature.name: _take_part(records, dtype, field.feature, field.shape) for field in fields}
+    return {name: to_int32(name, value) for name, value in columns.items()}
 
 
 def parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:
     """Decode all features of records, [n, *shape], as they are stored; see `parse_fixed`."""
-    return {feature.name: _part(records, dtype, feature, feature.shape) for feature in features}
+    return {feature.name: _take_part(records, dtype, feature, feature.shape) for feature in features}
 
 
-def _part(records: tf.Tensor, dtype: np.dtype[Any], feature: Feature, shape: Sequence[int | None]) -> tf.Tensor:
+def _take_part(records: tf.Tensor, dtype: np.dtype[Any], feature: Feature, shape: Sequence[int | None]) -> tf.Tensor:
     assert dtype.fields is not None
     part, offset = dtype.fields[feature.name][:2]
     stored = tf.strings.substr(records, offset, part.itemsize)

@@ -39,20 +39,24 @@ def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     height, width, channels = field.shape
     if field.feature.shape == field.shape:
-        image = _whole(encoded, channels)
+        image = _decode_whole(encoded, channels)
     else:
-        image = _shrunk(encoded, height, width, channels) if channels in _JPEG_CHANNELS else _whole(encoded, channels)
+        image = (
+            _decode_shrunk(encoded, height, width, channels)
+            if channels in _JPEG_CHANNELS
+            else _decode_whole(encoded, channels)
+        )
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
     # If the manifest promises one size, a record of another size is an error here, not a batch of the wrong shape.
     return tf.ensure_shape(image, field.shape)
 
 
-def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
 
 
-def _shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
+def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
     """Decode an image, at a fraction of its size if that leaves enough pixels."""
 
     def shrink() -> tf.Tensor:
@@ -60,12 +64,12 @@ def _shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Te
         least = tf.constant([[_OVERSAMPLED * height * by, _OVERSAMPLED * width * by] for by in _SHRINKS])
         return tf.reduce_sum(tf.cast(tf.reduce_all(size >= least, axis=1), tf.int32))
 
-    def decoded(by: int) -> tf.Tensor:
+    def decode_at(by: int) -> tf.Tensor:
         return tf.io.decode_jpeg(encoded, channels=channels, ratio=by, dct_method="INTEGER_ACCURATE")
 
     step = tf.cond(tf.io.is_jpeg(encoded), shrink, lambda: tf.constant(0))
-    whole = [lambda: tf.ensure_shape(_whole(encoded, channels), (None, None, channels))]
-    return tf.switch_case(step, whole + [lambda by=by: decoded(by) for by in _SHRINKS])
+    whole = [lambda: tf.ensure_shape(_decode_whole(encoded, channels), (None, None, channels))]
+    return tf.switch_case(step, whole + [lambda by=by: decode_at(by) for by in _SHRINKS])
 
 
 def cast_image(image: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -15,7 +15,7 @@ from tpudata.format.label_map import (
     PNG_SIGNATURE,
 )
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 
 _DTYPES = {"uint8": tf.uint8, "uint16": tf.int32}
 
@@ -34,18 +34,18 @@ def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """
     is_resized = field.feature.shape != field.shape
 
-    def decoded(data: tf.Tensor) -> tf.Tensor:
+    def decode_map(data: tf.Tensor) -> tf.Tensor:
         values = _decode(data, field.feature, (None, None, 1) if is_resized else field.shape)
         return tf.ensure_shape(resize_map(values, field.shape[:2]) if is_resized else values, field.shape)
 
     dtype = _DTYPES[field.feature.dtype]
-    encoded = _checked_kind(encoded, field.feature)
-    return tf.map_fn(decoded, encoded, fn_output_signature=tf.TensorSpec(field.shape, dtype))
+    encoded = _check_kind(encoded, field.feature)
+    return tf.map_fn(decode_map, encoded, fn_output_signature=tf.TensorSpec(field.shape, dtype))
 
 
 def decode_label_map(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Decode one label map, string scalar, to [height, width, 1]; the dtype is that of `decode_label_maps`."""
-    return _decode(_checked_kind(encoded, feature), feature, (None, None, 1))
+    return _decode(_check_kind(encoded, feature), feature, (None, None, 1))
 
 
 def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
@@ -59,15 +59,17 @@ def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...])
     return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
 
 
-def _checked_kind(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
+def _check_kind(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Return stored maps once all are PNGs of the kind whose values TensorFlow does not change."""
     bits = MAP_BITS[feature.dtype]
-    wanted = dict(enumerate(PNG_SIGNATURE))
-    wanted |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
+    expected_bytes = dict(enumerate(PNG_SIGNATURE))
+    expected_bytes |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEADER_END)
-    found = tf.gather(header, list(wanted), axis=-1)
+    header_bytes = tf.gather(header, list(expected_bytes), axis=-1)
     message = (
         f"Feature {feature.name}: a label map is not a PNG of {bits} bits, grey: TensorFlow would change its values. Store the"
         " classes so, or declare the feature as an image."
     )
-    return checked(encoded, tf.reduce_all(tf.equal(found, tf.constant(list(wanted.values()), tf.uint8))), message)
+    return ensure(
+        encoded, tf.reduce_all(tf.equal(header_bytes, tf.constant(list(expected_bytes.values()), tf.uint8))), message
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.decode_crop import CropPlace, crop_map
 from tpudata.input.decode.label_map import resize_map
 from tpudata.input.image.crop import CentreCrop, TrainCrop
@@ -26,17 +26,17 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
     entries, *size = field.shape
     is_resized = field.masks_of.shape[:2] != tuple(size)
 
-    def decoded(data: tf.Tensor) -> tf.Tensor:
+    def decode_mask(data: tf.Tensor) -> tf.Tensor:
         mask = _decode(data)
         if is_resized:
             mask = resize_map(mask, tuple(size))
         else:
             message = f"Feature {field.feature.name}: a mask does not have the size of its image. Store masks of the images' sizes."
-            mask = checked(mask, tf.reduce_all(tf.equal(tf.shape(mask)[:2], size)), message)
+            mask = ensure(mask, tf.reduce_all(tf.equal(tf.shape(mask)[:2], size)), message)
         return tf.ensure_shape(mask[..., 0], size)
 
     real = tf.boolean_mask(encoded, tf.sequence_mask(counts, entries))
-    masks = tf.map_fn(decoded, real, fn_output_signature=tf.TensorSpec(size, tf.uint8))
+    masks = tf.map_fn(decode_mask, real, fn_output_signature=tf.TensorSpec(size, tf.uint8))
     rows = tf.RaggedTensor.from_row_lengths(masks, counts, validate=False)
     return rows.to_tensor(0, shape=(None, *field.shape))
 

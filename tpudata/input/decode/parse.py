@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
-from tpudata.input.dataset_ops import checked, to_int32
+from tpudata.input.dataset_ops import ensure, to_int32
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
 from tpudata.input.decode.masks import decode_masks
@@ -36,17 +36,17 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     """
     if all(field.is_whole for field in fields):
         return {field.feature.name: serialized for field in fields}
-    return decode_columns(stored_columns(serialized, fields), fields, hint)
+    return decode_columns(parse_columns(serialized, fields), fields, hint)
 
 
-def stored_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
     """Return the stored values of a batch of records, by feature name: tensors, or ragged ones, with a row for each record.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: fields to read.
     """
-    spec = {field.feature.name: _spec(field) for field in fields if field.is_stored}
+    spec = {field.feature.name: _make_spec(field) for field in fields if field.is_stored}
     stored: dict[str, Any] = tf.io.parse_example(serialized, spec)
     return stored
 
@@ -96,8 +96,8 @@ def parse_stored(
             spec[feature.name] = tf.io.RaggedFeature(dtype)
         else:
             spec[feature.name] = tf.io.FixedLenFeature(shape, dtype, defaults.get(feature.name))
-    found: dict[str, Any] = tf.io.parse_example(serialized, spec)
-    return found
+    columns: dict[str, Any] = tf.io.parse_example(serialized, spec)
+    return columns
 
 
 def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:
@@ -107,7 +107,7 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: sequences that are padded.
     """
-    stored = tf.io.parse_example(serialized, {field.feature.name: _spec(field) for field in fields})
+    stored = tf.io.parse_example(serialized, {field.feature.name: _make_spec(field) for field in fields})
     lengths = []
     for field in fields:
         value = stored[field.feature.name]
@@ -118,7 +118,7 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
     return functools.reduce(tf.maximum, lengths)
 
 
-def _spec(field: Field) -> Any:
+def _make_spec(field: Field) -> Any:
     feature, dtype = field.feature, _STORED[field.feature.kind]
     if field.is_list:
         return list_spec(feature)
@@ -135,13 +135,13 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
     if field.is_multi_hot:
         return multi_hot(stored, field)
     if field.pads:
-        return _padded(stored, field)
+        return _pad(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field, hint)
     return to_int32(field.feature.name, stored)
 
 
-def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return lists of any length, or their bytes, as one padded matrix."""
     length, rows = field.shape[0], ragged_rows(stored, field.feature)
     values = rows.values
@@ -151,7 +151,7 @@ def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
             " truncate=True to cut; to a command, --sequence-length or --truncate."
         )
         lengths = rows.row_lengths()
-        values = checked(values, tf.reduce_all(lengths <= tf.cast(length, lengths.dtype)), message)
+        values = ensure(values, tf.reduce_all(lengths <= tf.cast(length, lengths.dtype)), message)
     return rows.with_values(tf.cast(values, tf.int32)).to_tensor(PADDING, shape=(None, length))
 
 
@@ -159,6 +159,6 @@ def _decode_raw(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
     dtype = tf.as_dtype(field.feature.dtype)
     size = math.prod(field.shape) * dtype.size
     message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {hint}"
-    stored = checked(stored, tf.reduce_all(tf.equal(tf.strings.length(stored), size)), message)
+    stored = ensure(stored, tf.reduce_all(tf.equal(tf.strings.length(stored), size)), message)
     values = tf.io.decode_raw(stored, dtype)
     return tf.reshape(values, (-1, *field.shape))

@@ -57,28 +57,28 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     if absent:
         _check_present(path, absent, hint)
     for field in stored:
-        wrong = _misfit(example, field)
+        wrong = _find_misfit(example, field)
         if wrong is not None:
             raise FeatureError(
-                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {hint}"
+                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_describe(example)}. {hint}"
             )
 
 
 def _check_present(path: str, names: set[str], hint: str) -> None:
     """Look for sequences in more records: some writers omit empty ones, and TensorFlow reads a missing one as empty."""
-    found: set[str] = set()
+    stored_names: set[str] = set()
     searched = 0
     with contextlib.suppress(CorruptionError):
         for offset, record in itertools.islice(read_records(path), _SEARCHED):
-            found.update(decode_example(record, path=path, offset=offset))
+            stored_names.update(decode_example(record, path=path, offset=offset))
             searched += 1
-            if names <= found:
+            if names <= stored_names:
                 return
-    missing = ", ".join(map(repr, sorted(names - found)))
+    missing = ", ".join(map(repr, sorted(names - stored_names)))
     raise FeatureError(f"{path}: feature {missing} is in none of the first {counted(searched, 'record')}. {hint}")
 
 
-def _misfit(example: dict[str, Value], field: Field) -> str | None:
+def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
     """Return the difference between a record and a field, in words, or None."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
@@ -86,15 +86,15 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
         if field.is_list or (field.default is not None and not values):
             return None
         return "is not in the record" if values is None else "has no values"
-    if _kind(values) != feature.kind:
-        return f"has {counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
+    if _find_kind(values) != feature.kind:
+        return f"has {counted(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.is_list:
         each = math.prod(field.shape[1:])
         return f"has {counted(len(values), 'value')}, which are no entries of {each}" if len(values) % each else None
     count = 1 if feature.is_one_value else math.prod(field.shape)
     if len(values) != count:
-        of_shape = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
-        return f"has {counted(len(values), 'value')}, and not the {of_shape}"
+        expected = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
+        return f"has {counted(len(values), 'value')}, and not the {expected}"
     if feature.is_label_map and isinstance(values[0], bytes):
         return label_map_problem(values[0], feature.dtype) or None
     if feature.encoding == "raw" and not field.is_list and isinstance(values[0], bytes):
@@ -104,21 +104,21 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
     return None
 
 
-def _kind(values: Value) -> str:
+def _find_kind(values: Value) -> str:
     return {bytes: "bytes", int: "int64", float: "float"}[type(values[0])]
 
 
-def _described(example: dict[str, Value]) -> str:
+def _describe(example: dict[str, Value]) -> str:
     """Return the features of a record, in words."""
     names = sorted(example)
-    parts = [f"{name} ({_described_values(example[name])})" for name in names[:_NAMED]]
+    parts = [f"{name} ({_describe_values(example[name])})" for name in names[:_NAMED]]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"The record has {', '.join(parts) or 'no features'}{more}"
 
 
-def _described_values(values: Value) -> str:
+def _describe_values(values: Value) -> str:
     if not values:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):
         return f"bytes, {counted(len(values[0]), 'byte')}"
-    return f"{_kind(values)}, {counted(len(values), 'value')}"
+    return f"{_find_kind(values)}, {counted(len(values), 'value')}"

@@ -19,7 +19,7 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.files.paths import Paths, check_label, check_paths
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.storage import Entry
 
 # Dtypes of a Feature of raw bytes.
@@ -104,9 +104,9 @@ class FixedLengthRecords(SplitFiles):
     def scan(description: FixedLengthRecordFiles, file: Entry) -> Offsets:
         """Return where the records of a file begin, from its size."""
         record_bytes = description.dtype.itemsize
-        return fixed_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
+        return compute_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
 
-    def fields(self, columns: Columns, **options: Any) -> Fields:
+    def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, of the parts that the description has."""
         if columns.defaults:
             raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
@@ -125,7 +125,7 @@ class FixedLengthRecords(SplitFiles):
         return dict(parse_all(stored, self.description.dtype, self.manifest.features))
 
 
-def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
+def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
     """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
 
     Raises:

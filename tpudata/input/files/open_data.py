@@ -14,7 +14,7 @@ from tpudata.input.files.plain_dataset import open_files
 from tpudata.input.files.record_files import RecordFiles
 from tpudata.input.files.shards import check_shards, shards_of
 from tpudata.input.files.split_files import SplitFiles
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for
 
@@ -43,14 +43,14 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
             f"data={data!r}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
             " TextLineFiles."
         )
-    dataset = _opened(folder)
+    dataset = _open(folder)
     if not isinstance(split, str):
         raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
     return shards_of(dataset, split)
 
 
-def _opened(folder: str) -> Dataset:
+def _open(folder: str) -> Dataset:
     """Open a dataset; if the path names TFRecord files, the error says how to read them."""
     try:
         return open_dataset(folder)
@@ -73,9 +73,9 @@ def check_scheme(path: str) -> None:
         UsageError: there is none.
     """
     scheme = path.partition("://")[0] if "://" in path else ""
-    known = tf.io.gfile.get_registered_schemes()
-    if scheme not in known:
-        names = ", ".join(f"{name}://" for name in known if name not in ("", "ram", "file"))
+    schemes = tf.io.gfile.get_registered_schemes()
+    if scheme not in schemes:
+        names = ", ".join(f"{name}://" for name in schemes if name not in ("", "ram", "file"))
         raise UsageError(
             f"data={path!r}: TensorFlow has no file system for {scheme}:// (expected a local path or {names}). Copy the dataset"
             " there, or read it with tpudata.RecordSource."
@@ -84,7 +84,7 @@ def check_scheme(path: str) -> None:
 
 def fields_of(
     files: SplitFiles,
-    columns: Columns,
+    columns: FeatureOptions,
     *,
     is_parsed_by_user: bool,
     image_size: tuple[int, int] | None,
@@ -99,7 +99,12 @@ def fields_of(
     """
     if not is_parsed_by_user:
         return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
-    for name, value in {"features": files.declared, **columns.asked, "size": image_size, **sequences.asked}.items():
+    for name, value in {
+        "features": files.declared,
+        **columns.selecting,
+        "size": image_size,
+        **sequences.selecting,
+    }.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
-    return Fields.of_whole_records("serialized")
+    return Fields.for_whole_records("serialized")

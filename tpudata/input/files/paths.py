@@ -21,25 +21,25 @@ def find_files(files: Paths) -> list[Entry]:
         UsageError: a file occurs twice.
         StorageError: a folder cannot be listed.
     """
-    found: list[Entry] = []
-    for path in _paths(files):
+    entries: list[Entry] = []
+    for path in _list_paths(files):
         entry = storage_for(path).stat(path)
         if entry is None and is_pattern(path):
             matched = [entry for entry, _ in expand(path) if not entry.is_folder]
             if not matched:
                 raise DatasetError(f"files={path!r} matches no file. Name files, or a pattern that does.")
-            found += matched
+            entries += matched
         elif entry is None:
             raise DatasetError(f"files: {path} does not exist. Pass a file, or a pattern such as 'data/train-*'.")
         elif entry.is_folder:
             raise DatasetError(f"files: {path} is a folder. Name its files, such as {path.rstrip('/')}/*.")
         else:
-            found.append(entry)
-    paths = [entry.path for entry in found]
+            entries.append(entry)
+    paths = [entry.path for entry in entries]
     for path in paths:
         if paths.count(path) > 1:
             raise UsageError(f"files: {path} comes twice. Name each file once.")
-    return found
+    return entries
 
 
 def check_paths(files: Any) -> None:
@@ -58,5 +58,5 @@ def check_label(label: Any, names: Sequence[str]) -> None:
         raise FeatureError(f"label={label!r}: the records have {', '.join(names) or 'no features'}. Name one of these.")
 
 
-def _paths(files: Paths) -> list[str]:
+def _list_paths(files: Paths) -> list[str]:
     return [os.fspath(files)] if isinstance(files, (str, os.PathLike)) else [os.fspath(path) for path in files]

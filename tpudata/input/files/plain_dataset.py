@@ -57,17 +57,19 @@ def open_files(files: RecordFiles) -> SplitFiles:
         StorageError: a file cannot be read.
     """
     kind = next(kind for description, kind in KINDS.items() if isinstance(files, description))
-    found = find_files(files.files)
+    entries = find_files(files.files)
     with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
-        offsets = list(pool.map(lambda file: kind.scan(files, file), found))
-    full = [(file, starts) for file, starts in zip(found, offsets, strict=True) if len(starts) > 1]
+        offsets = list(pool.map(lambda file: kind.scan(files, file), entries))
+    full = [(file, starts) for file, starts in zip(entries, offsets, strict=True) if len(starts) > 1]
     if not full:
-        raise DatasetError(f"files={files.files!r}: {counted(len(found), 'file')} have no records. Name files that do.")
+        raise DatasetError(
+            f"files={files.files!r}: {counted(len(entries), 'file')} have no records. Name files that do."
+        )
     shards, paths, indexes = [], {}, {}
     for number, (file, starts) in enumerate(full):
         name = shard_name(SPLIT, number, len(full))
         shards.append(Shard(name, len(starts) - 1, file.size, 0))
-        paths[name], indexes[name] = file.path, _index(starts, file.size)
+        paths[name], indexes[name] = file.path, _make_index(starts, file.size)
     records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
     manifest = Manifest(
         layout="",
@@ -79,7 +81,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
     return kind(PlainDataset(str(files.files), manifest, paths, indexes), SPLIT, files)
 
 
-def _index(offsets: Offsets, size: int) -> ShardIndex:
+def _make_index(offsets: Offsets, size: int) -> ShardIndex:
     """Return the index of a file of unknown checksum."""
     none = np.zeros(0, np.uint32)
     return ShardIndex(offsets.astype(np.uint64), none, BLOCK_RECORDS, size, 0, None, {})

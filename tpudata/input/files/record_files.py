@@ -11,7 +11,7 @@ from tpudata.input.files.text_line_files import TextLineFiles, TextLines
 from tpudata.input.files.tfrecord_files import DescribedTFRecords, TFRecordFiles
 
 RecordFiles: TypeAlias = TFRecordFiles | FixedLengthRecordFiles | TextLineFiles
-# For each description what reads its files.
+# Reader of the files of each description.
 KINDS: Mapping[type, type[SplitFiles]] = {
     TFRecordFiles: DescribedTFRecords,
     FixedLengthRecordFiles: FixedLengthRecords,

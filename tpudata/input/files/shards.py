@@ -17,7 +17,7 @@ from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.format.shards.stored_shards import find_changed_shard
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.parse import default_value, parse_batch, parse_stored
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
@@ -42,7 +42,7 @@ class Shards(SplitFiles):
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records from a run's first one on."""
         records = tf.raw_ops.TFRecordDatasetV2(
-            filenames=[run.path], compression_type="", buffer_size=_buffer_bytes(run), byte_offsets=[run.offset]
+            filenames=[run.path], compression_type="", buffer_size=_pick_buffer_bytes(run), byte_offsets=[run.offset]
         )
         return tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(run.skipped)
 
@@ -52,7 +52,7 @@ class Shards(SplitFiles):
         Raises:
             CorruptionError: the first record is not a `tf.train.Example`.
         """
-        layout = FixedExamples.of(self._first_record(), fields)
+        layout = FixedExamples.of(self._read_first_record(), fields)
         if layout is None:
             return functools.partial(parse_batch, fields=fields, hint=self.record_hint)
         return functools.partial(layout.parse, hint=self.record_hint)
@@ -62,7 +62,7 @@ class Shards(SplitFiles):
         defaults = {field.feature.name: default_value(field) for field in fields}
         return parse_stored(stored, self.manifest.features, defaults)
 
-    def _first_record(self) -> bytes:
+    def _read_first_record(self) -> bytes:
         """Return the first record, or nothing if it is damaged, which the reader reports.
 
         Raises:
@@ -82,22 +82,22 @@ class Shards(SplitFiles):
 
 
 class CompressedShards(Shards):
-    """The same in gzip blocks, of which the index says where each record begins in them, unpacked."""
+    """Shards in gzip blocks, whose index has the offset of each record in the unpacked blocks."""
 
     frame_bytes = None
 
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records of a run, whose blocks are unpacked."""
         offsets = self._record_offsets(run, run.skipped + run.count)[run.skipped :]
-        return tf.data.Dataset.from_tensor_slices(_unpacked(run.whole(), offsets))
+        return tf.data.Dataset.from_tensor_slices(_unpack(run.whole(), offsets))
 
     def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
         paths, sizes = self._indexes
-        listed, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
-        after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - listed
+        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
+        after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - offset_bytes
         index = tf.gather(tf.constant(paths), run.file)
-        stored = tf.data.FixedLengthRecordDataset(index, listed, before, after).get_single_element()
+        stored = tf.data.FixedLengthRecordDataset(index, offset_bytes, before, after).get_single_element()
         offsets = tf.io.decode_raw(stored, tf.int64)
         return offsets - offsets[0]
 
@@ -132,7 +132,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
         raise changed
 
 
-def _buffer_bytes(run: Run) -> tf.Tensor:
+def _pick_buffer_bytes(run: Run) -> tf.Tensor:
     """Return the bytes that are read at a time of a run of TFRecords."""
     if not run.is_remote:
         return tf.clip_by_value(run.size, _LEAST_BYTES, _MOST_BYTES)
@@ -142,13 +142,13 @@ def _buffer_bytes(run: Run) -> tf.Tensor:
     return tf.where(tf.equal(run.offset, 0), exact, (run.size + steps - 1) // steps)
 
 
-def _unpacked(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
     # gzip's checksum says that the block is whole; each record's header, that the index knows where it begins and ends.
-    unpacked = checked(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
+    unpacked = ensure(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
     begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
     stored = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
-    unpacked = checked(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
+    unpacked = ensure(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
     return tf.strings.substr(unpacked, begins + HEADER_BYTES, sizes)

@@ -17,7 +17,7 @@ from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import Entry, is_remote
 
@@ -134,7 +134,7 @@ class SplitFiles(abc.ABC):
 
     def fields(
         self,
-        columns: Columns,
+        columns: FeatureOptions,
         *,
         image_size: tuple[int, int] | None = None,
         keep_encoded: bool = False,
@@ -177,7 +177,7 @@ class SplitFiles(abc.ABC):
         """Return a dataset of the records of a run as they are stored, string scalars; it may go on after the last one."""
 
     def decoder(self, fields: Sequence[Field]) -> Decode:
-        """Return a function that decodes stored records, of which it reads no more than fields."""
+        """Return a function that decodes only fields of stored records."""
         return functools.partial(keep_whole, fields)
 
     def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, Offsets
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.files.paths import Paths, check_paths
 from tpudata.input.files.split_files import Run, SplitFiles
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import Entry, storage_for
 
@@ -64,7 +64,7 @@ class TextLines(SplitFiles):
         return line_offsets(file, description.skip_lines)
 
     def fields(
-        self, columns: Columns, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
+        self, columns: FeatureOptions, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
     ) -> Fields:
         """Return the line, the only feature."""
         (line,) = self.description.features
@@ -72,10 +72,10 @@ class TextLines(SplitFiles):
             raise FeatureError(
                 f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
             )
-        for name, value in {**columns.asked, "size": image_size, **sequences.asked}.items():
+        for name, value in {**columns.selecting, "size": image_size, **sequences.selecting}.items():
             if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
-        return Fields.of_whole_records(line.name)
+        return Fields.for_whole_records(line.name)
 
     def records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the lines of a run."""

@@ -13,7 +13,7 @@ from tpudata.input.dataset.fields import Fields
 from tpudata.input.files.first_record import check_first_record
 from tpudata.input.files.paths import Paths, check_label, check_paths
 from tpudata.input.files.shards import Shards
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.storage import Entry
 
 
@@ -68,7 +68,7 @@ class DescribedTFRecords(Shards):
         """Features of the description."""
         return self.description.features
 
-    def fields(self, columns: Columns, **options: Any) -> Fields:
+    def fields(self, columns: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, of the features that the description has, compared with the first record."""
         if not self.declared:
             raise UsageError(

@@ -17,14 +17,14 @@ from tpudata.input.graph.reading.piece_plan import plan_reading
 from tpudata.input.graph.reading.ranges import FileRanges, MemoryRanges
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
-from tpudata.input.graph.reading.window import Window
+from tpudata.input.graph.reading.window import ShuffleWindow
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.evaluation import EvaluationOrder
-from tpudata.input.order.order import Order, Part, Ranges
+from tpudata.input.order.order import HostPart, Order, Ranges
 from tpudata.input.order.sequential import SequentialOrder
 from tpudata.input.order.training import TrainingOrder
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 
 class Records:
@@ -42,17 +42,17 @@ class Records:
         window: the window of the shuffle.
     """
 
-    def __init__(self, request: Request, stored: StoredRecords, plan: ReadPlan, cache: Cache) -> None:
+    def __init__(self, request: InputRequest, stored: StoredRecords, plan: ReadPlan, cache: Cache) -> None:
         self.stored = stored
         self.plan = plan
-        self.window = Window(plan, request.fields, request.options)
+        self.window = ShuffleWindow(plan, request.fields, request.options)
         self._request = request
         self._options = request.options
         self._cache = cache
-        self._held = _Held()
+        self._held = _MemoryDatasets()
 
     @classmethod
-    def open(cls, request: Request) -> Records:
+    def open(cls, request: InputRequest) -> Records:
         """Return all records of a split.
 
         Raises:
@@ -69,7 +69,7 @@ class Records:
             records.window.check_all()
         return records
 
-    def part(self, request: Request, ids: Integers, *, is_cached: bool) -> Records:
+    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool) -> Records:
         """Return some of these records, by their numbers among them.
 
         Args:
@@ -107,7 +107,7 @@ class Records:
         Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` has the extras.
         """
         seed = operator.index(self._options.seed) if self._options.draws else None
-        dataset = order.batches(self._ranges(order, rows), Part(rows, start_step, seed))
+        dataset = order.batches(self._open_ranges(order, rows), HostPart(rows, start_step, seed))
         if self._is_decoded:
             return dataset
         decode, name = self._opened.decode, self._opened.name
@@ -116,7 +116,7 @@ class Records:
     def one_pass(self, batch_size: int) -> tf.data.Dataset:
         """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
         order, rows = EvaluationOrder(self.plan.chunks, batch_size), Rows(batch_size, batch_size, 0, batch_size)
-        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), Part(rows, 0))
+        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), HostPart(rows, 0))
 
     def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
         """Return an endless dataset that reads all records in order; its elements are the numbers of records of each read.
@@ -139,8 +139,8 @@ class Records:
         """The records in the files that are read: the split's, or those of the cache, which the first call writes."""
         return self._cache.open(self.stored)
 
-    def _ranges(self, order: Order, rows: Rows) -> Ranges:
-        """Return what an order takes a host's records from."""
+    def _open_ranges(self, order: Order, rows: Rows) -> Ranges:
+        """Return the ranges from which an order takes a host's records."""
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._held.get(self._read_all))
         if self._options.shuffles:
@@ -152,14 +152,14 @@ class Records:
         """Return a dataset of one element, all records, which it keeps in memory."""
         order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows(self.count, self.count, 0, self.count)
         keep = self._cache.keep(self.plan, order, rows)
-        return order.one_pass(FileRanges(self._opened, self.plan, self._is_decoded, keep), Part(rows, 0)).cache()
+        return order.one_pass(FileRanges(self._opened, self.plan, self._is_decoded, keep), HostPart(rows, 0)).cache()
 
 
-class _Held:
+class _MemoryDatasets:
     """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
 
     def __init__(self) -> None:
-        # By device, which is that of another host under some strategies.
+        # Keyed by device: under some strategies it belongs to another host.
         self._datasets: dict[str, tf.data.Dataset] = {}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -85,15 +85,15 @@ class Operation(Protocol):
 
 
 # Operations that move pixels, and with them those of label maps: where the pixels come from.
-MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.Sources]] = {
+MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.PixelSources]] = {
     "rotate": lambda image, strength, draw: ops.rotation(image, draw.sign * (_DEGREES * strength)),
     "shear_x": lambda image, strength, draw: ops.x_shear(image, draw.sign * (_SLOPE * strength)),
     "shear_y": lambda image, strength, draw: ops.y_shear(image, draw.sign * (_SLOPE * strength)),
     "translate_x": lambda image, strength, draw: ops.x_translation(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 1)
+        image, draw.sign * _count_pixels(_SHIFT * strength, image, 1)
     ),
     "translate_y": lambda image, strength, draw: ops.y_translation(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 0)
+        image, draw.sign * _count_pixels(_SHIFT * strength, image, 0)
     ),
 }
 
@@ -124,7 +124,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "translate_x": _move("translate_x"),
     "translate_y": _move("translate_y"),
     "cutout": lambda image, strength, draw, *_: ops.cutout(
-        image, _pixels(_HOLE * strength, image, 0), _place(draw, image)
+        image, _count_pixels(_HOLE * strength, image, 0), _place(draw, image)
     ),
 }
 
@@ -147,7 +147,7 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
     return augment_with_maps(image, (), options, seed).image
 
 
-class Augmented(NamedTuple):
+class AugmentedImage(NamedTuple):
     """An image that is augmented, and what moved with it.
 
     Attributes:
@@ -171,7 +171,7 @@ def augment_with_maps(
     *,
     masks: Sequence[tf.Tensor] = (),
     tracks_moves: bool = False,
-) -> Augmented:
+) -> AugmentedImage:
     """Return the result of `rand_augment`, and the image's label maps and masks, moved as its pixels are.
 
     Args:
@@ -193,7 +193,7 @@ def augment_with_maps(
     # The masks of a list are moved at once, as channels.
     values, moves = [image, *maps, *(tf.transpose(each, (1, 2, 0)) for each in masks)], list[tf.Tensor]()
     fills = [options.map_fill] * len(maps) + [0] * len(masks)
-    branches = _branches(values, fills, options, tracks_moves=tracks_moves)
+    branches = _trace_branches(values, fills, options, tracks_moves=tracks_moves)
     move = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
@@ -210,10 +210,10 @@ def augment_with_maps(
         values = list(results[: len(values)])
         moves += results[len(values) :]
     moved = [tf.transpose(each, (2, 0, 1)) for each in values[1 + len(maps) :]]
-    return Augmented(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
+    return AugmentedImage(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
 
 
-def _branches(
+def _trace_branches(
     values: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
 ) -> list[Any]:
     """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move.
@@ -226,25 +226,25 @@ def _branches(
     """
     strength = options.magnitude / MAX_MAGNITUDE
 
-    def traced(name: str, operation: Operation) -> Any:
-        def changed(image: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
+    def trace(name: str, operation: Operation) -> Any:
+        def change(image: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
             *maps, sign, centre = rest
             draw = Draw(sign, centre)
             if name in MOVES:
                 maps = [operation(each, strength, draw, fill) for each, fill in zip(maps, fills, strict=True)]
-            move = [_matrix(name, image, strength, draw)] if tracks_moves else []
+            move = [_find_move(name, image, strength, draw)] if tracks_moves else []
             return [operation(image, strength, draw), *maps, *move]
 
-        return tf.function(changed, autograph=False).get_concrete_function(
+        return tf.function(change, autograph=False).get_concrete_function(
             *(tf.TensorSpec(value.shape, value.dtype) for value in values),
             tf.TensorSpec((), tf.float32),
             tf.TensorSpec((2,), tf.float32),
         )
 
-    return [traced(name, operation) for name, operation in OPERATIONS.items()]
+    return [trace(name, operation) for name, operation in OPERATIONS.items()]
 
 
-def _matrix(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
+def _find_move(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
     """Return the move of an operation."""
     if name not in MOVES:
         return tf.constant(IDENTITY)
@@ -252,7 +252,7 @@ def _matrix(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tens
     return source_move(*sources, *image.shape[:2])
 
 
-def _pixels(share: float, image: tf.Tensor, axis: int) -> int:
+def _count_pixels(share: float, image: tf.Tensor, axis: int) -> int:
     side: int = image.shape[axis]
     return math.floor(share * side + 0.5)
 

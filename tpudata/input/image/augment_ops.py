@@ -17,7 +17,7 @@ FILL = 128
 Scalar = Any
 
 
-class Sources(NamedTuple):
+class PixelSources(NamedTuple):
     """Places that the pixels of a transformed image come from, at pixels' centres.
 
     Attributes:
@@ -55,7 +55,7 @@ def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
 
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
     """Stretch each channel's values to 0 to 255; a channel of one value stays."""
-    present = _counts(image) > 0
+    present = _count_values(image) > 0
     values = tf.range(256, dtype=tf.float64)
     low = tf.reduce_min(tf.where(present, values, 255.0), axis=1, keepdims=True)
     high = tf.reduce_max(tf.where(present, values, 0.0), axis=1, keepdims=True)
@@ -66,7 +66,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
     """Spread each channel's values so that all are about as frequent; a channel of one value stays."""
-    counts = _counts(image)
+    counts = _count_values(image)
     pixels = image.shape[0] * image.shape[1]
     below = tf.cumsum(counts, axis=1, exclusive=True)
     # As many as lie below the highest value; pixels of that value are omitted.
@@ -78,13 +78,13 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 def color(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
     """Blend with its grey: 0 is grey, 1 the image, 2 twice as colourful."""
-    return _blend(_grey(image), image, factor)
+    return _blend(_convert_to_grey(image), image, factor)
 
 
 def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
     """Blend with its mean grey: 0 is flat, 1 the image, 2 twice the contrast."""
     values = image.shape[0] * image.shape[1] * 3
-    total = tf.reduce_sum(tf.cast(_grey(image), tf.int64))
+    total = tf.reduce_sum(tf.cast(_convert_to_grey(image), tf.int64))
     mean = (2 * total + values) // (2 * values)  # Rounded, half up.
     return _blend(tf.cast(mean, tf.float32), image, factor)
 
@@ -134,32 +134,32 @@ def translate_y(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor
     return transform(image, y_translation(image, pixels), fill)
 
 
-def rotation(image: tf.Tensor, degrees: Scalar) -> Sources:
+def rotation(image: tf.Tensor, degrees: Scalar) -> PixelSources:
     """Return where the pixels of `rotate` come from."""
     angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
-    return Sources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
+    return PixelSources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
 
 
-def x_shear(_: tf.Tensor, slope: Scalar) -> Sources:
+def x_shear(_: tf.Tensor, slope: Scalar) -> PixelSources:
     """Return where the pixels of `shear_x` come from."""
-    return Sources((1.0, slope, 0.0), (0.0, 1.0, 0.0))
+    return PixelSources((1.0, slope, 0.0), (0.0, 1.0, 0.0))
 
 
-def y_shear(_: tf.Tensor, slope: Scalar) -> Sources:
+def y_shear(_: tf.Tensor, slope: Scalar) -> PixelSources:
     """Return where the pixels of `shear_y` come from."""
-    return Sources((1.0, 0.0, 0.0), (slope, 1.0, 0.0))
+    return PixelSources((1.0, 0.0, 0.0), (slope, 1.0, 0.0))
 
 
-def x_translation(_: tf.Tensor, pixels: Scalar) -> Sources:
+def x_translation(_: tf.Tensor, pixels: Scalar) -> PixelSources:
     """Return where the pixels of `translate_x` come from."""
-    return Sources((1.0, 0.0, pixels), (0.0, 1.0, 0.0))
+    return PixelSources((1.0, 0.0, pixels), (0.0, 1.0, 0.0))
 
 
-def y_translation(_: tf.Tensor, pixels: Scalar) -> Sources:
+def y_translation(_: tf.Tensor, pixels: Scalar) -> PixelSources:
     """Return where the pixels of `translate_y` come from."""
-    return Sources((1.0, 0.0, 0.0), (0.0, 1.0, pixels))
+    return PixelSources((1.0, 0.0, 0.0), (0.0, 1.0, pixels))
 
 
 def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
@@ -187,7 +187,7 @@ def _blend(other: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor:
     return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
 
 
-def _grey(image: tf.Tensor) -> tf.Tensor:
+def _convert_to_grey(image: tf.Tensor) -> tf.Tensor:
     """Return float32 [height, width, 3]: ITU-R 601 luma in 16 bits, as Pillow's mode L, three times.
 
     Weights and sums are whole numbers below 2**24, which float32 holds exactly.
@@ -197,13 +197,13 @@ def _grey(image: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.floor((luma + 32768.0) / 65536.0), image.shape)
 
 
-def _counts(image: tf.Tensor) -> tf.Tensor:
+def _count_values(image: tf.Tensor) -> tf.Tensor:
     """Return int32 [3, 256]: number of occurrences of each value in each channel."""
-    counts = tf.math.bincount(_channel_values(image), minlength=3 * 256, maxlength=3 * 256, dtype=tf.int32)
+    counts = tf.math.bincount(_number_channel_values(image), minlength=3 * 256, maxlength=3 * 256, dtype=tf.int32)
     return tf.reshape(counts, (3, 256))
 
 
-def _channel_values(image: tf.Tensor) -> tf.Tensor:
+def _number_channel_values(image: tf.Tensor) -> tf.Tensor:
     """Return int32 [height, width * 3]: each value plus 256 times the number of its channel."""
     height, width = image.shape[:2]
     # A row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
@@ -213,14 +213,14 @@ def _channel_values(image: tf.Tensor) -> tf.Tensor:
 
 def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     """Return the image with table[channel, value] in place of each value; the table is [3, 256]."""
-    found = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), _channel_values(image))
-    return tf.reshape(found, image.shape)
+    mapped = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), _number_channel_values(image))
+    return tf.reshape(mapped, image.shape)
 
 
-def transform(image: tf.Tensor, sources: Sources, fill: int = FILL) -> tf.Tensor:
+def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.Tensor:
     """Return the image with each pixel taken from its source; `fill` where that lies outside."""
     height, width, channels = image.shape
-    x, y = _source(sources.x_of, height, width), _source(sources.y_of, height, width)
+    x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     # One row of fill after the pixels, for what comes from outside.
     pixels = tf.concat(
@@ -229,7 +229,7 @@ def transform(image: tf.Tensor, sources: Sources, fill: int = FILL) -> tf.Tensor
     return tf.gather(pixels, tf.where(inside, y * width + x, height * width))
 
 
-def _source(of: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
+def _find_source(of: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
     """Return int32 [height, width]: the coordinate that each pixel comes from."""
     a, b, c = (tf.cast(value, tf.float64) for value in of)
     start, per_x, per_y = (

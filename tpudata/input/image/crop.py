@@ -106,8 +106,8 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
         UsageError: a TrainCrop without a seed.
     """
     if isinstance(options, CentreCrop):
-        return _centre(shape, options.fraction)
-    seed, _ = _seeds(seed)
+        return _find_centre(shape, options.fraction)
+    seed, _ = _split_seed(seed)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
         bounding_boxes=tf.zeros([1, 0, 4]),
@@ -120,25 +120,25 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
     )
     whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
     drawn = tf.concat([begin[:2], size[:2]], axis=0)
-    return tf.where(whole, _centre(shape, CENTRE_FRACTION), drawn)
+    return tf.where(whole, _find_centre(shape, CENTRE_FRACTION), drawn)
 
 
 def crop_flips(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
     """Return whether the crop is mirrored: bool, scalar; arguments as for `crop_window`."""
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
-    _, seed = _seeds(seed)
+    _, seed = _split_seed(seed)
     return tf.random.stateless_uniform([], seed) < 0.5
 
 
-def _centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
+def _find_centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
     """Return the middle square; if it cannot be exact, it lies half a pixel down and to the right."""
     side = tf.cast(fraction * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
     side = tf.maximum(side, 1)
     return tf.stack([(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side])
 
 
-def _seeds(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Derive two seeds from one, for the window and for the flip."""
     if seed is None:
         raise UsageError("TrainCrop draws its windows from a seed. Pass one: int32 [2].")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.decode.decode_crop import CropPlace, crop_map, crop_placed, decode_placed
+from tpudata.input.decode.decode_crop import CropPlace, crop_and_place, crop_map, decode_and_place
 from tpudata.input.decode.image import cast_image
 from tpudata.input.decode.label_map import decode_label_map
 from tpudata.input.decode.masks import crop_masks
@@ -37,7 +37,7 @@ class Masks(NamedTuple):
     count: tf.Tensor
 
 
-class Prepared(NamedTuple):
+class PreparedImage(NamedTuple):
     """An image after its steps, and what moved with it.
 
     Attributes:
@@ -64,7 +64,7 @@ def prepare_image(
     *,
     masks: Mapping[str, Masks],
     tracks_moves: bool = False,
-) -> Prepared:
+) -> PreparedImage:
     """Crop, augment and scale one image, and move its label maps and masks with it.
 
     Args:
@@ -87,12 +87,12 @@ def prepare_image(
         # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
-        crop_seed = _derived(seed, CROP_SEED)
+        crop_seed = _derive_seed(seed, CROP_SEED)
         place: CropPlace
         if image.dtype == tf.string:
-            image, place = decode_placed(image, channels, options.crop, crop_seed, dtype)
+            image, place = decode_and_place(image, channels, options.crop, crop_seed, dtype)
         else:
-            image, place = crop_placed(image, options.crop, crop_seed, dtype)
+            image, place = crop_and_place(image, options.crop, crop_seed, dtype)
         moved = {
             name: crop_map(decode_label_map(value, feature), feature.name, place, options.crop)
             for name, (feature, value) in maps.items()
@@ -104,7 +104,7 @@ def prepare_image(
         shape = place.shape
         moves += [crop_move(*place)] if tracks_moves else []
     if options.augment is not None:
-        seed = _derived(seed, AUGMENT_SEED)
+        seed = _derive_seed(seed, AUGMENT_SEED)
         augmented = augment_with_maps(
             image,
             tuple(moved.values()),
@@ -116,7 +116,7 @@ def prepare_image(
         image, moved = augmented.image, dict(zip(moved, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
-    return Prepared(scale_images(image, options), moved, moved_masks, moves, shape)
+    return PreparedImage(scale_images(image, options), moved, moved_masks, moves, shape)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
@@ -126,5 +126,5 @@ def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
     return images if options.dtype_name == "uint8" else cast_image(images, tf.as_dtype(options.dtype_name))
 
 
-def _derived(seed: tf.Tensor | None, purpose: tuple[int, int]) -> tf.Tensor | None:
+def _derive_seed(seed: tf.Tensor | None, purpose: tuple[int, int]) -> tf.Tensor | None:
     return None if seed is None else tf.bitwise.bitwise_xor(seed, tf.constant(purpose, tf.int32))

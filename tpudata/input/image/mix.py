@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tpudata.checks import check, is_number
 from tpudata.console.tables import counted
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import ensure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +106,9 @@ def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.
         classes: number of classes; None for numbers.
         shares: float32 [B].
     """
-    soft = tf.cast(labels, tf.float32) if classes is None else _shares_of_classes(labels, classes)
+    soft = tf.cast(labels, tf.float32) if classes is None else _encode_shares(labels, classes)
     weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
-    return weight * soft + (1.0 - weight) * _partner(soft)
+    return weight * soft + (1.0 - weight) * _roll_to_partner(soft)
 
 
 def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
@@ -122,29 +122,29 @@ def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
 def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
     weight = shares[:, tf.newaxis, tf.newaxis, tf.newaxis]
     values = tf.cast(images, tf.float32)
-    mixed = weight * values + (1.0 - weight) * _partner(values)
+    mixed = weight * values + (1.0 - weight) * _roll_to_partner(values)
     return tf.cast(tf.round(mixed) if images.dtype.is_integer else mixed, images.dtype)
 
 
 def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
     height, width = images[0].shape[1:3]
     places = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
-    rows, tall = _span(height, shares, places[0])
-    columns, wide = _span(width, shares, places[1])
+    rows, tall = _find_span(height, shares, places[0])
+    columns, wide = _find_span(width, shares, places[1])
     kept = 1.0 - tf.cast(tall * wide, tf.float32) / (height * width)
-    return [_pasted(values, rows, columns) for values in images], kept
+    return [_paste_partner(values, rows, columns) for values in images], kept
 
 
-def _pasted(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+def _paste_partner(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     """Return images with the partner's pixels where bool [B, height] and bool [B, width] are both true."""
     # Rows of pixels with channels, and a mask of the same shape: TensorFlow is slow at broadcasting over channels.
     shape, (height, width, channels) = tf.shape(images), images.shape[1:]
     inside = rows[:, :, tf.newaxis] & tf.repeat(columns, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
-    return tf.reshape(tf.where(inside, _partner(flat), flat), shape)
+    return tf.reshape(tf.where(inside, _roll_to_partner(flat), flat), shape)
 
 
-def _span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _find_span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return which of `size` pixels lie in each row's rectangle: bool [B, size], and their number: int32 [B]."""
     length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
     begin = tf.cast(size * place, tf.int32) - length // 2
@@ -153,17 +153,17 @@ def _span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf
     return inside, tf.reduce_sum(tf.cast(inside, tf.int32), axis=1)
 
 
-def _partner(batch: tf.Tensor) -> tf.Tensor:
+def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
     return tf.roll(batch, 1, axis=0)
 
 
-def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
+def _encode_shares(labels: tf.Tensor, classes: int) -> tf.Tensor:
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
     # one_hot gives zeros for a label out of range, which training would not notice.
     message = f"labels: a label is not from 0 to {classes - 1}, as there are {counted(classes, 'class', 'classes')}."
     is_class = tf.logical_and(labels >= 0, labels < tf.cast(classes, labels.dtype))
-    return tf.one_hot(checked(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
+    return tf.one_hot(ensure(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
 
 
 def _check_alpha(options: MixUp | CutMix) -> None:

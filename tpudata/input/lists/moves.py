@@ -64,10 +64,10 @@ def move_tables(
         moves: float32 [B, moves, 2, 3].
         least_visible: least share of a box's area that keeps it.
     """
-    found = dict(values)
+    moved = dict(values)
     for table in tables:
-        found |= _move_table(table, values, tf.unstack(moves, axis=1), least_visible)
-    return found
+        moved |= _move_table(table, values, tf.unstack(moves, axis=1), least_visible)
+    return moved
 
 
 def move_record(
@@ -84,31 +84,31 @@ def _move_table(
     table: Table, values: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
 ) -> dict[str, tf.Tensor]:
     """Return the columns of a table and their count, moved; float32 [B, 2, 3] each move."""
-    found, count = {field.name: values[field.name] for field in table.columns}, values[table.count]
+    columns, count = {field.name: values[field.name] for field in table.columns}, values[table.count]
     for y, x in table.points:
-        found[y], found[x] = _move_points(found[y], found[x], moves)
+        columns[y], columns[x] = _move_points(columns[y], columns[x], moves)
     is_real = tf.sequence_mask(count, table.length)
     if table.boxes:
-        boxes, is_visible = _move_boxes(_boxes(table, found), moves, least_visible)
-        found |= dict(zip(table.boxes, [boxes] if len(table.boxes) == 1 else tf.unstack(boxes, axis=2), strict=True))
+        boxes, is_visible = _move_boxes(_stack_boxes(table, columns), moves, least_visible)
+        columns |= dict(zip(table.boxes, [boxes] if len(table.boxes) == 1 else tf.unstack(boxes, axis=2), strict=True))
         is_kept = is_visible & is_real
         # Those that are kept come first, in their order.
         order = tf.argsort(tf.cast(tf.logical_not(is_kept), tf.int32), axis=1, stable=True)
-        found = {name: tf.gather(column, order, batch_dims=1) for name, column in found.items()}
+        columns = {name: tf.gather(column, order, batch_dims=1) for name, column in columns.items()}
         count = tf.reduce_sum(tf.cast(is_kept, tf.int32), axis=1)
         is_real = tf.sequence_mask(count, table.length)
     for field in table.columns:
         assert field.padding is not None
-        column = found[field.name]
+        column = columns[field.name]
         each = column.shape[2:]
         mask = tf.reshape(is_real, [-1, table.length] + [1] * each.rank)
         value = 0 if field.masks_of is not None else field.padding.value
         column = tf.where(mask, column, tf.constant(value, column.dtype))
-        found[field.name] = tf.ensure_shape(column, (None, table.length, *each))
-    return {**found, table.count: count}
+        columns[field.name] = tf.ensure_shape(column, (None, table.length, *each))
+    return {**columns, table.count: count}
 
 
-def _boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _stack_boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the boxes of a table as they are, float32 [B, entries, 4]."""
     columns = [values[name] for name in table.boxes]
     return columns[0] if len(columns) == 1 else tf.stack(columns, axis=2)
@@ -117,10 +117,10 @@ def _boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
 def _move_points(y: tf.Tensor, x: tf.Tensor, moves: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Return moved points, of the shape of y and x: [B, entries] or [B, entries, points]."""
     for move in moves:
-        # Of each row one number, for all its entries and points.
-        of_rows = [-1] + [1] * (y.shape.rank - 1)
+        # One number per row, for all its entries and points.
+        row_shape = [-1] + [1] * (y.shape.rank - 1)
         down, across = (
-            [tf.reshape(value, of_rows) for value in tf.unstack(row, axis=1)] for row in tf.unstack(move, axis=1)
+            [tf.reshape(value, row_shape) for value in tf.unstack(row, axis=1)] for row in tf.unstack(move, axis=1)
         )
         y, x = (row[0] * y + row[1] * x + row[2] for row in (down, across))
     return y, x

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import checked, to_int32
+from tpudata.input.dataset_ops import ensure, to_int32
 
 
 def list_spec(feature: Feature) -> Any:
@@ -31,7 +31,7 @@ def ragged_rows(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
         dtype = tf.as_dtype(feature.dtype)
         sizes = tf.strings.length(stored)
         message = f"Feature {feature.name}: a record has bytes that are no whole {dtype.name} values. Convert the dataset again."
-        stored = checked(stored, tf.reduce_all(tf.equal(sizes % dtype.size, 0)), message)
+        stored = ensure(stored, tf.reduce_all(tf.equal(sizes % dtype.size, 0)), message)
         # All bytes in one row, to be split into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
         stored = tf.RaggedTensor.from_row_lengths(values, sizes // dtype.size, validate=False)
@@ -49,12 +49,12 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
     Returns:
         [n, *field.shape]; a count is int32 [n].
     """
-    found, first = {}, dict[str, tuple[Field, tf.Tensor]]()
+    columns, first = {}, dict[str, tuple[Field, tf.Tensor]]()
     for field in fields:
         if field.padding is None:
             continue
         rows = ragged_rows(stored[field.feature.name], field.feature)
-        lengths = _entries(rows, field, hint)
+        lengths = _count_entries(rows, field, hint)
         other, expected = first.setdefault(field.padding.table, (field, lengths))
         values = rows.values
         if other is not field:
@@ -62,24 +62,24 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
                 f"Feature {field.feature.name}: a record has lists of another length than of {other.feature.name}, and both are in"
                 f" the table {field.padding.table} of pad. Pad them by separate keys, or correct the records."
             )
-            values = checked(values, tf.reduce_all(tf.equal(lengths, expected)), message)
+            values = ensure(values, tf.reduce_all(tf.equal(lengths, expected)), message)
         if not field.cuts:
             message = (
                 f"Feature {field.feature.name}: a record has lists of more entries than pad has for {field.padding.table},"
                 f" {field.shape[0]}. Pass a larger number, or tpudata.Pad({field.shape[0]}, cut=True) to cut; to a command, --pad."
             )
-            values = checked(values, tf.reduce_all(lengths <= field.shape[0]), message)
+            values = ensure(values, tf.reduce_all(lengths <= field.shape[0]), message)
         size = math.prod(field.shape)
         padded = rows.with_values(values).to_tensor(field.padding.value, shape=(None, size))
-        found[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
+        columns[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
     for field in fields:
         if field.counts is not None:
             column, lengths = first[field.counts]
-            found[field.feature.name] = tf.minimum(tf.cast(lengths, tf.int32), column.shape[0])
-    return found
+            columns[field.feature.name] = tf.minimum(tf.cast(lengths, tf.int32), column.shape[0])
+    return columns
 
 
-def _entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
+def _count_entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
     """Return the number of entries of each record, integers [n]."""
     lengths, each = rows.row_lengths(), math.prod(field.shape[1:])
     if each == 1:
@@ -88,7 +88,7 @@ def _entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
         f"Feature {field.feature.name}: a record has values that are no whole entries of {field.shape[1:]}. {hint}"
     )
     whole = tf.reduce_all(tf.equal(lengths % each, 0))
-    return checked(lengths // each, whole, message)
+    return ensure(lengths // each, whole, message)
 
 
 def multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
@@ -105,7 +105,7 @@ def multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
         f"Feature {field.feature.name}: a record has a label that is none of its classes, {first} to {first + classes - 1}."
         " Correct num_classes in the schema, or the records."
     )
-    labels = checked(labels, tf.reduce_all((labels >= 0) & (labels < classes)), message)
+    labels = ensure(labels, tf.reduce_all((labels >= 0) & (labels < classes)), message)
     places = tf.stack([tf.cast(rows.value_rowids(), tf.int32), labels], axis=1)
     shape = tf.stack([tf.cast(rows.nrows(), tf.int32), classes])
     # A label may come twice.

@@ -41,21 +41,21 @@ class Table:
 
 
 def find_tables(fields: Fields) -> tuple[Table, ...]:
-    """Return the tables that have boxes or points, of fields for which `check_placed` raised no error."""
-    groups = _groups(fields.inputs)
+    """Return the tables that have boxes or points, of fields for which `check_movable` raised no error."""
+    groups = _group_columns(fields.inputs)
     tables = []
     for count in (field for field in fields.inputs if field.counts is not None):
         columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
         names = {field.name for field in columns}
-        inside = [(parent, found) for parent, found in groups.items() if names & {f.name for f in found.values()}]
-        boxes = [found[part].name for (_, parts), found in inside if parts != POINT for part in parts]
-        points = [(found["y"].name, found["x"].name) for (_, parts), found in inside if parts == POINT]
+        inside = [(parent, columns) for parent, columns in groups.items() if names & {f.name for f in columns.values()}]
+        boxes = [columns[part].name for (_, parts), columns in inside if parts != POINT for part in parts]
+        points = [(columns["y"].name, columns["x"].name) for (_, parts), columns in inside if parts == POINT]
         if boxes or points:
             tables.append(Table(count.name, columns, tuple(boxes), tuple(points)))
     return tuple(tables)
 
 
-def check_placed(fields: Fields, option: str) -> None:
+def check_movable(fields: Fields, option: str) -> None:
     """Check that all boxes and points can move with the image.
 
     Args:
@@ -67,31 +67,31 @@ def check_placed(fields: Fields, option: str) -> None:
             that are not padded together with their boxes.
     """
     boxes: dict[str, str] = {}
-    for (parent, parts), found in _groups(fields.all).items():
-        what = "points" if parts == POINT else "boxes"
-        tables = {None if field.padding is None else field.padding.table for field in found.values()}
-        shapes = {field.shape for field in found.values()}
-        is_whole = len(found) == len(parts) and len(shapes) == 1 and (parts != BOX or {*map(len, shapes)} == {1})
-        if not is_whole or len(tables) > 1 or None in tables or fields.label in found.values():
-            got = ", ".join(field.name for field in found.values())
-            needed = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
+    for (parent, parts), columns in _group_columns(fields.all).items():
+        kind = "points" if parts == POINT else "boxes"
+        tables = {None if field.padding is None else field.padding.table for field in columns.values()}
+        shapes = {field.shape for field in columns.values()}
+        is_whole = len(columns) == len(parts) and len(shapes) == 1 and (parts != BOX or {*map(len, shapes)} == {1})
+        if not is_whole or len(tables) > 1 or None in tables or fields.label in columns.values():
+            got = ", ".join(field.name for field in columns.values())
+            extra = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
             raise UsageError(
-                f"{option}: the {what} {parent!r} move with the image if they are lists in one table of pad{needed} (got {got})."
-                f" Pass pad={{{_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
+                f"{option}: the {kind} {parent!r} move with the image if they are lists in one table of pad{extra} (got {got})."
+                f" Pass pad={{{_suggest_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
             )
-        for field in found.values():
+        for field in columns.values():
             if field.dtype != "float32":
                 raise UsageError(
-                    f"{option}: the {what} {field.name!r} are {field.dtype} (expected float32, shares of the image's height and"
+                    f"{option}: the {kind} {field.name!r} are {field.dtype} (expected float32, shares of the image's height and"
                     f" width). Convert them, or omit {option}."
                 )
         (table,) = tables
-        if what == "boxes" and table in boxes:
+        if kind == "boxes" and table in boxes:
             raise UsageError(
                 f"{option}: the table {table!r} of pad has two kinds of boxes, {boxes[table]!r} and {parent!r}. Pad them by"
                 " separate patterns."
             )
-        if what == "boxes" and table is not None:
+        if kind == "boxes" and table is not None:
             boxes[table] = parent
     for field in fields.masks:
         parent = field.name.rpartition("/")[0]
@@ -99,34 +99,34 @@ def check_placed(fields: Fields, option: str) -> None:
         if own in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own):
             raise UsageError(
                 f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own!r}, of which those that leave"
-                f" the image are dropped. Pass pad={{{_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
+                f" the image are dropped. Pass pad={{{_suggest_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
             )
 
 
 def has_places(fields: Fields) -> bool:
     """Return whether there are boxes, points or masks."""
-    return bool(_groups(fields.all) or fields.masks)
+    return bool(_group_columns(fields.all) or fields.masks)
 
 
-def _groups(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:
+def _group_columns(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:
     """Return the columns of boxes and points: by their common name and the names of their parts, the columns by part."""
-    found: dict[tuple[str, tuple[str, ...]], dict[str, Field]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], dict[str, Field]] = {}
     for field in fields:
         name = field.feature.name
         parent, _, part = name.rpartition("/")
         if part == _BOX_NAME and field.feature.shape[-1:] == (len(BOX),):
-            found[name, (_BOX_NAME,)] = {_BOX_NAME: field}
+            groups[name, (_BOX_NAME,)] = {_BOX_NAME: field}
         for kind, parts in ((_BOX_NAME, BOX), (_POINT_NAME, POINT)):
             if _last(parent) == kind and part in parts:
-                found.setdefault((parent, parts), {})[part] = field
-    return found
+                groups.setdefault((parent, parts), {})[part] = field
+    return groups
 
 
 def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _pattern(parent: str, parts: tuple[str, ...]) -> str:
+def _suggest_pattern(parent: str, parts: tuple[str, ...]) -> str:
     """Return a pattern for boxes or points and what belongs to them."""
     above = parent.rpartition("/")[0]
     return f"{above}/*" if above else parent if len(parts) == 1 else f"{parent}/*"

@@ -12,7 +12,7 @@ from tpudata.input.options.pad import Pad, parse_pads
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
+class FeatureOptions:
     """Arguments of `make_input_fn` that choose what is read of each record; it documents them.
 
     Raises:
@@ -54,6 +54,6 @@ class Columns:
         return parse_pads(self.pad)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def selecting(self) -> dict[str, Any]:
         """The arguments that are given, by name."""
         return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name))}

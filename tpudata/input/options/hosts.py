@@ -58,7 +58,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
             )
         per_step = replicas // pipelines
     else:
-        pipelines, number, per_step = _deployment(params.get("context"))
+        pipelines, number, per_step = _find_deployment(params.get("context"))
     if not 0 <= number < pipelines:
         raise UsageError(f"Input pipeline {number} of {pipelines}: out of range (expected 0 to {pipelines - 1}).")
     count = batch_size * per_step
@@ -92,7 +92,7 @@ def rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
     return Rows(each, batch_size, each * index, each * (index + 1))
 
 
-def _deployment(context: Any) -> tuple[int, int, int]:
+def _find_deployment(context: Any) -> tuple[int, int, int]:
     """Return (calls of input_fn, number of this call, its batches a step) from the original estimator's context."""
     if context is None:
         return 1, 0, 1

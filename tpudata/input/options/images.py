@@ -16,7 +16,7 @@ from tpudata.input.image.augment import RandAugment
 from tpudata.input.image.crop import CentreCrop, TrainCrop
 from tpudata.input.image.mix import CutMix, MixUp
 from tpudata.input.image.normalize import Normalize
-from tpudata.input.lists.tables import check_placed, has_places
+from tpudata.input.lists.tables import check_movable, has_places
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
@@ -140,26 +140,26 @@ class Images:
                 f"least_visible={self.least_visible}: it is for boxes that move with a crop or augment. Omit it, or pass crop= and"
                 " the boxes in pad=."
             )
-        asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
-        if not asked:
+        options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
+        if not options:
             return
-        of_one = [name for name in asked if name in _OF_ONE_IMAGE]
-        if not fields.images or (len(fields.images) > 1 and of_one):
+        single = [name for name in options if name in _OF_ONE_IMAGE]
+        if not fields.images or (len(fields.images) > 1 and single):
             names = ", ".join(image.name for image in fields.images)
             has = f"{len(fields.images)} ({names}). Name one with features=" if names else "none. Omit it"
             raise UsageError(
-                f"{(of_one if names else asked)[0]}: it is for {'one image' if names else 'images'}, uint8 [height, width,"
+                f"{(single if names else options)[0]}: it is for {'one image' if names else 'images'}, uint8 [height, width,"
                 f" channels], and the features have {has}."
             )
         for image in fields.images:
-            self._check_image(image, asked[0])
+            self._check_image(image, options[0])
         if self.mix is not None and has_places(fields):
             raise UsageError(
                 "mix: the boxes, points and masks of two images make no sense in one of them. Omit it, or the boxes."
             )
         self._check_label_maps(fields)
         if self.moves_pixels:
-            check_placed(fields, "crop" if self.crop is not None else "augment")
+            check_movable(fields, "crop" if self.crop is not None else "augment")
         if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
             return
         if self.mix is not None and not _can_mix(fields.label):

@@ -14,7 +14,7 @@ import numpy as np
 
 from tpudata.checks import check_flag, check_integer, check_one_of, check_passed, is_integer
 from tpudata.errors import UsageError
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
@@ -32,7 +32,7 @@ class Options:
     training: bool
     images: Images = dataclasses.field(default_factory=Images)
     tokens: Tokens = dataclasses.field(default_factory=Tokens)
-    columns: Columns = dataclasses.field(default_factory=Columns)
+    columns: FeatureOptions = dataclasses.field(default_factory=FeatureOptions)
     parse: Callable[..., Any] | None = None
     filter: Callable[..., Any] | None = None
     transform: Callable[..., Any] | None = None
@@ -80,8 +80,8 @@ class Options:
             raise UsageError(
                 f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
             )
-        what = "True, False or the number of records to mix, an integer of 1 or more"
-        check_passed("shuffle", self.shuffle, is_switch or is_integer(self.shuffle, 1), what)
+        expected = "True, False or the number of records to mix, an integer of 1 or more"
+        check_passed("shuffle", self.shuffle, is_switch or is_integer(self.shuffle, 1), expected)
         if self.num_epochs is not None and not self.training:
             raise UsageError(
                 f"num_epochs={self.num_epochs!r}: evaluation is one pass over the records. Omit it, or pass training=True."
@@ -143,14 +143,14 @@ def takes_seed(function: Callable[..., Any] | None) -> bool:
 
 
 def check_arguments(
-    name: str, function: Callable[..., Any], given: Sequence[str], keywords: Sequence[str] = ()
+    name: str, function: Callable[..., Any], positional: Sequence[str], keywords: Sequence[str] = ()
 ) -> None:
     """Check that a user's function takes these arguments, without a call: its own TypeErrors stay as they are.
 
     Args:
         name: the option that it was passed as.
         function: the function.
-        given: descriptions of its positional arguments.
+        positional: descriptions of its positional arguments.
         keywords: names of its keyword arguments.
 
     Raises:
@@ -161,12 +161,12 @@ def check_arguments(
     except (TypeError, ValueError):  # A builtin without a signature: the call will show.
         return
     try:
-        signature.bind(*given, **dict.fromkeys(keywords))
+        signature.bind(*positional, **dict.fromkeys(keywords))
     except TypeError as error:
-        call = f"({', '.join((*given, *(f'{keyword}={keyword}' for keyword in keywords)))})"
+        call = f"({', '.join((*positional, *(f'{keyword}={keyword}' for keyword in keywords)))})"
         takes = " ".join(str(signature).split())
         raise UsageError(f"{name} is called with {call}, and takes {takes}, {error}. Let it take {call}.") from None
 
 
-def _check_function(name: str, value: Any, what: str) -> None:
-    check_passed(name, value, value is None or callable(value), f"{what}, or None")
+def _check_function(name: str, value: Any, expected: str) -> None:
+    check_passed(name, value, value is None or callable(value), f"{expected}, or None")

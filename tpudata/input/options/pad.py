@@ -49,11 +49,11 @@ def parse_pads(pad: Any) -> dict[str, Pad]:
         return {}
     are_names = isinstance(pad, Mapping) and all(isinstance(name, str) and name for name in pad)
     check_passed("pad", pad, are_names, 'a dict of names, such as {"image/object/*": 100}')
-    found = {}
+    pads = {}
     for name, value in pad.items():
         if not isinstance(value, Pad) and value is not None and not is_integer(value):
             raise UsageError(
                 f"pad: invalid value of {name!r} (got {value!r}, expected a number, None or tpudata.Pad(...))."
             )
-        found[name] = value if isinstance(value, Pad) else Pad(value)
-    return found
+        pads[name] = value if isinstance(value, Pad) else Pad(value)
+    return pads

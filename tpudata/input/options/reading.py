@@ -1,4 +1,4 @@
-"""How the files of a split are read."""
+"""Options of reading the files of a split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FREE_SHARE = 4
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How the files of a split are read: by default an object store in large pieces, a disk in small chunks.
+    """Options of reading the files of a split: by default an object store in large pieces, a disk in small chunks.
 
     Every request of TensorFlow's client for `gs://` fetches a block, 64 MB unless it is configured, and costs a connection. So a
     split is read there in whole shards, or in such blocks of larger shards: each is one request or a few, and nothing is fetched

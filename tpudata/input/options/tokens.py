@@ -50,8 +50,8 @@ class Tokens:
     def __post_init__(self) -> None:
         lengths = self.sequence_length
         if lengths is not None:
-            named = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
-            are_lengths = all(map(_is_length, lengths.values() if named else (lengths,)))  # type: ignore[union-attr]
+            are_by_name = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
+            are_lengths = all(map(_is_length, lengths.values() if are_by_name else (lengths,)))  # type: ignore[union-attr]
             expected = "None, an integer of 1 or more, or a mapping of the names of features to such"
             check("sequence_length", lengths, are_lengths, expected)
         if self.buckets is not None:
@@ -81,10 +81,10 @@ class Tokens:
         return None if longest is None else operator.index(longest)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def selecting(self) -> dict[str, Any]:
         """The options that select what is read of a record, by name."""
-        given = dataclasses.asdict(self).items()
-        return {name: value for name, value in given if value is not None and value is not False and name != "names"}
+        options = dataclasses.asdict(self).items()
+        return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 
     def sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
         """Return the treatment of a dataset's sequences.
@@ -98,16 +98,20 @@ class Tokens:
             UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
             FeatureError: a feature has the name of the tokens' weights.
         """
-        found = self._sequences(manifest, fields, bare)
-        if self.pad_id is not None and found.targets not in ("pad", "eos") and not any(f.pads for f in fields.inputs):
+        sequences = self._sequences(manifest, fields, bare)
+        if (
+            self.pad_id is not None
+            and sequences.targets not in ("pad", "eos")
+            and not any(f.pads for f in fields.inputs)
+        ):
             raise UsageError(
                 f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
             )
-        return found
+        return sequences
 
     def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        named = manifest.options.get("tokenizer")
-        tokenizer: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
+        entry = manifest.options.get("tokenizer")
+        tokenizer: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}
         targets = self.targets

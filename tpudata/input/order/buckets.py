@@ -41,8 +41,8 @@ def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
         limits: the buckets' lengths, ascending.
     """
     numbers = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
-    found = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
-    return [bucket for bucket in found if len(bucket.ids)]
+    buckets = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
+    return [bucket for bucket in buckets if len(bucket.ids)]
 
 
 def bucket_seed(seed: int, bucket: int) -> int:
@@ -74,27 +74,27 @@ class BucketSteps:
 
     def choices(self, step: int, end: int) -> tf.data.Dataset:
         """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
-        first = 0 if self._seed is None else self._epoch(step)
+        first = 0 if self._seed is None else self._find_epoch(step)
 
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             order = self._order(epoch)
             begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
         last = tf.int64.max if self._epochs is None else self._epochs
-        return tf.data.Dataset.range(first, last).flat_map(as_written(of_epoch)).take(end - step)
+        return tf.data.Dataset.range(first, last).flat_map(as_written(draw_epoch)).take(end - step)
 
-    def done(self, step: int) -> list[int]:
+    def count_done(self, step: int) -> list[int]:
         """Return the number of batches that each bucket has given before a step."""
         if self._epochs is not None and step >= self._begin(self._epochs):
-            return self._batches(self._epochs)
-        epoch = 0 if self._seed is None else self._epoch(step)
+            return self._count_batches(self._epochs)
+        epoch = 0 if self._seed is None else self._find_epoch(step)
         with tf.init_scope():
             order = np.asarray(tf.get_static_value(self._order(tf.constant(epoch, tf.int64))))
-        here = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
-        return [before + int(count) for before, count in zip(self._batches(epoch), here, strict=True)]
+        counts = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
+        return [before + int(count) for before, count in zip(self._count_batches(epoch), counts, strict=True)]
 
-    def _batches(self, epoch: int) -> list[int]:
+    def _count_batches(self, epoch: int) -> list[int]:
         """Return the number of batches that each bucket has given when an epoch begins."""
         if self._seed is None:
             return [epoch * -(-records // size) for records, size in self._sizes]
@@ -102,9 +102,9 @@ class BucketSteps:
 
     def _begin(self, epoch: int) -> int:
         """Return the first step of an epoch."""
-        return sum(self._batches(epoch))
+        return sum(self._count_batches(epoch))
 
-    def _epoch(self, step: int) -> int:
+    def _find_epoch(self, step: int) -> int:
         """Return the epoch of a step: the last one that begins no later."""
         low, high = 0, 1
         while self._begin(high) <= step:

@@ -25,7 +25,7 @@ def draw(shape: Any, seed: int, number: tf.Tensor, use: int) -> tf.Tensor:
         use: one of the uses above.
     """
     key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(number, tf.int64)])
-    # What `tf.random.stateless_uniform` draws with alg="philox", which makes eight times the operations.
+    # Same draws as `tf.random.stateless_uniform` with alg="philox", which makes eight times as many operations.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=key)
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint64

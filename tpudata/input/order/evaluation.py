@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.order import Part, Ranges, batch_positions, take_rows
+from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,11 +58,11 @@ class EvaluationOrder:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.starts
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of a host's rows, with `weights` that are 0 for padding."""
-        return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
+        return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
 
-    def one_pass(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def one_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of the records alone; the last batch is padded with the last record."""
         rows = part.rows
         firsts, lasts = self.ranges(part.start_step, rows.first, rows.last)
@@ -73,13 +73,13 @@ class EvaluationOrder:
         if padding:
             last = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
             repeated = as_written(
-                lambda found: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), found)
+                lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
             padded = ranges.read(last, load).map(repeated)
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return ranges.records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
-    def _batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
             positions = batch_positions(self.batch_size, part, number)
             return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}

@@ -49,26 +49,26 @@ class MixtureOrder:
         """Pieces of a batch, G: the largest divisor of the batch size that is at most 16."""
         return max(count for count in range(1, min(self.batch_size, _MOST_PIECES) + 1) if self.batch_size % count == 0)
 
-    def given(self, step: int) -> list[int]:
+    def count_given(self, step: int) -> list[int]:
         """Return the number of pieces that each input has given before a step."""
-        return self._shares(step * self.pieces)
+        return self._compute_shares(step * self.pieces)
 
     def choices(self, step: int) -> tf.data.Dataset:
         """Return the endless dataset of the inputs of all pieces from a step on, int64 each."""
 
-        def of_step(number: tf.Tensor) -> tf.data.Dataset:
-            before, after = (tf.stack(self._shares(n * self.pieces)) for n in (number, number + 1))
+        def choose_inputs(number: tf.Tensor) -> tf.data.Dataset:
+            before, after = (tf.stack(self._compute_shares(n * self.pieces)) for n in (number, number + 1))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
             return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
 
-        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(of_step))
+        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(choose_inputs))
 
-    def _shares(self, pieces: Any) -> list[Any]:
+    def _compute_shares(self, pieces: Any) -> list[Any]:
         """Return the number of the first pieces that each input gives; integers, or scalar tensors of int64."""
-        found, rest = [], pieces
+        shares, rest = [], pieces
         for number, weight in enumerate(self.weights):
             total = sum(self.weights[number:])
             # rest * weight / total, rounded, without a product beyond int64.
-            found.append(rest // total * weight + (rest % total * weight + total // 2) // total)
-            rest = rest - found[-1]
-        return found
+            shares.append(rest // total * weight + (rest % total * weight + total // 2) // total)
+            rest = rest - shares[-1]
+        return shares

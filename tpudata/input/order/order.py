@@ -18,7 +18,7 @@ Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class HostPart:
     """The part of an order that a host feeds.
 
     Attributes:
@@ -63,7 +63,7 @@ class Ranges(Protocol):
         """Return chunks for a host that reads its rows of each batch in order."""
 
     def reads_all(self, rows: Rows) -> bool:
-        """Whether a host reads whole batches in order: its rows are less than what is read at once."""
+        """Return whether a host reads whole batches in order: its rows are less than one read."""
 
     def load(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
@@ -74,10 +74,10 @@ class Ranges(Protocol):
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of what is read of several ranges at a time, (firsts, lasts), in order."""
 
-    def pick(self, found: Any, places: tf.Tensor, *held: Any) -> Any:
+    def pick(self, elements: Any, places: tf.Tensor, *held: Any) -> Any:
         """Return records by their places in what was read."""
 
-    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Return a dataset of the records of what was read."""
 
 
@@ -99,14 +99,14 @@ class Order(Protocol):
     def starts(self, rows: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of a host's rows.
 
         Extras are `seed`, int32 [n, 2], if anything is drawn, and in evaluation `weights`, float32 [n], 0 for padding.
         """
 
 
-def batch_positions(batch_size: int, part: Part, number: tf.Tensor) -> tf.Tensor:
+def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Tensor:
     """Return the positions of a host's rows, int64 [n], in an order that has record p % N at position p.
 
     Args:
@@ -120,8 +120,8 @@ def batch_positions(batch_size: int, part: Part, number: tf.Tensor) -> tf.Tensor
     return positions + place * rows.batch_size
 
 
-def take_rows(read: Callable[[Part], tf.data.Dataset], ranges: Ranges, part: Part) -> tf.data.Dataset:
-    """Return what `read` returns for a part, or its rows of whole batches if these are read."""
+def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+    """Return the result of `read` for a part; cut its rows out if whole batches are read."""
     rows = part.rows
     if not ranges.reads_all(rows):
         return read(part)

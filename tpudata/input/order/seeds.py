@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-# What a record's seed is combined with for each use, so that no two share their draws. A user's transform has the seed itself.
+# Combined with a record's seed for each use, so that no two uses share their draws. A user's transform has the seed itself.
 # Any numbers would do; these are digits of pi.
 CROP_SEED = (0x243F6A88, 0x05A308D3)
 AUGMENT_SEED = (0x13198A2E, 0x03707344)
@@ -25,12 +25,12 @@ def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     def number(value: int) -> tf.Tensor:
         return tf.constant(value, tf.uint64)
 
-    def shifted(bits: tf.Tensor, count: int) -> tf.Tensor:
+    def xor_shift(bits: tf.Tensor, count: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, number(count)))
 
     # The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbouring positions get unrelated seeds.
     bits = tf.cast(positions, tf.uint64) + number(1 + (seed << 32))
     bits = bits * number(0x9E3779B97F4A7C15)
-    bits = shifted(bits, 30) * number(0xBF58476D1CE4E5B9)
-    bits = shifted(bits, 27) * number(0x94D049BB133111EB)
-    return tf.bitcast(shifted(bits, 31), tf.int32)
+    bits = xor_shift(bits, 30) * number(0xBF58476D1CE4E5B9)
+    bits = xor_shift(bits, 27) * number(0x94D049BB133111EB)
+    return tf.bitcast(xor_shift(bits, 31), tf.int32)

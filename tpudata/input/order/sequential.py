@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.input.dataset_ops import as_written, count_up_to
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.order import Part, Ranges, batch_positions, take_rows
+from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,26 +39,26 @@ class SequentialOrder:
 
         def number(position: tf.Tensor) -> tf.Tensor:
             """Return the number of a position's chunk, counted through all epochs."""
-            found = tf.squeeze(count_up_to(starts, tf.expand_dims(position % self.records, 0))) - 1
-            return position // self.records * count + found
+            chunk = tf.squeeze(count_up_to(starts, tf.expand_dims(position % self.records, 0))) - 1
+            return position // self.records * count + chunk
 
-        def of_run(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
+        def list_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
             numbers = tf.range(number(begin), number(end - 1) + 1)
             before, chunks = numbers // count * self.records, numbers % count
             firsts = tf.maximum(tf.gather(starts, chunks), begin - before)
             lasts = tf.minimum(tf.gather(stops, chunks), end - before)
             return tf.data.Dataset.from_tensor_slices((firsts, lasts))
 
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            return of_run(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
+        def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            return list_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
 
-        def of_step(number: tf.Tensor) -> tf.data.Dataset:
-            return of_run(number * self.batch_size + first, number * self.batch_size + last)
+        def list_step(number: tf.Tensor) -> tf.data.Dataset:
+            return list_ranges(number * self.batch_size + first, number * self.batch_size + last)
 
         if last - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
-            return epochs.flat_map(as_written(of_epoch))
-        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(of_step))
+            return epochs.flat_map(as_written(list_epoch))
+        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(list_step))
 
     @property
     def steps(self) -> None:
@@ -68,18 +68,18 @@ class SequentialOrder:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.starts
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
-        return take_rows(lambda taken: self._batches(ranges, taken), ranges, part)
+        return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
 
-    def _batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         rows, order = part.rows, self
         if rows.count < rows.total:
             # A host of several begins at another record every epoch.
             order = dataclasses.replace(self, chunks=ranges.chunks_of_host(self.chunks, rows))
         load = ranges.load(order.chunks.starts)
-        found = ranges.read(order.ranges(part.start_step, rows.first, rows.last), load)
-        records = ranges.records(found.rebatch(rows.batch_size, drop_remainder=True))
+        elements = ranges.read(order.ranges(part.start_step, rows.first, rows.last), load)
+        records = ranges.records(elements.rebatch(rows.batch_size, drop_remainder=True))
 
         def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
             return part.seeds(batch_positions(self.batch_size, part, number))

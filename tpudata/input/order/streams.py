@@ -70,13 +70,13 @@ class StreamOrder(TrainingOrder):
         load = ranges.load(ranges.seeks(self.chunks))
         ahead = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
 
-        def of_slot(slot: tf.Tensor) -> tf.data.Dataset:
+        def read_slot(slot: tf.Tensor) -> tf.data.Dataset:
             # A piece waits while another is used up and more are in flight: all slots would wait for the slowest request.
-            found = ranges.read(self.stream(slot, block), load, ahead).prefetch(1)
-            return found.rebatch(self.run, drop_remainder=True)
+            elements = ranges.read(self.stream(slot, block), load, ahead).prefetch(1)
+            return elements.rebatch(self.run, drop_remainder=True)
 
         return tf.data.Dataset.range(slots.start, slots.stop).interleave(
-            as_written(of_slot),
+            as_written(read_slot),
             cycle_length=len(slots),
             block_length=1,
             num_parallel_calls=len(slots),
@@ -84,17 +84,17 @@ class StreamOrder(TrainingOrder):
         )
 
     def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
-        """Return what a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""
+        """Return the ranges that a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""
         begin, slots = block * self.turns, tf.expand_dims(slot, 0)
 
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        def list_spans(epoch: tf.Tensor) -> tf.data.Dataset:
             first, after = self._first_turn(epoch, slots), self._first_turn(epoch + 1, slots)
             low = tf.maximum(first, begin)
             spans = self._spans_of(self._permute_chunks(epoch), epoch, slots, first, low, tf.maximum(low, after))
             return tf.data.Dataset.from_tensor_slices(spans)
 
         epochs = tf.data.Dataset.range((begin * self.lanes + slot) // self.records, tf.int64.max)
-        return epochs.flat_map(as_written(of_epoch))
+        return epochs.flat_map(as_written(list_spans))
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return which of a block's records stands in each row: int64 [steps, slots * stride]."""
@@ -103,8 +103,8 @@ class StreamOrder(TrainingOrder):
         turns = block * self.turns + turn
         epoch = (numbers + turns * self.lanes) // self.records
         first = tf.maximum(self._first_turn(epoch, numbers), block * self.turns)
-        of_slot = (numbers - slots.start) * self.run + turn % self.run
-        return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + of_slot)
+        place = (numbers - slots.start) * self.run + turn % self.run
+        return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + place)
 
     def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
@@ -130,5 +130,5 @@ class StreamOrder(TrainingOrder):
         return places, tf.concat([places[1:], ends[-1:]], 0), tf.gather(firsts, chunk) + offset
 
     def _first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-        """Return the first turn of slots that is of an epoch."""
+        """Return the first turn of an epoch in each slot."""
         return -((slots - epoch * self.records) // self.lanes)

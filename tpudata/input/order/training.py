@@ -26,7 +26,7 @@ from tpudata.input.dataset_ops import as_written, count_up_to, range_numbers
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
-from tpudata.input.order.order import Part, Ranges
+from tpudata.input.order.order import HostPart, Ranges
 
 # 32 lanes mix well and divide evenly among hosts.
 MOST_LANES = 32
@@ -91,20 +91,20 @@ class TrainingOrder:
         """Return the first records of the chunks that a host reads, int64 [n]."""
         return self.chunks.starts
 
-    def batches(self, ranges: Ranges, part: Part) -> tf.data.Dataset:
+    def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
         rows, slots = part.rows, self.slots(part.rows.first, part.rows.last)
         first_block, begin = divmod(part.start_step, self.steps_per_block)
         offset = slots.start * self.stride
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
-        def of_block(block: tf.Tensor, found: Any, *held: Any) -> tf.data.Dataset:
+        def make_batches(block: tf.Tensor, elements: Any, *held: Any) -> tf.data.Dataset:
             table = self.rows(slots, block)[:, rows.first - offset : rows.last - offset]
             table = tf.reshape(table, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._block_seeds(part, block)
 
             def batch(number: tf.Tensor) -> Any:
-                picked = ranges.pick(found, table[number], *held)
+                picked = ranges.pick(elements, table[number], *held)
                 return picked, {name: values[number] for name, values in extras.items()}
 
             skipped = tf.where(tf.equal(block, first_block), begin * part.per_step, 0)
@@ -113,9 +113,9 @@ class TrainingOrder:
 
         # The next block is read while batches are made of this one.
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.held))
-        return blocks.prefetch(1).flat_map(as_written(of_block))
+        return blocks.prefetch(1).flat_map(as_written(make_batches))
 
-    def _block_seeds(self, part: Part, block: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the seeds of a block's records as an extra of its batches, int32 [batches, rows, 2]."""
         steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
         seeds = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.last))
@@ -126,25 +126,25 @@ class TrainingOrder:
         return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.seeks(self.chunks)))
 
     def spans(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return what is to be read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
+        """Return the ranges to read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
 
         All that one block needs comes in a row: by epoch, then by slot, then by turn.
         """
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
 
-        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             chunks = self._permute_chunks(epoch)
 
-            def of_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            def list_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 return self._spans_of(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
-                as_written(of_block)
+                as_written(list_block)
             )
 
-        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(as_written(of_epoch))
+        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(as_written(list_epoch))
 
     def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return an epoch's chunks in its order: the places at which each begins and ends, and its first record, int64 [chunks]."""
@@ -182,11 +182,13 @@ class TrainingOrder:
         place += begin - turn
         stop = place + (end - begin)
         chunk = count_up_to(ends, place)
-        splits, found = range_numbers(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
-        slot = count_up_to(splits, tf.range(tf.size(found, tf.int64))) - 1
-        first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
-        last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
-        return first, last - tf.gather(begins, found)
+        splits, chunks_of_spans = range_numbers(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
+        slot = count_up_to(splits, tf.range(tf.size(chunks_of_spans, tf.int64))) - 1
+        first = tf.gather(firsts, chunks_of_spans) + tf.maximum(
+            tf.gather(place, slot) - tf.gather(begins, chunks_of_spans), 0
+        )
+        last = tf.gather(firsts, chunks_of_spans) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, chunks_of_spans))
+        return first, last - tf.gather(begins, chunks_of_spans)
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return which of a block's records, as `spans` has them, stands in each row: int64 [steps, slots * stride]."""
@@ -198,7 +200,7 @@ class TrainingOrder:
         lengths = tf.maximum(ends - begins, 0)
         before = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
-        # Of each slot and turn, [slots, turns].
+        # Epoch of each slot and turn, [slots, turns].
         epoch = (numbers[:, tf.newaxis] + turns * self.lanes) // self.records - low
         where = tf.stack(
             [epoch, tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch))], -1

@@ -34,7 +34,7 @@ class Sequences:
     pad_id: int = 0
     targets: Literal["mask", "segments", "pad", "eos"] | None = None
 
-    def fed(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
+    def feed(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
         """Return the features of a record or a batch, padded with `pad_id`, and the masks that mark padding."""
         out, names = {}, {field.name for field in fields.inputs}
         for field in fields.inputs:

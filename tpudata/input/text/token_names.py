@@ -55,7 +55,7 @@ def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fi
         raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")
 
 
-def renamed(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
+def rename(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
     """Return a batch as one dict, under another project's names.
 
     Args:
@@ -74,7 +74,7 @@ def renamed(features: Any, targets: tf.Tensor | None = None, *, names: TokenName
             f"names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform dropped them. Let it return them."
         )
     others = {name: value for name, value in features.items() if name not in _REPLACED}
-    segments = _segments(features)
+    segments = _number_segments(features)
     positions = features.get(_POSITIONS)
     if positions is None:
         ids = features[INPUT_IDS]
@@ -93,11 +93,11 @@ def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "encoder_input_tokens": tf.where(segments > 0, features["inputs"], 0),
         "encoder_segment_ids": segments,
         "encoder_positions": features["inputs_positions"],
-        **_t5x(decoder, targets, features["targets_segment_ids"], features["targets_positions"]),
+        **_rename_for_t5x(decoder, targets, features["targets_segment_ids"], features["targets_positions"]),
     }
 
 
-def _segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
+def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Return the number of each token's document, from 1; 0 for padding."""
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
@@ -108,7 +108,7 @@ def _segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
 
 
-def _maxtext(
+def _rename_for_maxtext(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     return {
@@ -122,7 +122,7 @@ def _maxtext(
     }
 
 
-def _t5x(
+def _rename_for_t5x(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     # SeqIO predicts every token of a document, the first one from the id 0; padding is the id 0.
@@ -145,7 +145,7 @@ def _t5x(
     }
 
 
-def _transformers(
+def _rename_for_transformers(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     # The models compare the prediction of each place with the label of the next one.
@@ -160,7 +160,7 @@ def _transformers(
 
 
 _RENAMED: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
-    "maxtext": _maxtext,
-    "t5x": _t5x,
-    "transformers": _transformers,
+    "maxtext": _rename_for_maxtext,
+    "t5x": _rename_for_t5x,
+    "transformers": _rename_for_transformers,
 }

@@ -1,1 +1,1 @@
-"""What a program does: its names of TensorFlow, its release, its sessions and guards."""
+"""Analysis of a program: its names of TensorFlow, its release, its sessions and guards."""

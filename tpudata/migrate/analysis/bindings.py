@@ -64,7 +64,7 @@ def module_path(name: str) -> Path | None:
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
     """Return the names that a program binds to TensorFlow or to a renamed part of it."""
-    found: dict[str, Binding] = {}
+    imports: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -72,27 +72,29 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
                 if path is None or (path and alias.asname is None):
                     continue
                 # `import tensorflow.compat.v1` binds tensorflow.
-                found[alias.asname or "tensorflow"] = Binding(path, alias.name if alias.asname else "tensorflow", node)
+                imports[alias.asname or "tensorflow"] = Binding(
+                    path, alias.name if alias.asname else "tensorflow", node
+                )
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             if node.module.split(".")[0] not in _ROOTS:
                 continue
             for alias in node.names:
                 path = module_path(f"{node.module}.{alias.name}")
                 if path is not None and alias.name != "*":
-                    found[alias.asname or alias.name] = Binding(path, f"{node.module}.{alias.name}", node)
-    return {**_find_aliases(tree, found), **found}
+                    imports[alias.asname or alias.name] = Binding(path, f"{node.module}.{alias.name}", node)
+    return {**_find_aliases(tree, imports), **imports}
 
 
 def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
     """Return names that are assigned a part of TensorFlow that is renamed or gone, as in `layers = tf.contrib.layers`."""
-    found: dict[str, Binding] = {}
+    aliases: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             path = tensorflow_path(node.value, bindings)
             # A class or a function of tf.estimator is a value; a module of it is a part.
             if path and (path[0] == "contrib" or path[:2] in (("estimator",), ("estimator", "tpu"))) and len(path) < 3:
-                found[node.targets[0].id] = Binding(path, "", node)
-    return found
+                aliases[node.targets[0].id] = Binding(path, "", node)
+    return aliases
 
 
 def tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:

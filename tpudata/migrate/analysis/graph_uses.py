@@ -58,7 +58,7 @@ class _Scope:
 
 
 class _Place(NamedTuple):
-    """Where a node stands: its scope, whether a graph is open there, and the node that holds it."""
+    """Position of a node: its scope, whether a graph is open there, and the node that holds it."""
 
     scope: _Scope
     has_graph: bool
@@ -74,25 +74,25 @@ class GraphUses:
     """
 
     def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
-        self._modules = {path: _Reader(bindings[path], tree) for path, tree in trees.items()}
-        self._reached = self._reach(self._modules)
+        self._modules = {path: _GraphUseReader(bindings[path], tree) for path, tree in trees.items()}
+        self._reached = self._find_reached(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
         """Return the uses in a file: those of loops, and those that code outside of the functions of any file reaches."""
         reached = self._reached
         reader = self._modules[path]
-        found = list(reader.module.uses)
+        uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
             for scope in scopes:
                 is_loop = (use for use in scope.uses if use.name in _LOOPS)
-                found += scope.uses if name in reached else is_loop
-        return sorted(set(found), key=lambda use: use.line)
+                uses += scope.uses if name in reached else is_loop
+        return sorted(set(uses), key=lambda use: use.line)
 
     def reaches_any(self, path: str) -> bool:
         """Return whether the code of a file outside of its functions reaches a use in any file."""
         if self._modules[path].module.uses:
             return True
-        reached = self._reach([path])
+        reached = self._find_reached([path])
         return any(
             scope.uses
             for reader in self._modules.values()
@@ -100,7 +100,7 @@ class GraphUses:
             for scope in reader.functions[name]
         )
 
-    def _reach(self, starts: Iterable[str]) -> set[str]:
+    def _find_reached(self, starts: Iterable[str]) -> set[str]:
         """Return the names of functions that the code outside of functions calls, by way of others too."""
         waiting = set().union(*(self._modules[path].module.calls for path in starts))
         reached: set[str] = set()
@@ -116,7 +116,7 @@ class GraphUses:
         return reached
 
 
-class _Reader:
+class _GraphUseReader:
     """The scopes of one file."""
 
     def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:
@@ -166,10 +166,10 @@ class _Reader:
         if name in _LOOPS | _GRAPHS and not _names_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
         if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
-            given = [
+            functions = [
                 item.id for item in (*node.args, *(word.value for word in node.keywords)) if isinstance(item, ast.Name)
             ]
-            scope.calls.update(given or ["main"])
+            scope.calls.update(functions or ["main"])
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
             # A thread calls what it is given.

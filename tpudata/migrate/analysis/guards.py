@@ -10,20 +10,20 @@ from collections.abc import Collection, Iterator, Mapping
 from tpudata.migrate.analysis.bindings import Binding, find_paths
 
 _VERSIONS = frozenset({"__version__", "VERSION", "version"})
-# What a name that a release lacks raises.
+# Errors that a name raises in a release without it.
 _RAISED = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 
 
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
     """Return the nodes below each `if` that asks for TensorFlow's version or for a name of it, and each `try` of such a name."""
     asks = _NamesOfVersions(tree, bindings)
-    found: set[ast.AST] = set()
+    nodes: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and asks.tests(node.test):
-            found.update(*map(ast.walk, ast.iter_child_nodes(node)))
+            nodes.update(*map(ast.walk, ast.iter_child_nodes(node)))
         elif isinstance(node, ast.Try) and _expects_no_name(node.handlers):
-            found.update(*map(ast.walk, (*node.body, *node.handlers)))
-    return found
+            nodes.update(*map(ast.walk, (*node.body, *node.handlers)))
+    return nodes
 
 
 class _NamesOfVersions:
@@ -50,10 +50,10 @@ class _NamesOfVersions:
 
 
 def _expects_no_name(handlers: Collection[ast.ExceptHandler]) -> bool:
-    return any(name in _RAISED for handler in handlers for name in _caught(handler.type))
+    return any(name in _RAISED for handler in handlers for name in _list_caught(handler.type))
 
 
-def _caught(node: ast.expr | None) -> Iterator[str]:
+def _list_caught(node: ast.expr | None) -> Iterator[str]:
     for item in node.elts if isinstance(node, ast.Tuple) else [node]:
         if isinstance(item, ast.Name):
             yield item.id

@@ -1,4 +1,4 @@
-"""What each file of a program needs that its own text does not show: its API, and whether an estimator runs it."""
+"""Plan of each file of a program, from what its own text does not show: its API, and whether an estimator runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITHOUT_ESTIMATOR = frozenset({"CrossShardOptimizer", "InputPipelineConfig"})
 
 @dataclasses.dataclass(frozen=True)
 class FilePlan:
-    """What the rewrite of a file has to know.
+    """Facts that the rewrite of a file needs.
 
     Attributes:
         bindings: names of TensorFlow in the file.
@@ -56,29 +56,31 @@ class _Planner:
         self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
         by_name = {PurePath(path).stem: path for path in trees}
         self._imports = {
-            path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
+            path: {by_name[name] for name in _list_imports(tree) & by_name.keys()} for path, tree in trees.items()
         }
         self._closures = {path: self._close(path) for path in trees}
         guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
         shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
-        self._versions = find_program_versions(shown, {path: set().union(*self._programs_of(path)) for path in trees})
+        self._versions = find_program_versions(shown, {path: set().union(*self._find_programs(path)) for path in trees})
         self._guarded = {
             path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
         }
         self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
-        self._settled = {path for path, tree in trees.items() if _calls(tree, _BEHAVIOURS)}
-        self._old_behaviour = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_behavior"})}
-        self._old_shapes = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_tensorshape"})}
+        self._settled = {path for path, tree in trees.items() if _calls_any(tree, _BEHAVIOURS)}
+        self._old_behaviour = {path for path, tree in trees.items() if _calls_any(tree, {"disable_v2_behavior"})}
+        self._old_shapes = {path for path, tree in trees.items() if _calls_any(tree, {"disable_v2_tensorshape"})}
 
     def plan(self) -> dict[str, FilePlan]:
         """Return the plan of each file."""
         disabling = {path for path in self._trees if self._disables_v2(path)}
         plans = {}
         for path in self._trees:
-            programs = self._programs_of(path)
+            programs = self._find_programs(path)
             uses_estimator = any(program & self._estimators for program in programs)
             settled = any(program & (self._settled | disabling) for program in programs)
-            notes = self._notes(path, uses_estimator=uses_estimator, settled=settled) + self._mixed_names(path)
+            notes = self._write_notes(path, uses_estimator=uses_estimator, settled=settled) + self._note_mixed_names(
+                path
+            )
             # With an estimator, disable_v2_behavior goes.
             old_shapes = self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling
             plans[path] = FilePlan(
@@ -92,20 +94,20 @@ class _Planner:
             )
         return plans
 
-    def _programs_of(self, path: str) -> list[set[str]]:
+    def _find_programs(self, path: str) -> list[set[str]]:
         """Return the files of each program that a file belongs to: what it imports, and who imports it."""
         return [closure for closure in self._closures.values() if path in closure]
 
     def _close(self, path: str) -> set[str]:
-        found: set[str] = set()
+        reachable: set[str] = set()
         waiting = {path}
         while waiting:
-            found |= waiting
-            waiting = set().union(*(self._imports[item] for item in waiting)) - found
-        return found
+            reachable |= waiting
+            waiting = set().union(*(self._imports[item] for item in waiting)) - reachable
+        return reachable
 
     def _disables_v2(self, path: str) -> bool:
-        programs = self._programs_of(path)
+        programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimators for program in programs):
             return False
         if any(program & self._settled for program in programs) or not _is_old(self._bindings[path]):
@@ -118,7 +120,7 @@ class _Planner:
         }
         return path in starters or bool(starters and self._uses.find(path))
 
-    def _notes(self, path: str, *, uses_estimator: bool, settled: bool) -> list[tuple[int, str]]:
+    def _write_notes(self, path: str, *, uses_estimator: bool, settled: bool) -> list[tuple[int, str]]:
         guarded = {getattr(node, "lineno", 0) for node in self._guarded[path]}
         uses = [use for use in self._uses.find(path) if use.line not in guarded]
         if uses_estimator:
@@ -137,7 +139,7 @@ class _Planner:
         place = "after the imports" if path in self._entries else "in the program that imports this file"
         return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {place}.")]
 
-    def _mixed_names(self, path: str) -> list[tuple[int, str]]:
+    def _note_mixed_names(self, path: str) -> list[tuple[int, str]]:
         """Return a note on a file that has names of each release alone, so that no release runs all of it."""
         if self._versions[path] is not Version.MIXED:
             return []
@@ -176,19 +178,19 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
     return False
 
 
-def _calls(tree: ast.Module, names: Collection[str]) -> bool:
+def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
     """Return whether a file calls a function of one of these names."""
     chains = (dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(chain is not None and chain[-1] in names for chain in chains)
 
 
-def _imported_names(tree: ast.Module) -> set[str]:
+def _list_imports(tree: ast.Module) -> set[str]:
     """Return the last parts of the names of all modules that a file may import."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.rpartition(".")[2] for alias in node.names}
+            names |= {alias.name.rpartition(".")[2] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
-            found.add((node.module or "").rpartition(".")[2])
-    return found
+            names |= {alias.name for alias in node.names}
+            names.add((node.module or "").rpartition(".")[2])
+    return names

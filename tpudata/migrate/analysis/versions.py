@@ -50,10 +50,10 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
         return Version.V2
     names = tensorflow_names()
     imported = (item.path for item in imports if not item.is_v1 and item.statement not in guarded)
-    found = {names.find_api(path) for path in (*paths, *imported) if not _is_of_early_v2(path)}
-    if Api.V1 in found or _has_keywords(tree, bindings, guarded):
-        return Version.MIXED if Api.V2 in found else Version.V1
-    if Api.V2 in found:
+    apis = {names.find_api(path) for path in (*paths, *imported) if not _is_of_early_v2(path)}
+    if Api.V1 in apis or _has_keywords(tree, bindings, guarded):
+        return Version.MIXED if Api.V2 in apis else Version.V1
+    if Api.V2 in apis:
         return Version.V2
     if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
         return Version.MAYBE_V1

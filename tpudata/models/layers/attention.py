@@ -36,7 +36,7 @@ def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.T
     return tf.matmul(tf.cast(shares, values.dtype), values)
 
 
-def rotated(inputs: tf.Tensor, positions: tf.Tensor, base: float = 10_000.0) -> tf.Tensor:
+def rotate(inputs: tf.Tensor, positions: tf.Tensor, base: float = 10_000.0) -> tf.Tensor:
     """Rotate pairs of numbers by angles that grow with the position, so that products depend on distances (Su et al., 2021).
 
     The pairs are (i, i + size / 2), and the angle of pair i is position / base ** (2 i / size).

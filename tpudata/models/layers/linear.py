@@ -28,7 +28,7 @@ def dense(inputs: tf.Tensor, units: int, name: str, kernel_initializer: Any = No
         if use_bias:
             outputs += tf.cast(variable("bias", [units], _v1.zeros_initializer()), inputs.dtype)
     if inputs.shape.rank > 2:
-        outputs = tf.reshape(outputs, [*_sizes(inputs)[:-1], units])
+        outputs = tf.reshape(outputs, [*_list_sizes(inputs)[:-1], units])
     return outputs
 
 
@@ -74,6 +74,6 @@ def variable(name: str, shape: list[int], initializer: Any, **kwargs: Any) -> An
     return _v1.get_variable(name, shape, tf.float32, initializer, **kwargs)
 
 
-def _sizes(inputs: tf.Tensor) -> list[Any]:
+def _list_sizes(inputs: tf.Tensor) -> list[Any]:
     dynamic = tf.shape(inputs)
     return [dynamic[i] if size is None else size for i, size in enumerate(inputs.shape)]

@@ -39,10 +39,10 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(inputs: tf.Tensor, kernel: tf.Tensor) -> Any:
-        outputs, cells, gates = _forward(inputs, kernel)
+        outputs, cells, gates = _run_forward(inputs, kernel)
 
         def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            gate_gradients = _backward(output_gradients, cells, gates, kernel)
+            gate_gradients = _run_backward(output_gradients, cells, gates, kernel)
             units = kernel.shape[0]
             # The output of a step is multiplied by the kernel in the next step.
             before = tf.reshape(outputs[:-1], [-1, units])
@@ -51,15 +51,15 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
 
         return (outputs, cells), gradient
 
-    found: tuple[tf.Tensor, tf.Tensor] = run(inputs, tf.convert_to_tensor(recurrent_kernel))
-    return found
+    outputs_and_cells: tuple[tf.Tensor, tf.Tensor] = run(inputs, tf.convert_to_tensor(recurrent_kernel))
+    return outputs_and_cells
 
 
-def _forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     steps, units = inputs.shape[0], kernel.shape[0]
     zeros = tf.zeros_like(inputs[0, :, :units])
     each = tf.TensorArray(tf.float32, steps).unstack(inputs)
-    arrays = [tf.TensorArray(tf.float32, steps, element_shape=size) for size in _sizes(inputs, kernel)]
+    arrays = [tf.TensorArray(tf.float32, steps, element_shape=size) for size in _list_sizes(inputs, kernel)]
 
     def step(t: Any, output: Any, cell: Any, *arrays: Any) -> Any:
         output, cell, gates = lstm_cell(each.read(t) + tf.matmul(output, kernel), cell)
@@ -73,7 +73,7 @@ def _forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     return outputs, cells, gates
 
 
-def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """Return the gradients of the gates before their activations, [steps, batch, 4 * units]."""
     steps, units = cells.shape[0], kernel.shape[0]
     zeros = tf.zeros_like(cells[0])
@@ -81,11 +81,11 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
         tf.TensorArray(tf.float32, steps).unstack(value) for value in (output_gradients, cells, gates)
     )
     previous_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
-    found = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
+    gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
     # Transposed once: in each step it would take longer than the product.
     transposed = tf.transpose(kernel)
 
-    def step(done: Any, d_output: Any, d_cell: Any, found: Any) -> Any:
+    def step(done: Any, d_output: Any, d_cell: Any, gradients: Any) -> Any:
         t = steps - 1 - done
         i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
         squashed = tf.tanh(cells_in.read(t))
@@ -100,14 +100,14 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
             ],
             axis=1,
         )
-        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, found.write(t, d_gates)
+        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, gradients.write(t, d_gates)
 
-    *_, found = tf.while_loop(
-        lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, found), maximum_iterations=steps
+    *_, gradients = tf.while_loop(
+        lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, gradients), maximum_iterations=steps
     )
-    return found.stack()
+    return gradients.stack()
 
 
-def _sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[Any]]:
+def _list_sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[Any]]:
     batch, units = inputs.shape[1], kernel.shape[0]
     return [[batch, units], [batch, units], [batch, 4 * units]]

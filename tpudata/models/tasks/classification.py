@@ -51,9 +51,9 @@ def classification_spec(
     weights = row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:
-            losses = _shared_losses(labels, logits, params.model, label_offset)
+            losses = _compute_shared_losses(labels, logits, params.model, label_offset)
         else:
-            losses = _losses(_counted(labels, label_offset, weights), logits)
+            losses = _compute_losses(_count_from_zero(labels, label_offset, weights), logits)
         if label_smoothing:
             spread = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
             losses = (1 - label_smoothing) * losses + label_smoothing * spread
@@ -63,8 +63,8 @@ def classification_spec(
         raise UsageError(
             f"{params.model}: labels of evaluation must be integers [batch], got {labels.dtype.name} {labels.shape}."
         )
-    labels = _counted(labels, label_offset, weights)
-    losses = _losses(labels, logits)
+    labels = _count_from_zero(labels, label_offset, weights)
+    losses = _compute_losses(labels, logits)
     values = {
         "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
         "cross_entropy": losses,
@@ -79,16 +79,16 @@ def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
     return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
 
 
-def _counted(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
+def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
     """Return labels counted from 0, and 0 for padding rows, whose labels are 0 before the offset is subtracted, too."""
     return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
 
 
-def _losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
-def _shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
+def _compute_shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
@@ -100,6 +100,6 @@ def _shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int
 
 def _in_top(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Return 1 for rows whose label is among the `count` highest logits, as tf.math.in_top_k, which XLA lacks."""
-    of_label = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
-    higher = tf.reduce_sum(tf.cast(logits > of_label, tf.int32), axis=1)
-    return tf.cast((higher < count) & tf.math.is_finite(of_label[:, 0]), tf.float32)
+    label_logits = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
+    higher = tf.reduce_sum(tf.cast(logits > label_logits, tf.int32), axis=1)
+    return tf.cast((higher < count) & tf.math.is_finite(label_logits[:, 0]), tf.float32)

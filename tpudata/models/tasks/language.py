@@ -57,7 +57,7 @@ def language_spec(
             f"{params.model}: labels must be the next tokens, [batch, length], got {got}. Use make_input_fn with the layout "
             "sequences or packed, or with targets=True for padded tokens."
         )
-    weights = _token_weights(features, labels)
+    weights = _weigh_tokens(features, labels)
     labels = tf.where(weights > 0, tf.cast(labels, tf.int32), 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
@@ -77,7 +77,7 @@ def language_spec(
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metrics, [losses, right, weights]))
 
 
-def _token_weights(features: Any, labels: tf.Tensor) -> tf.Tensor:
+def _weigh_tokens(features: Any, labels: tf.Tensor) -> tf.Tensor:
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
     return weights * row_weights(features, labels[:, 0])[:, None]

@@ -9,15 +9,15 @@ import tensorflow as tf
 _FRACTION_BITS = 23
 
 
-def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, given: Any = None) -> tf.Tensor:
-    """Return a seed for each row, from its prompt and from `given`.
+def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: Any = None) -> tf.Tensor:
+    """Return a seed for each row, from its prompt and from `row_offsets`.
 
     The draws of a row depend neither on its place in the batch nor on the number of replicas.
 
     Args:
         input_ids: int32 [batch, length], the prompts.
         lengths: int32 [batch], number of ids of each prompt.
-        given: int32 [batch], a number for each continuation of one prompt; None for 0.
+        row_offsets: int32 [batch], a number for each continuation of one prompt; None for 0.
 
     Returns:
         int32 [batch].
@@ -27,7 +27,7 @@ def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, given: Any = None) -> tf
     powers = np.cumprod(np.full(length, 1_000_003, np.uint32), dtype=np.uint32).view(np.int32)
     counts = tf.range(length) < lengths[:, None]
     seeds = tf.reduce_sum(tf.where(counts, (input_ids + 1) * powers, 0), axis=1)
-    return seeds if given is None else seeds + 7919 * tf.cast(given, tf.int32)
+    return seeds if row_offsets is None else seeds + 7919 * tf.cast(row_offsets, tf.int32)
 
 
 def uniform_draws(seed: int, rows: tf.Tensor, count: int) -> tf.Tensor:
@@ -63,5 +63,5 @@ def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
     ends = tf.cumsum(tf.nn.softmax(logits / temperature), axis=-1)
     # The last end may not be exactly 1.
-    passed = ends <= uniform[:, None] * ends[:, -1:]
-    return tf.minimum(tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1), logits.shape[-1] - 1)
+    is_passed = ends <= uniform[:, None] * ends[:, -1:]
+    return tf.minimum(tf.reduce_sum(tf.cast(is_passed, tf.int32), axis=-1), logits.shape[-1] - 1)

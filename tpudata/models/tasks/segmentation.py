@@ -32,7 +32,7 @@ def segmentation_spec(
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if mode == ModeKeys.PREDICT:
         return TPUEstimatorSpec(mode, predictions={"classes": classes})
-    labels = _maps(labels, mode, logits, params.model)
+    labels = _check_maps(labels, mode, logits, params.model)
     counts = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
     counts *= row_weights(features, labels[:, 0, 0])[:, None, None]
     labels = tf.where(counts > 0, labels, 0)
@@ -44,14 +44,14 @@ def segmentation_spec(
     right = tf.cast(tf.equal(classes, labels), tf.float32)
     values = {
         "weights": pixels,
-        "confusion": _confusion(labels, classes, counts, logits.shape[-1]),
-        "accuracy": _row_means(right, counts, pixels),
-        "cross_entropy": _row_means(losses, counts, pixels),
+        "confusion": _count_confusion(labels, classes, counts, logits.shape[-1]),
+        "accuracy": _average_rows(right, counts, pixels),
+        "cross_entropy": _average_rows(losses, counts, pixels),
     }
-    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_metrics, values))
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_make_metrics, values))
 
 
-def _metrics(weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
+def _make_metrics(weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
     # Pixels of a label and a predicted class are the weight of that pair: TensorFlow adds them up in float64.
     count = confusion.shape[-1]
     pairs = tf.reshape(tf.range(count * count), [count, count])
@@ -60,7 +60,7 @@ def _metrics(weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor) -> d
     return {**mean_metrics(weights, **values), "mean_iou": mean_iou}
 
 
-def _maps(labels: Any, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
+def _check_maps(labels: Any, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
     """Return the labels, int32 [batch, height, width]."""
     size = logits.shape[1:3].as_list()
     if labels is None:
@@ -75,12 +75,12 @@ def _maps(labels: Any, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
     return tf.reshape(tf.cast(labels, tf.int32), [-1, *size])
 
 
-def _row_means(values: tf.Tensor, counts: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
+def _average_rows(values: tf.Tensor, counts: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
     """Return the mean over the pixels of each row that count, float32 [batch]."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * counts, axis=[1, 2]), pixels)
 
 
-def _confusion(labels: tf.Tensor, classes: tf.Tensor, counts: tf.Tensor, num_classes: int) -> tf.Tensor:
+def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, counts: tf.Tensor, num_classes: int) -> tf.Tensor:
     """Return how many pixels of each row have each label and predicted class, float32 [batch, labels, classes]."""
     pixels = labels.shape[1] * labels.shape[2]
     rows = tf.reshape(tf.one_hot(labels, num_classes) * counts[..., None], [-1, pixels, num_classes])

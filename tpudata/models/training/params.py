@@ -41,15 +41,15 @@ class ModelParams:
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
         hints = typing.get_type_hints(cls)
-        given = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
-        for key in given:
+        own_params = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
+        for key in own_params:
             if key not in fields:
                 hint = did_you_mean(key, fields)
                 raise UsageError(f"{cls.model} has no parameter {key!r} (expected one of {', '.join(fields)}).{hint}")
         for name, field in fields.items():
-            if field.default is dataclasses.MISSING and name not in given:
+            if field.default is dataclasses.MISSING and name not in own_params:
                 raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default. Set it in params.")
-        return cls(**{key: _converted(f"{cls.model}: {key}", value, hints[key]) for key, value in given.items()})
+        return cls(**{key: _convert(f"{cls.model}: {key}", value, hints[key]) for key, value in own_params.items()})
 
     def require(self, name: str, holds: bool, allowed: str) -> None:
         """Raise a UsageError that names the allowed values of the parameter `name` unless `holds`."""
@@ -61,14 +61,14 @@ class ModelParams:
         self.require(name, getattr(self, name) in allowed, f"one of {', '.join(map(str, allowed))}")
 
 
-def _converted(place: str, value: Any, hint: Any) -> Any:
+def _convert(place: str, value: Any, hint: Any) -> Any:
     """Return the value, converted to the type of its field."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
-        found = _as_kind(value, kind)
-        if found is not _OTHER:
-            return found
-    raise UsageError(f"{place} must be {' or '.join(map(_kind_text, kinds))}, got {value!r}.")
+        converted = _as_kind(value, kind)
+        if converted is not _OTHER:
+            return converted
+    raise UsageError(f"{place} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
 
 
 _OTHER = object()
@@ -91,14 +91,14 @@ def _as_kind(value: Any, kind: Any) -> Any:
 def _as_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
     if not isinstance(value, list | tuple):
         return _OTHER
-    of_any_length = kinds[-1] is Ellipsis
-    if not of_any_length and len(kinds) != len(value):
+    is_any_length = kinds[-1] is Ellipsis
+    if not is_any_length and len(kinds) != len(value):
         return _OTHER
-    items = [_as_kind(item, kinds[0] if of_any_length else kinds[i]) for i, item in enumerate(value)]
+    items = [_as_kind(item, kinds[0] if is_any_length else kinds[i]) for i, item in enumerate(value)]
     return _OTHER if any(item is _OTHER for item in items) else tuple(items)
 
 
-def _kind_text(kind: Any) -> str:
+def _describe_kind(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
         parts = typing.get_args(kind)
         count = "" if parts[-1] is Ellipsis else f"{len(parts)} "

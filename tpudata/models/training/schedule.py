@@ -33,16 +33,16 @@ def learning_rate_at(
     Returns:
         A float32 scalar.
     """
-    done = tf.cast(step, tf.float32)
+    steps_done = tf.cast(step, tf.float32)
     rate = tf.constant(peak, tf.float32)
     if schedule == "cosine":
         if decay_steps is None:
             raise ValueError("learning_rate_at(schedule='cosine') needs decay_steps. Pass it.")
-        share = tf.clip_by_value((done - warmup_steps) / max(decay_steps - warmup_steps, 1), 0.0, 1.0)
+        share = tf.clip_by_value((steps_done - warmup_steps) / max(decay_steps - warmup_steps, 1), 0.0, 1.0)
         rate = end + (peak - end) * 0.5 * (1.0 + tf.cos(math.pi * share))
     elif schedule == "step":
         for boundary in boundaries:
-            rate *= tf.where(done >= boundary, factor, 1.0)
+            rate *= tf.where(steps_done >= boundary, factor, 1.0)
     if warmup_steps:
-        rate = tf.where(done < warmup_steps, peak * (done + 1.0) / warmup_steps, rate)
+        rate = tf.where(steps_done < warmup_steps, peak * (steps_done + 1.0) / warmup_steps, rate)
     return rate

@@ -91,10 +91,10 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
         params.decay_boundaries,
         params.decay_factor,
     )
-    optimizer = CrossShardOptimizer(_optimizer(params, rate))
+    optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
     gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
-        gradients = _clipped(gradients, params.gradient_clip)
+        gradients = _clip(gradients, params.gradient_clip)
     if params.weight_decay and params.optimizer in ("momentum", "sgd"):
         # The optimizer sums the gradients of the replicas, so that each adds its part.
         share = params.weight_decay / num_replicas()
@@ -108,7 +108,7 @@ def decays(variable: Any) -> bool:
     return len(variable.shape) > 1
 
 
-def _optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
+def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
     if params.optimizer == "adam":
         if params.weight_decay:
             return AdamW(rate, params.weight_decay, decays, params.beta1, params.beta2)
@@ -120,7 +120,7 @@ def _optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
     return _v1.train.GradientDescentOptimizer(rate)
 
 
-def _clipped(gradients: list[tuple[Any, Any]], limit: float) -> list[tuple[Any, Any]]:
+def _clip(gradients: list[tuple[Any, Any]], limit: float) -> list[tuple[Any, Any]]:
     # The norm of the sum over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
     scale = limit / tf.maximum(norm, limit)

@@ -24,8 +24,8 @@ from tpudata.storage.claims.process_identity import birth_of, machine_identity
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
-# What a run ends with: its process, which rewrites the claim; a pipeline of its process, which does not; or a submitted job, which
-# may continue without the process that started it.
+# A run ends with one of these: its process, which rewrites the claim; a pipeline of its process, which does not; or a submitted
+# job, which may continue without the process that started it.
 PROCESS, PIPELINE, JOB = "process", "pipeline", "job"
 _ENDS = Plain((str,), pattern=re.compile(f"{PROCESS}|{PIPELINE}|{JOB}"), words=f"{PROCESS}, {PIPELINE} or {JOB}")
 _SCHEMA = Keys(
@@ -110,8 +110,8 @@ def own_claim(output: str) -> Claim | None:
 
 def has_claim(output: str, claim: Claim) -> bool:
     """Return whether a run still holds its claim on an output folder."""
-    found = parse_claim(read_claim(claim_path(output)))
-    return found is not None and found.run == claim.run
+    standing = parse_claim(read_claim(claim_path(output)))
+    return standing is not None and standing.run == claim.run
 
 
 def read_claim(path: str) -> bytes | None:

@@ -19,7 +19,7 @@ from tpudata.errors import OutputError, StorageError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.claims.claim import PIPELINE, PROCESS, Claim, claim_path, parse_claim, read_claim
 from tpudata.storage.claims.liveness import CONVERSION_FIX, DEAD_AFTER_SECONDS, HasEnded, check_dead
-from tpudata.storage.local.errors import named
+from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
 BEAT_SECONDS = 10.0
@@ -50,8 +50,8 @@ def take_claim(
     path, storage = claim_path(output), storage_for(output)
     for _ in range(_TRIES):
         standing = read_claim(path)
-        found = parse_claim(standing)
-        if found is not None and found.run == claim.run:
+        holder = parse_claim(standing)
+        if holder is not None and holder.run == claim.run:
             return
         check_dead(output, path, standing, has_ended, fix, dead_after)
         if storage.swap(path, standing, claim.to_bytes()):
@@ -66,10 +66,10 @@ def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
     path = claim_path(output)
     for _ in range(_TRIES):
         standing = read_claim(path)
-        found = parse_claim(standing)
-        if found is None or found.run != claim.run:
+        holder = parse_claim(standing)
+        if holder is None or holder.run != claim.run:
             return
-        if storage_for(output).swap(path, standing, dataclasses.replace(found, job=dict(job)).to_bytes()):
+        if storage_for(output).swap(path, standing, dataclasses.replace(holder, job=dict(job)).to_bytes()):
             return
 
 
@@ -78,8 +78,8 @@ def drop_claim(output: str, claim: Claim) -> None:
     path = claim_path(output)
     for _ in range(_TRIES):
         standing = read_claim(path)
-        found = parse_claim(standing)
-        if found is None or found.run != claim.run or storage_for(output).swap(path, standing, None):
+        holder = parse_claim(standing)
+        if holder is None or holder.run != claim.run or storage_for(output).swap(path, standing, None):
             return
 
 
@@ -91,10 +91,10 @@ def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
 
 def check_own(output: str) -> None:
     """Raise OutputError if another process has taken over a folder."""
-    found = parse_claim(read_claim(claim_path(output)))
-    if found is not None and not (found.is_of_this_machine and found.pid == os.getpid()):
+    holder = parse_claim(read_claim(claim_path(output)))
+    if holder is not None and not (holder.is_of_this_machine and holder.pid == os.getpid()):
         raise OutputError(
-            f"{output}: another run ({found}) has taken it over, because this run had not renewed its claim for a minute. Start it"
+            f"{output}: another run ({holder}) has taken it over, because this run had not renewed its claim for a minute. Start it"
             " again when no other run is at work there."
         )
 
@@ -103,10 +103,10 @@ def check_claim(output: str, claim: Claim | None) -> None:
     """Raise OutputError if a run has lost its claim on an output folder; a run without a claim passes None."""
     if claim is None:
         return
-    found = parse_claim(read_claim(claim_path(output)))
-    if found is not None and found.run == claim.run:
+    holder = parse_claim(read_claim(claim_path(output)))
+    if holder is not None and holder.run == claim.run:
         return
-    loss = "was removed" if found is None else f"was taken over by another run ({found})"
+    loss = "was removed" if holder is None else f"was taken over by another run ({holder})"
     raise OutputError(
         f"{output}: the claim of this run {loss}, so it completes nothing. Run again with --resume when no other run is at work"
         " there."
@@ -135,7 +135,7 @@ def claimed(
         dead_after: as for `take_claim`.
         beat: seconds between two renewals of the claim.
     """
-    made = _missing_folders(output)
+    new_folders = _list_missing_folders(output)
     stop = threading.Event()
     try:
         take_claim(output, claim, has_ended, fix=fix, dead_after=dead_after)
@@ -147,7 +147,7 @@ def claimed(
         if not goes_on():
             with contextlib.suppress(StorageError):
                 drop_claim(output, claim)
-            for folder in made:
+            for folder in new_folders:
                 # Only if nothing was written in it.
                 with contextlib.suppress(OSError):
                     folder.rmdir()
@@ -160,16 +160,16 @@ def _beat(output: str, claim: Claim, stop: threading.Event, seconds: float) -> N
         # A failed write is repeated at the next beat.
         with contextlib.suppress(StorageError):
             standing = read_claim(path)
-            found = parse_claim(standing)
-            if found is None or found.run != claim.run:
+            holder = parse_claim(standing)
+            if holder is None or holder.run != claim.run:
                 return
-            storage.swap(path, standing, dataclasses.replace(found, beat=found.beat + 1).to_bytes())
+            storage.swap(path, standing, dataclasses.replace(holder, beat=holder.beat + 1).to_bytes())
 
 
-def _missing_folders(output: str) -> list[Path]:
+def _list_missing_folders(output: str) -> list[Path]:
     """Return the folders that have to be created for a local output, the innermost first."""
     if is_remote(output):
         return []
     path = Path(local_path(output))
-    with named("looked up", output):
+    with translate_errors("looked up", output):
         return [folder for folder in (path, *path.parents) if not folder.exists()]

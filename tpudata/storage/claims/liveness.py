@@ -95,8 +95,8 @@ def _stands_still(path: str, standing: bytes, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(min(_LOOK_EVERY_SECONDS, seconds))
-        found = read_claim(path)
-        if found != standing:
+        current = read_claim(path)
+        if current != standing:
             # Gone, or taken over by another run, which may be dead, too: the caller checks again.
-            return found is None
+            return current is None
     return True

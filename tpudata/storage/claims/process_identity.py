@@ -34,10 +34,10 @@ def birth_of(pid: int) -> str | None:
 
 
 def birth_by_ps(pid: int) -> str | None:
-    """Return the same as `birth_of`, on systems without /proc."""
+    """Return the birth of a process as `birth_of` does, on systems without /proc."""
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     # The same text in any locale.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
-    state, _, birth = found.strip().partition(" ")
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    state, _, birth = output.strip().partition(" ")
     return birth.strip() if birth and state[:1] not in _DEAD_STATES else None

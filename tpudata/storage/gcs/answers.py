@@ -22,7 +22,7 @@ _OBJECT, _LISTING = "storage#object", "storage#objects"
 _OK = 200
 
 
-class Listed(NamedTuple):
+class ListingPage(NamedTuple):
     """One page of a listing.
 
     Attributes:
@@ -54,7 +54,7 @@ def describe_object(transport: Transport, bucket: str, name: str) -> Description
         return None
 
 
-def list_page(transport: Transport, bucket: str, query: str) -> Listed:
+def list_page(transport: Transport, bucket: str, query: str) -> ListingPage:
     """Return one page of a listing, without retries; `query` is that of the URL."""
     fields = "kind,items(name,size,crc32c),prefixes,nextPageToken"
     return _ask(transport, f"/storage/v1/b/{quote(bucket, safe='')}/o?fields={fields}&{query}", _parse_page)
@@ -68,14 +68,14 @@ def parse_description(data: bytes) -> Description:
     """
     fields = _parse_json(data, _OBJECT)
     try:
-        found = Description(
-            int(fields["size"]), int(fields["generation"]), _checksum(fields), fields.get("contentEncoding")
+        description = Description(
+            int(fields["size"]), int(fields["generation"]), _parse_checksum(fields), fields.get("contentEncoding")
         )
     except (KeyError, ValueError, TypeError) as error:
         raise UnprovenError(f"an answer that describes no object ({error!r})") from None
-    if found.size < 0 or found.version <= 0:
-        raise UnprovenError(f"an answer of size {found.size} and generation {found.version}")
-    return found
+    if description.size < 0 or description.version <= 0:
+        raise UnprovenError(f"an answer of size {description.size} and generation {description.version}")
+    return description
 
 
 def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:
@@ -114,17 +114,17 @@ def _parse_json(data: bytes, kind: str) -> dict[str, Any]:
     return fields
 
 
-def _parse_page(data: bytes) -> Listed:
+def _parse_page(data: bytes) -> ListingPage:
     fields = _parse_json(data, _LISTING)
     try:
-        objects = [(item["name"], int(item["size"]), _checksum(item)) for item in fields.get("items", ())]
+        objects = [(item["name"], int(item["size"]), _parse_checksum(item)) for item in fields.get("items", ())]
         prefixes = list(map(str, fields.get("prefixes", ())))
     except (KeyError, ValueError, TypeError) as error:
         raise UnprovenError(f"an answer that is not a listing ({error!r})") from None
-    return Listed(objects, prefixes, fields.get("nextPageToken"))
+    return ListingPage(objects, prefixes, fields.get("nextPageToken"))
 
 
-def _checksum(fields: dict[str, Any]) -> int | None:
+def _parse_checksum(fields: dict[str, Any]) -> int | None:
     text = fields.get("crc32c")
     if text is None:
         return None

@@ -45,15 +45,15 @@ def find_credentials() -> Credentials:
     """
     if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    found, project = _selected_credentials(), billing_project()
-    if project is None or not isinstance(found, CredentialsWithQuotaProject):
-        return found
+    credentials, project = _select_credentials(), billing_project()
+    if project is None or not isinstance(credentials, CredentialsWithQuotaProject):
+        return credentials
     # Otherwise their header could name another project than the request.
-    with_project: Credentials = found.with_quota_project(project)  # type: ignore[no-untyped-call]
+    with_project: Credentials = credentials.with_quota_project(project)  # type: ignore[no-untyped-call]
     return with_project
 
 
-def _selected_credentials() -> Credentials:
+def _select_credentials() -> Credentials:
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return default_credentials(_SCOPES)[0]
@@ -69,7 +69,7 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
         google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `file_fault`.
     """
     try:
-        found: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
+        credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
     except GoogleAuthError:
         raise
     except Exception as error:
@@ -77,7 +77,7 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
         if find_key_file() is None:
             raise
         raise DefaultCredentialsError(f"{type(error).__name__} as they were read") from error  # type: ignore[no-untyped-call]
-    return found
+    return credentials
 
 
 def file_fault() -> str | None:
@@ -89,5 +89,5 @@ def file_fault() -> str | None:
 
 def billing_project() -> str | None:
     """Return the project that pays for requests, or None for the owner of the bucket."""
-    # Who shows no credentials may bill nobody: the store would answer 401 for what everybody may read.
+    # A request without credentials must not name a billing project: the store would answer 401 even for public objects.
     return None if is_switched_on(ANONYMOUS) else os.environ.get(BILLED, "").strip() or None

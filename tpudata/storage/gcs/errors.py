@@ -27,7 +27,7 @@ from tpudata.storage.objects.errors import (
 ERRORS = (
     StoreError,
     google.auth.exceptions.GoogleAuthError,
-    # Of requests, by which google-auth gets tokens.
+    # google-auth gets tokens with requests.
     requests.RequestException,
     urllib3.exceptions.HTTPError,
 )
@@ -96,13 +96,13 @@ def split_object(path: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def named(done: str, path: str) -> Iterator[None]:
+def translate_errors(done: str, path: str) -> Iterator[None]:
     """Turn an exception of a request into an error with the object that could not be `done`, the reason and the fix."""
     try:
         yield
     except ERRORS as error:
         kind = StorageError if _is_of_the_object(error) else StorageUnavailableError
-        raise kind(f"{path} could not be {done}: {_reason(error, path)}") from error
+        raise kind(f"{path} could not be {done}: {_describe_error(error, path)}") from error
 
 
 def _is_of_the_object(error: BaseException) -> bool:
@@ -110,21 +110,21 @@ def _is_of_the_object(error: BaseException) -> bool:
     return getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 
-def _reason(error: BaseException, path: str) -> str:
+def _describe_error(error: BaseException, path: str) -> str:
     bucket, _ = split_path(path)
     if isinstance(error, TimeLimitError):
-        return f"{_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"
+        return f"{_describe_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"
     if isinstance(error, google.auth.exceptions.InvalidOperation):
-        return _denied("the store requires credentials (401)")
+        return _describe_denial("the store requires credentials (401)")
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        return _unusable(error)
+        return _explain_unusable(error)
     code = getattr(error, "code", None)
-    if code in (400, 401, 403) and (reason := _billing_reason(error, bucket)) is not None:
+    if code in (400, 401, 403) and (reason := _find_billing_reason(error, bucket)) is not None:
         return reason
     if code == 401:
-        return _denied("the credentials are not valid (401)")
+        return _describe_denial("the credentials are not valid (401)")
     if code == 403:
-        return _forbidden(error, bucket)
+        return _explain_forbidden(error, bucket)
     if isinstance(error, ReplacedError):
         return "it was replaced or removed while it was read. Run again when no other job writes there."
     if code == _ABSENT:
@@ -134,11 +134,11 @@ def _reason(error: BaseException, path: str) -> str:
     if isinstance(error, DamagedError):
         return f"the store received damaged data and made no object of them. {_AGAIN}"
     if isinstance(error, UploadLostError) or code == 410:
-        return f"the store lost the upload ({_brief(str(error))}). {_AGAIN}"
-    return f"{_failure(error)}."
+        return f"the store lost the upload ({_shorten(str(error))}). {_AGAIN}"
+    return f"{_describe_failure(error)}."
 
 
-def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
+def _explain_unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
     """Return why no token could be had."""
     file = find_key_file()
     fix = "Run `gcloud auth application-default login` again."
@@ -147,7 +147,7 @@ def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
     if (fault := file_fault()) is not None:
         return f"the credentials cannot be used ({fault}). {fix}"
     # The other arguments may hold the whole answer.
-    words = _brief(str(error.args[0])) if error.args else type(error).__name__
+    words = _shorten(str(error.args[0])) if error.args else type(error).__name__
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
         if file is not None:
             return f"the credentials cannot be used ({file}: {words}). {fix}"
@@ -158,64 +158,64 @@ def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
     return f"the credentials{source} were rejected ({words}). {_LOGIN}"
 
 
-def _billing_reason(error: BaseException, bucket: str) -> str | None:
+def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
     """Return the reason if the error is about the project that pays for the request."""
-    said = _said(error)
+    message = _read_message(error)
     project = billing_project()
-    if "requester pays" in said.lower():
+    if "requester pays" in message.lower():
         if is_switched_on(ANONYMOUS):
-            return _denied(f"bucket {bucket} requires a requester who pays ({said})")
-        return f"bucket {bucket} requires a project that pays ({said}). Set {BILLED} to a project of yours."
-    if "serviceusage.services.use" not in said and "user project" not in said.lower():
+            return _describe_denial(f"bucket {bucket} requires a requester who pays ({message})")
+        return f"bucket {bucket} requires a project that pays ({message}). Set {BILLED} to a project of yours."
+    if "serviceusage.services.use" not in message and "user project" not in message.lower():
         return None
     if project is not None:
         return (
-            f"the project {project} of {BILLED} cannot pay ({said}). Correct the variable, or grant the account"
+            f"the project {project} of {BILLED} cannot pay ({message}). Correct the variable, or grant the account"
             " roles/serviceusage.serviceUsageConsumer on that project."
         )
     return (
-        f"the account may not use the quota project of its credentials ({said}). Correct or unset GOOGLE_CLOUD_QUOTA_PROJECT, run"
-        " `gcloud auth application-default set-quota-project PROJECT`, or grant the account"
+        f"the account may not use the quota project of its credentials ({message}). Correct or unset GOOGLE_CLOUD_QUOTA_PROJECT,"
+        " run `gcloud auth application-default set-quota-project PROJECT`, or grant the account"
         " roles/serviceusage.serviceUsageConsumer on that project."
     )
 
 
-def _forbidden(error: BaseException, bucket: str) -> str:
+def _explain_forbidden(error: BaseException, bucket: str) -> str:
     """Return the reason and the fix of an answer 403: not each is a missing role."""
-    said = _said(error)
+    message = _read_message(error)
     # A missing right names itself; a name in such a message may have any of the marks.
-    is_right = "does not have" in said or "Permission '" in said
+    is_right = "does not have" in message or "Permission '" in message
     for mark, fix in () if is_right else _FORBIDDEN:
-        if mark in said.lower():
-            return f"the store does not allow it (403: {said}). {fix}"
-    return _denied(
+        if mark in message.lower():
+            return f"the store does not allow it (403: {message}). {fix}"
+    return _describe_denial(
         f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only."
-        f" The store says: {said}."
+        f" The store says: {message}."
     )
 
 
-def _denied(reason: str) -> str:
+def _describe_denial(reason: str) -> str:
     if is_switched_on(ANONYMOUS):
         return f"{reason.rstrip('.')}, and {ANONYMOUS} disables credentials. Unset it."
     return reason if reason.endswith(".") else f"{reason}. {_LOGIN}"
 
 
-def _failure(error: BaseException | None) -> str:
+def _describe_failure(error: BaseException | None) -> str:
     """Return the failure of the last request, in few words."""
     if isinstance(error, AnswerError):
-        return f"the store answered {error.code} ({_said(error)})"
+        return f"the store answered {error.code} ({_read_message(error)})"
     if isinstance(error, DamagedError):
         return "the store received damaged data"
     if isinstance(error, UnprovenError):
-        return f"no valid answer of the store: {_brief(str(error))}"
-    return f"{type(error).__name__}: {_brief(str(error))}"
+        return f"no valid answer of the store: {_shorten(str(error))}"
+    return f"{type(error).__name__}: {_shorten(str(error))}"
 
 
-def _said(error: BaseException) -> str:
+def _read_message(error: BaseException) -> str:
     """Return the store's message."""
-    return _brief(str(getattr(error, "message", error))).rstrip(".")
+    return _shorten(str(getattr(error, "message", error))).rstrip(".")
 
 
-def _brief(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text on one line, shortened, and without the query of an address."""
     return textwrap.shorten(_ADDRESS.sub(r"\1", text), _MOST_WORDS, placeholder=" ...")

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from tpudata.errors import StorageError
 from tpudata.storage.gcs.answers import describe_object, list_page, object_url
-from tpudata.storage.gcs.errors import ERRORS, named, split_object, split_path
+from tpudata.storage.gcs.errors import ERRORS, split_object, split_path, translate_errors
 from tpudata.storage.gcs.listing import RANGE_NAMES, cut_names, scan_names
 from tpudata.storage.gcs.transport import Transport
 from tpudata.storage.gcs.upload import PART_BYTES, ObjectWriter
@@ -62,8 +62,8 @@ class _GcsObjects:
         self._range_names = range_names
         self.retries = transport.retries
 
-    def named(self, done: str, path: str) -> AbstractContextManager[None]:
-        return named(done, path)
+    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
+        return translate_errors(done, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """Yield what is inside a folder; memory holds a page of a thousand."""
@@ -78,7 +78,7 @@ class _GcsObjects:
             if count == limit:
                 return
             count += 1
-            yield _folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
+            yield _make_folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
         if not is_there:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
@@ -89,12 +89,12 @@ class _GcsObjects:
     def find(self, path: str) -> Entry | None:
         bucket, name = split_path(path)
         # An object whose name ends with `/` marks a folder.
-        found = describe_object(self._transport, bucket, name) if name and not name.endswith("/") else None
-        if found is not None:
-            return _entry(bucket, name, found.size, found.crc32c)
+        description = describe_object(self._transport, bucket, name) if name and not name.endswith("/") else None
+        if description is not None:
+            return _entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
         inside = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
-        return _folder(path) if inside.objects or not prefix else None
+        return _make_folder(path) if inside.objects or not prefix else None
 
     def describe(self, path: str) -> Description | None:
         return describe_object(self._transport, *split_object(path))
@@ -110,7 +110,7 @@ class _GcsObjects:
         status, headers, data = self._transport.request("GET", url, sent)
         if headers.get("Content-Encoding") not in _PLAIN:
             self._reject_encoded(path)
-        crc32c = _checksum(headers)
+        crc32c = _read_checksum(headers)
         if status == _OK:
             return Content(data, True, crc32c=crc32c)
         content_range = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
@@ -126,26 +126,26 @@ class _GcsObjects:
         query = "" if version is None else f"?ifGenerationMatch={version}"
         answer = self._transport.request("DELETE", f"{object_url(bucket, name)}{query}")
         if answer.status != _NO_CONTENT:
-            found = describe_object(self._transport, bucket, name)
-            if found is not None and version in (None, found.version):
+            description = describe_object(self._transport, bucket, name)
+            if description is not None and version in (None, description.version):
                 raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        with self._upload(path, version or 0) as writer:
+        with self._open_upload(path, version or 0) as writer:
             writer.write(data)
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         """One resumable upload; a small object is one request."""
-        with named("written", path):
+        with translate_errors("written", path):
             before = self.retries(lambda: self.describe(path)) if replace else None
-        with named("written", path), self._upload(path, before.version if before else 0) as writer:
+        with translate_errors("written", path), self._open_upload(path, before.version if before else 0) as writer:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
         """Begin an upload, and abandon it."""
         bucket, name = split_path(path)
-        with named("written", path):
+        with translate_errors("written", path):
             writer = ObjectWriter(
                 self._transport, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0, self._part_bytes
             )
@@ -154,7 +154,7 @@ class _GcsObjects:
             writer.abandon()
 
     @contextlib.contextmanager
-    def _upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
+    def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
         writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
         try:
             yield writer
@@ -166,23 +166,23 @@ class _GcsObjects:
 
     def _reject_encoded(self, path: str) -> None:
         """Reject an object with Content-Encoding: its listed size is not that of its content, which cannot be read in parts."""
-        found = self.describe(path)
-        if found is None or not found.encoding:
+        description = self.describe(path)
+        if description is None or not description.encoding:
             raise UnprovenError("an answer with an encoding that the object does not have")
         raise StorageError(
-            f"{path} could not be read: it is stored with Content-Encoding: {found.encoding}, so that its size is not that"
+            f"{path} could not be read: it is stored with Content-Encoding: {description.encoding}, so that its size is not that"
             " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; if it is a tar or"
             " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
         )
 
 
-def _checksum(headers: Mapping[str, str]) -> int | None:
+def _read_checksum(headers: Mapping[str, str]) -> int | None:
     """Return the CRC-32C in X-Goog-Hash, or None if there is none."""
-    found = _CRC32C.search(headers.get("X-Goog-Hash", ""))
-    if found is None:
+    match = _CRC32C.search(headers.get("X-Goog-Hash", ""))
+    if match is None:
         return None
     try:
-        return int.from_bytes(base64.b64decode(found[1]), "big")
+        return int.from_bytes(base64.b64decode(match[1]), "big")
     except binascii.Error:
         raise UnprovenError("an answer with a damaged checksum") from None
 
@@ -191,5 +191,5 @@ def _entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
     return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, crc32c)
 
 
-def _folder(path: str) -> Entry:
+def _make_folder(path: str) -> Entry:
     return Entry(path, path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else "", 0, True)

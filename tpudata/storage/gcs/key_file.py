@@ -52,7 +52,7 @@ def find_key_file() -> KeyFile | None:
 
 
 def find_fault(path: Path) -> str | None:
-    """Return what is wrong with a file of credentials, in a few words; None if nothing is found."""
+    """Return the fault of a file of credentials, in a few words; None if nothing is found."""
     try:
         if path.exists() and not path.is_file():
             return None if path.is_fifo() else "it is not a file"

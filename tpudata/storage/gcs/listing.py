@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from tpudata.errors import StorageError
 from tpudata.storage.gcs.answers import list_page
-from tpudata.storage.gcs.errors import named, split_path
+from tpudata.storage.gcs.errors import split_path, translate_errors
 from tpudata.storage.gcs.transport import Transport
 
 # Ranges of fewer names are not cut: they take 16 requests.
@@ -79,11 +79,11 @@ def scan_names(
     # A page may begin with the folder that ended the page before.
     last = ""
     while True:
-        with named("listed", folder):
+        with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
-        found = [Name(*item) for item in page.objects]
-        found += [Name(below, None, None) for below in page.prefixes if below != last]
-        for item in sorted(found, key=lambda item: item.name):
+        names = [Name(*item) for item in page.objects]
+        names += [Name(below, None, None) for below in page.prefixes if below != last]
+        for item in sorted(names, key=lambda item: item.name):
             below = item.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
                 _reject_empty_part(folder, bucket, item.name, len(prefix))
@@ -107,15 +107,15 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     """
 
     def first(start: str, stop: str | None) -> str | None:
-        found = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
-        return None if found is None else found.name[length:]
+        name = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
+        return None if name is None else name.name[length:]
 
     def parts(start: str, stop: str | None, count: int) -> list[str] | None:
         """Return the names at which a range is cut, its start first; None if it is small. There are `count` ranges."""
         names = scan_names(transport, folder, start, stop, deep=deep)
         if next(itertools.islice(names, range_names, None), None) is None:
             return None
-        return [start, *_branches(first, start, stop, max(1, _ALPHABET // count))]
+        return [start, *_find_branches(first, start, stop, max(1, _ALPHABET // count))]
 
     _, name = split_path(folder)
     length = len(name.rstrip("/")) + 1 if name else 0
@@ -126,20 +126,20 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
             if not ranges or len(starts) >= _RANGES:
                 break
-            made = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
-            uncut = {start for cut in made if cut is not None and len(cut) > 1 for start in cut}
+            cuts = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
+            uncut = {start for places in cuts if places is not None and len(places) > 1 for start in places}
             starts = sorted({*starts, *uncut})
     return tuple(starts[1:])
 
 
-def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterator[str]:
+def _find_branches(first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
     """Yield the names at which a range of more than one name is cut: where its names first differ.
 
     Args:
         first: returns the first name at or after one name and before another.
         start: start of the range.
         stop: end of the range.
-        every: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
+        doubling: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
     """
     low, depth = first(start, stop), 0
     for _ in range(_ROUNDS):
@@ -155,8 +155,8 @@ def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterat
         return
     common, character = low[:depth], low[depth]
     for number in itertools.count():
-        step = 1 << max(0, (number - _ALPHABET) // every + 1)
-        after = _after(character, step)
+        step = 1 << max(0, (number - _ALPHABET) // doubling + 1)
+        after = _step_character(character, step)
         name = first(common + after, stop) if after else None
         # Names may appear and disappear meanwhile.
         if name is None or not name.startswith(common):
@@ -168,10 +168,10 @@ def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterat
 def _has_after(first: _First, name: str, stop: str | None, depth: int) -> bool:
     """Return whether names follow those with the same first `depth + 1` characters."""
     begin = name[: depth + 1].rstrip(_LAST)
-    return bool(begin) and first(begin[:-1] + _after(begin[-1]), stop) is not None
+    return bool(begin) and first(begin[:-1] + _step_character(begin[-1]), stop) is not None
 
 
-def _after(character: str, step: int = 1) -> str:
+def _step_character(character: str, step: int = 1) -> str:
     """Return the character some steps later, or the next one that UTF-8 can encode; an empty string after the last."""
     code = ord(character) + step
     if code > ord(_LAST):

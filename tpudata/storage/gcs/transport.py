@@ -82,7 +82,7 @@ class Transport:
         # A method of this object would make a circle of references, which keeps connections open until the garbage collector runs.
         environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
         self._policy = functools.partial(_current_policy, policy, environment)
-        self._made: _Client | None = None
+        self._opened_client: _Client | None = None
         self._lock = threading.Lock()
         self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
 
@@ -99,9 +99,9 @@ class Transport:
     @property
     def _client(self) -> _Client:
         with self._lock:
-            if self._made is None:
-                self._made = _Client()
-            return self._made
+            if self._opened_client is None:
+                self._opened_client = _Client()
+            return self._opened_client
 
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
@@ -122,7 +122,7 @@ class Transport:
                 pause = _retry_after(answer)
                 if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and pause is not None):
                     client.pace.lower_limit(began, pause or 0.0)
-                raise _answer_error(answer)
+                raise _make_answer_error(answer)
         client.pace.raise_limit()
         return answer
 
@@ -144,7 +144,7 @@ class _Client:
         # Tokens come from another server, perhaps through another proxy: a separate session asks for them.
         self._tokens = Request()
         self._renewing = threading.Lock()
-        self.pace = Pace(_most_in_flight)
+        self.pace = Pace(_count_most_in_flight)
 
     def url(self, address: str) -> str:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
@@ -153,8 +153,8 @@ class _Client:
             UnprovenError: it is on another server.
         """
         is_path = address.startswith("/")
-        if not is_path and _origin(address) != _origin(self._server):
-            scheme, host, _ = _origin(address)
+        if not is_path and _parse_origin(address) != _parse_origin(self._server):
+            scheme, host, _ = _parse_origin(address)
             raise UnprovenError(f"an answer that leads to another server, {scheme}://{host}")
         url = f"{self._server}{address}" if is_path else address
         query = url.partition("?")[2]
@@ -199,7 +199,7 @@ class _Client:
             raise
 
 
-def _origin(address: str) -> tuple[str | None, str | None, int | None]:
+def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
     """Return scheme, host and port of an address."""
     parts = parse_url(address)
     return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
@@ -213,7 +213,7 @@ def _current_policy(policy: RetryPolicy | None, environment: RetryPolicy) -> Ret
     return environment.with_limit(request_limits().retry_seconds)
 
 
-def _most_in_flight() -> int:
+def _count_most_in_flight() -> int:
     # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
 
@@ -227,7 +227,7 @@ def _retry_after(answer: Answer) -> float | None:
     return seconds if 0 <= seconds < math.inf else None
 
 
-def _answer_error(answer: Answer) -> AnswerError:
+def _make_answer_error(answer: Answer) -> AnswerError:
     """Return the error of an answer, with the message of its JSON, or else its text."""
     kind = _ERRORS.get(answer.status, AnswerError)
     try:

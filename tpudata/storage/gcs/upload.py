@@ -143,28 +143,28 @@ class ObjectWriter(io.RawIOBase):
             if code not in _FORGOTTEN or not self._stands_there():
                 raise
 
-    def _check_made(self, made: Description | None) -> None:
-        """Check that the store has the object; `made` is the description in its answer, or None if the answer has none.
+    def _check_stored(self, answered: Description | None) -> None:
+        """Check that the store has the object; `answered` is the description in its answer, or None if the answer has none.
 
         Raises:
             UnprovenError: there is no proof of it.
             DamagedError: it has made an object of other bytes, which is removed.
         """
-        if made is not None and self._is_of_these_bytes(made):
+        if answered is not None and self._is_of_these_bytes(answered):
             return
-        found = self._describe()
-        if found is None or found.version == self._before:
+        stored = self._describe()
+        if stored is None or stored.version == self._before:
             raise UnprovenError("an answer that an upload is complete, but no object")
-        if found.size == self.tell() and found.crc32c in (None, self._crc32c):
+        if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
             return
-        if made is None or made.version != found.version:
+        if answered is None or answered.version != stored.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
-        query = urlencode({"ifGenerationMatch": made.version})
+        query = urlencode({"ifGenerationMatch": answered.version})
         self._transport.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
-    def _is_of_these_bytes(self, found: Description) -> bool:
-        return (found.size, found.crc32c) == (self.tell(), self._crc32c)
+    def _is_of_these_bytes(self, description: Description) -> bool:
+        return (description.size, description.crc32c) == (self.tell(), self._crc32c)
 
     def _deliver(self, size: int, *, is_last: bool = False) -> None:
         """Send the first `size` bytes of the buffer, and remove them; the last ones make the object."""
@@ -187,12 +187,12 @@ class ObjectWriter(io.RawIOBase):
             offset = begin
             if unsure:
                 # A request failed: ask how much was received.
-                came = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
-                if came is None:
+                received = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
+                if received is None:
                     return
-                if not begin <= came <= begin + size:
-                    raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {came} next")
-                offset = came
+                if not begin <= received <= begin + size:
+                    raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {received} next")
+                offset = received
             unsure = True
             while is_last or offset < begin + size:
                 first = offset - begin
@@ -200,12 +200,12 @@ class ObjectWriter(io.RawIOBase):
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
                     headers["X-Goog-Hash"] = f"crc32c={self.crc32c}"
-                came = self._put(headers, part[first:], is_last=is_last)
-                if came is None:
+                received = self._put(headers, part[first:], is_last=is_last)
+                if received is None:
                     return
-                if not offset < came <= begin + size:
+                if not offset < received <= begin + size:
                     raise UnprovenError("the store received nothing of a part")
-                offset = came
+                offset = received
 
         self._transport.retries(send)
         del self._buffer[:size]
@@ -221,15 +221,15 @@ class ObjectWriter(io.RawIOBase):
         )
         body = b"".join((head.encode(), self._buffer, f"\r\n--{boundary}--\r\n".encode()))
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        self._check_answer(self._transport.request("POST", self._upload_url("multipart"), headers, body))
+        self._check_answer(self._transport.request("POST", self._make_upload_url("multipart"), headers, body))
 
-    def _upload_url(self, kind: str) -> str:
+    def _make_upload_url(self, kind: str) -> str:
         query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._before)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
-        address = self._transport.request("POST", self._upload_url("resumable"), headers, b"{}").headers.get(
+        address = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}").headers.get(
             "Location", ""
         )
         if "upload_id=" not in address:
@@ -242,24 +242,24 @@ class ObjectWriter(io.RawIOBase):
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:
-            came = _CAME.fullmatch(answer.headers.get("Range", ""))
-            return int(came[1]) + 1 if came else 0
+            match = _CAME.fullmatch(answer.headers.get("Range", ""))
+            return int(match[1]) + 1 if match else 0
         if not is_last:
             raise UnprovenError(f"an answer {answer.status} to a part that is not the last")
         self._check_answer(answer)
         return None
 
     def _check_answer(self, answer: Answer) -> None:
-        """Check that the store has the object that an answer says it has made; raise as `_check_made`."""
-        made: Description | None = None
+        """Check that the store has the object that an answer says it has made; raise as `_check_stored`."""
+        answered: Description | None = None
         with contextlib.suppress(UnprovenError):
-            made = parse_description(answer.data)
-        self._check_made(made)
+            answered = parse_description(answer.data)
+        self._check_stored(answered)
 
     def _stands_there(self) -> bool:
         """Return whether the object has the bytes that were written."""
-        found = self._describe()
-        return found is not None and self._is_of_these_bytes(found)
+        stored = self._describe()
+        return stored is not None and self._is_of_these_bytes(stored)
 
     def _describe(self) -> Description | None:
         return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))

@@ -41,7 +41,7 @@ def storage_error(done: str, path: str, error: OSError) -> StorageError:
 
 
 @contextlib.contextmanager
-def named(done: str, path: str) -> Iterator[None]:
+def translate_errors(done: str, path: str) -> Iterator[None]:
     """Turn an operating system error into `storage_error`."""
     try:
         yield

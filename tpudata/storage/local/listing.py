@@ -8,7 +8,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from tpudata.storage.local.errors import named
+from tpudata.storage.local.errors import translate_errors
 
 # Least number of names in a range. Each range is a pass over the whole folder, so there are few.
 RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
@@ -28,8 +28,8 @@ def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> li
     Raises:
         StorageError: there is no such folder.
     """
-    found = (name for name in _names(folder) if start <= name and (stop is None or name < stop))
-    return sorted(found) if limit is None else heapq.nsmallest(limit, found)
+    names = (name for name in _names(folder) if start <= name and (stop is None or name < stop))
+    return sorted(names) if limit is None else heapq.nsmallest(limit, names)
 
 
 def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
@@ -51,7 +51,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
             sample.append((0, name))
             continue
         if count == range_names + 1:
-            sample = _smallest((name for _, name in sample), sampled_names)
+            sample = _pick_smallest((name for _, name in sample), sampled_names)
             heapq.heapify(sample)
         item = (-zlib.crc32(os.fsencode(name)), name)
         if item > sample[0]:
@@ -63,12 +63,12 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     return tuple(names[len(names) * number // ranges] for number in range(1, ranges))
 
 
-def _smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
+def _pick_smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
     items = ((-zlib.crc32(os.fsencode(name)), name) for name in names)
     return heapq.nlargest(count, items, key=operator.itemgetter(0, 1))
 
 
 def _names(folder: str) -> Iterator[str]:
-    with named("listed", folder), os.scandir(folder) as entries:
+    with translate_errors("listed", folder), os.scandir(folder) as entries:
         for entry in entries:
             yield f"{entry.name}/" if entry.is_dir() else entry.name

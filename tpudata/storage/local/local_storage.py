@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry, not_a_file
-from tpudata.storage.local.errors import WRITTEN, named, storage_error
+from tpudata.storage.local.errors import WRITTEN, storage_error, translate_errors
 from tpudata.storage.local.listing import RANGE_NAMES, cut_names, names_in
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
@@ -49,7 +49,7 @@ class LocalStorage:
 
     def list(self, folder: str) -> list[Entry]:
         """Return what is directly inside a folder, sorted by name."""
-        with named("listed", folder), os.scandir(folder) as entries:
+        with translate_errors("listed", folder), os.scandir(folder) as entries:
             return sorted((_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
 
     @property
@@ -74,26 +74,26 @@ class LocalStorage:
 
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at a path, or None."""
-        with named("looked up", path):
+        with translate_errors("looked up", path):
             try:
-                found = Path(path).stat()
+                stat_result = Path(path).stat()
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 # Python raises ValueError for a name that no file can have: one with a NUL.
                 return None
-        return _entry_of(path, Path(path).name, found).checked()
+        return _entry_of(path, Path(path).name, stat_result).checked()
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file."""
         # As few system calls as possible: for a file of 100 kB, Python's file objects cost a fifth more.
         try:
-            descriptor = _opened(path)
+            descriptor = _open(path)
             try:
                 if size is None:
                     size = os.fstat(descriptor).st_size
                 # One byte more than expected: if it is missing, the call has reached the end.
                 data = os.read(descriptor, size + 1)
                 # Special files, files that changed, and reads longer than one call returns.
-                return data if 0 < size == len(data) else data + _rest(descriptor, sys.maxsize)
+                return data if 0 < size == len(data) else data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -103,12 +103,12 @@ class LocalStorage:
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
         del is_checked  # Disks have checksums.
         try:
-            descriptor = _opened(path)
+            descriptor = _open(path)
             try:
                 data = os.pread(descriptor, length, offset)
                 if len(data) < length:
                     os.lseek(descriptor, offset + len(data), os.SEEK_SET)
-                    data += _rest(descriptor, length - len(data))
+                    data += _read_rest(descriptor, length - len(data))
                 return data
             finally:
                 os.close(descriptor)
@@ -121,7 +121,7 @@ class LocalStorage:
         if not hasattr(os, "posix_fadvise"):
             return
         with contextlib.suppress(OSError, StorageError):
-            descriptor = _opened(path)
+            descriptor = _open(path)
             try:
                 if not _is_in_memory(descriptor, offset + length // 2):
                     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
@@ -130,7 +130,7 @@ class LocalStorage:
 
     def open(self, path: str) -> BinaryIO:
         """Return a file opened for reading, with a 1 MiB buffer."""
-        with named("opened", path):
+        with translate_errors("opened", path):
             return io.BufferedReader(_ReadFile(path), _BUFFER_BYTES)
 
     @contextlib.contextmanager
@@ -139,7 +139,7 @@ class LocalStorage:
         del replace
         target = Path(path)
         temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
-        with named(WRITTEN, path):
+        with translate_errors(WRITTEN, path):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 buffer = self._buffers.pop()
@@ -147,7 +147,7 @@ class LocalStorage:
                 buffer = new_buffer()
             file = UncachedFile(temporary, buffer)
         try:
-            with named(WRITTEN, path):
+            with translate_errors(WRITTEN, path):
                 yield cast(BinaryIO, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -166,7 +166,7 @@ class LocalStorage:
     def check_writable(self, path: str) -> None:
         """Raise StorageError if a path cannot be written; makes an unnamed file in the nearest existing folder."""
         place = Path(path).absolute()
-        with named(WRITTEN, path):
+        with translate_errors(WRITTEN, path):
             if place.is_file():
                 place = place.parent
             while not place.exists() and place != place.parent:
@@ -176,18 +176,18 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         """Remove a file; no error if there is none."""
-        with named("deleted", path):
+        with translate_errors("deleted", path):
             Path(path).unlink(missing_ok=True)
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
         target = Path(path)
-        with named(WRITTEN, path):
+        with translate_errors(WRITTEN, path):
             if new is not None:
                 target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with _locked(target.parent):
-                    return _swapped(target, old, new)
+                with _lock(target.parent):
+                    return _swap(target, old, new)
             except FileNotFoundError:
                 # The folder was removed, or the temporary file was.
                 return old is None is new
@@ -201,21 +201,21 @@ class _ReadFile(io.FileIO):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "rb", opener=lambda path, _: _opened(path))
+        super().__init__(path, "rb", opener=lambda path, _: _open(path))
         self._path = path
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Read into a buffer; StorageError if the disk fails."""
-        with named("read", self._path):
+        with translate_errors("read", self._path):
             return super().readinto(buffer)
 
     def readall(self) -> bytes:
         """Read the rest; StorageError if the disk fails."""
-        with named("read", self._path):
+        with translate_errors("read", self._path):
             return super().readall()
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     """Return the descriptor of a file for reading.
 
     Raises:
@@ -239,15 +239,15 @@ def _opened(path: str) -> int:
     raise not_a_file(path)
 
 
-def _swapped(target: Path, old: bytes | None, new: bytes | None) -> bool:
+def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
     try:
-        descriptor = _opened(str(target))
+        descriptor = _open(str(target))
     except FileNotFoundError:
-        found = None
+        current = None
     else:
         with open(descriptor, "rb") as file:
-            found = file.read()
-    if found != old:
+            current = file.read()
+    if current != old:
         return False
     if new is None:
         target.unlink(missing_ok=True)
@@ -259,14 +259,14 @@ def _swapped(target: Path, old: bytes | None, new: bytes | None) -> bool:
             file.flush()
             os.fsync(file.fileno())
         if old is None:
-            return _linked(temporary, target)
+            return _link(temporary, target)
         temporary.replace(target)
         return True
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _linked(temporary: Path, target: Path) -> bool:
+def _link(temporary: Path, target: Path) -> bool:
     """Link a file to a name, and return False if the name exists; safe if two machines try at the same time."""
     try:
         os.link(temporary, target)
@@ -279,7 +279,7 @@ def _linked(temporary: Path, target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on a folder against other processes of this machine. The system releases it if this one dies."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -301,7 +301,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
         return False
 
 
-def _rest(descriptor: int, length: int) -> bytes:
+def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
     parts = []
     while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):
@@ -316,17 +316,17 @@ def _entry(entry: os.DirEntry[str]) -> Entry:
 
 def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result] | None = None) -> Entry:
     try:
-        found = os.stat(path) if stat is None else stat()  # noqa: PTH116
+        stat_result = os.stat(path) if stat is None else stat()  # noqa: PTH116
     except FileNotFoundError:
         # A broken link: reading it fails, with its name.
         return Entry(path, name, 0, False)
     except OSError as error:
         raise storage_error("looked up", path, error) from error
-    return _entry_of(path, name, found)
+    return _entry_of(path, name, stat_result)
 
 
-def _entry_of(path: str, name: str, found: os.stat_result) -> Entry:
-    if stat_bits.S_ISREG(found.st_mode):
-        return Entry(path, name, found.st_size, False)
-    is_folder = stat_bits.S_ISDIR(found.st_mode)
+def _entry_of(path: str, name: str, stat_result: os.stat_result) -> Entry:
+    if stat_bits.S_ISREG(stat_result.st_mode):
+        return Entry(path, name, stat_result.st_size, False)
+    is_folder = stat_bits.S_ISDIR(stat_result.st_mode)
     return Entry(path, name, 0, is_folder, is_special=not is_folder)

@@ -77,9 +77,9 @@ class UncachedFile(io.RawIOBase):
             return len(data)
         if self.closed:
             raise ValueError("write to closed file")
-        with memoryview(data) as given:
+        with memoryview(data) as view:
             # An empty array of several dimensions cannot be cast.
-            return self._write_view(given.cast("B")) if given.nbytes else 0
+            return self._write_view(view.cast("B")) if view.nbytes else 0
 
     def _write_view(self, data: memoryview) -> int:
         with data:

@@ -65,7 +65,7 @@ class CheckedStorage:
 
     def stat(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""
-        with self._store.named("looked up", path):
+        with self._store.translate_errors("looked up", path):
             return self._store.retries(lambda: self._store.find(path))
 
     def read(self, path: str, size: int | None = None) -> bytes:
@@ -81,21 +81,21 @@ class CheckedStorage:
 
     def open(self, path: str) -> BinaryIO:
         """Open an object for reading, 8 MiB a request; it is read from one version, even if it is replaced meanwhile."""
-        with self._store.named("opened", path):
-            found = self._store.retries(lambda: self._store.describe(path))
-            if found is None:
+        with self._store.translate_errors("opened", path):
+            description = self._store.retries(lambda: self._store.describe(path))
+            if description is None:
                 raise AbsentError(404, "no such object")
-        version = found.version
+        version = description.version
         # All of it is compared at the end, if the store has a checksum; without any, twice is too much for large files.
-        is_checked = found.crc32c is not None or not self._store.has_checksums
+        is_checked = description.crc32c is not None or not self._store.has_checksums
 
         def read(offset: int, length: int) -> bytes:
-            if length == found.size:
+            if length == description.size:
                 # A whole object is compared at once, so that it can be retried.
-                return self._read_whole(path, version, found.size)
+                return self._read_whole(path, version, description.size)
             return self._read_part(path, offset, length, version, is_checked=is_checked)
 
-        return io.BufferedReader(ObjectReader(path, found, read, _REQUEST_BYTES), _REQUEST_BYTES)
+        return io.BufferedReader(ObjectReader(path, description, read, _REQUEST_BYTES), _REQUEST_BYTES)
 
     def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
         """Write an object that is invisible until the context ends without an error."""
@@ -107,24 +107,24 @@ class CheckedStorage:
 
     def delete(self, path: str) -> None:
         """Remove an object; no error if there is none."""
-        with self._store.named("deleted", path), contextlib.suppress(AbsentError):
+        with self._store.translate_errors("deleted", path), contextlib.suppress(AbsentError):
             self._store.retries(lambda: self._store.remove(path, None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small object, if it is `old`, by `new`; return whether that was done."""
-        with self._store.named("written", path):
-            found = self._store.retries(lambda: self._store.describe(path))
+        with self._store.translate_errors("written", path):
+            description = self._store.retries(lambda: self._store.describe(path))
         try:
-            standing = None if found is None else self._read_whole(path, found.version, found.size)
+            standing = None if description is None else self._read_whole(path, description.version, description.size)
         except StorageUnavailableError:
             raise
         except StorageError:
             # It was replaced after the description.
             return False
-        if standing != old or (found is None and new is None):
+        if standing != old or (description is None and new is None):
             return standing == old
-        version = None if found is None else found.version
-        with self._store.named("written", path):
+        version = None if description is None else description.version
+        with self._store.translate_errors("written", path):
             try:
                 if new is None:
                     with contextlib.suppress(AbsentError):
@@ -148,33 +148,35 @@ class CheckedStorage:
         if length <= 0:
             return b""
 
-        def once() -> tuple[bytes, bool]:
+        def read_once() -> tuple[bytes, bool]:
             return self._get_part(path, offset, length, version)
 
-        def compared() -> bytes:
+        def read_and_compare() -> bytes:
             if offset == 0 or is_checked:
                 # From 0, it may be the whole object, which has a checksum.
-                data, is_proven = once()
-                again = data if is_proven or is_checked else once()[0]
+                data, is_proven = read_once()
+                second = data if is_proven or is_checked else read_once()[0]
             else:
                 with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
-                    other = pool.submit(once)
-                    data, _ = once()
-                    again, _ = other.result()
-            if data != again:
+                    other = pool.submit(read_once)
+                    data, _ = read_once()
+                    second, _ = other.result()
+            if data != second:
                 raise UnprovenError("two reads of one part of an object differ")
             return data
 
-        return self._read_with_retries(path, version, compared)
+        return self._read_with_retries(path, version, read_and_compare)
 
     def _get_part(self, path: str, offset: int, length: int, version: int | None) -> tuple[bytes, bool]:
         """Return a part of an object, and whether a checksum proves it."""
         try:
             content = self._store.get(path, (offset, length), version)
         except RangeError:
-            found = self._store.describe(path)
-            if found is None or offset < found.size:
-                raise UnprovenError(f"an answer 416 to a range of an object of {found and found.size} bytes") from None
+            description = self._store.describe(path)
+            if description is None or offset < description.size:
+                raise UnprovenError(
+                    f"an answer 416 to a range of an object of {description and description.size} bytes"
+                ) from None
             return b"", True
         data, size = content.data, content.size
         if content.is_whole:
@@ -203,34 +205,34 @@ class CheckedStorage:
             return
         if size == len(content.data) and not self._store.has_checksums:
             return
-        found = self._describe(path, version)
-        if found.size != len(content.data):
-            raise UnprovenError(f"received {len(content.data)} bytes of an object of {found.size}")
-        if found.crc32c is not None:
-            _check_checksum(found.crc32c, content.data)
+        description = self._describe(path, version)
+        if description.size != len(content.data):
+            raise UnprovenError(f"received {len(content.data)} bytes of an object of {description.size}")
+        if description.crc32c is not None:
+            _check_checksum(description.crc32c, content.data)
 
     def _describe(self, path: str, version: int | None) -> Description:
-        found = self._store.describe(path)
-        if found is None or version not in (None, found.version):
+        description = self._store.describe(path)
+        if description is None or version not in (None, description.version):
             raise UnprovenError("received bytes of an object that does not exist")
-        return found
+        return description
 
     def _read_with_retries(self, path: str, version: int | None, read: Callable[[], bytes]) -> bytes:
         """Return the result of `read`, with retries; an object counts as absent only if a description confirms it."""
 
-        def confirmed() -> bytes:
+        def read_or_confirm() -> bytes:
             try:
                 return read()
             except AbsentError as error:
-                found = self._store.describe(path)
-                if found is not None and version in (None, found.version):
+                description = self._store.describe(path)
+                if description is not None and version in (None, description.version):
                     raise UnprovenError("an answer 404 to a read, but the object exists") from None
                 if version is None:
                     raise
                 raise ReplacedError(error.code, "this version") from error
 
-        with self._store.named("read", path):
-            return self._store.retries(confirmed)
+        with self._store.translate_errors("read", path):
+            return self._store.retries(read_or_confirm)
 
 
 def _check_checksum(crc32c: int, data: bytes) -> None:

@@ -22,10 +22,10 @@ class ObjectReader(io.RawIOBase):
         part_bytes: bytes of a part in `readall`.
     """
 
-    def __init__(self, path: str, found: Description, read: Callable[[int, int], bytes], part_bytes: int) -> None:
+    def __init__(self, path: str, description: Description, read: Callable[[int, int], bytes], part_bytes: int) -> None:
         super().__init__()
         self._path = path
-        self._found = found
+        self._description = description
         self._read = read
         self._part_bytes = part_bytes
         self._position = 0
@@ -37,17 +37,17 @@ class ObjectReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read the next bytes into a buffer; StorageError if the store fails."""
-        data = self._next(len(buffer))
+        data = self._read_next(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
         """Read the rest; StorageError if the store fails."""
         # RawIOBase.readall requests 8 kB at a time.
-        return b"".join(iter(lambda: self._next(self._part_bytes), b""))
+        return b"".join(iter(lambda: self._read_next(self._part_bytes), b""))
 
-    def _next(self, most: int) -> bytes:
-        length = min(most, self._found.size - self._position)
+    def _read_next(self, most: int) -> bytes:
+        length = min(most, self._description.size - self._position)
         data = self._read(self._position, length) if length else b""
         if len(data) < length:
             raise StorageUnavailableError(
@@ -55,7 +55,7 @@ class ObjectReader(io.RawIOBase):
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
-        if data and self._position == self._found.size and self._found.crc32c not in (None, self._crc32c):
+        if data and self._position == self._description.size and self._description.crc32c not in (None, self._crc32c):
             raise StorageUnavailableError(
                 f"{self._path} could not be read: the received data do not match the store's checksum. Run again."
             )

@@ -55,7 +55,7 @@ class ObjectStore(Protocol):
     has_checksums: bool
     retries: Retries
 
-    def named(self, done: str, path: str) -> AbstractContextManager[None]:
+    def translate_errors(self, done: str, path: str) -> AbstractContextManager[None]:
         """Turn a failure into a StorageError with the path that could not be `done`, the reason and the fix."""
 
     @property

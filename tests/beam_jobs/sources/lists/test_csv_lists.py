@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.sources.lists.csv_lists import CsvForm, csv_header, csv_rows
-from beam_jobs.text_files.spans.csv_rows import cells, placed_rows
+from beam_jobs.text_files.spans.csv_rows import cells, locate_rows
 from beam_jobs.text_files.spans.lines import line_spans
 from tpudata.errors import SourceError
 
@@ -34,7 +34,7 @@ def pieces(data: bytes, places: list[int]) -> list[bytes]:
 
 def rows_one_by_one(data: bytes, form: CsvForm) -> Iterator[tuple[int, int, dict[str, str]]]:
     """Yield the rows as `csv_rows`, by the rules of text."""
-    for placed in placed_rows(line_spans([data], 0, 1 << 20), form.delimiter, 1 << 20, "", is_raw=form.is_raw):
+    for placed in locate_rows(line_spans([data], 0, 1 << 20), form.delimiter, 1 << 20, "", is_raw=form.is_raw):
         text = placed.span.data.decode()
         values = text.split(form.delimiter) if form.is_raw else cells(text, form.delimiter)
         yield placed.lines, min(placed.end, len(data)), dict(zip(COLUMNS, values, strict=True))

@@ -26,9 +26,9 @@ from tpudata.input.graph.caches.choose_cache import choose_cache
 from tpudata.input.graph.reading import free_memory as memory_module
 from tpudata.input.graph.reading.free_memory import free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
-from tpudata.input.options.columns import Columns
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.options import Options
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
@@ -201,7 +201,7 @@ def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, m
 
 def test_auto_caches_up_to_a_quarter_of_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, size = open_dataset(digits.path), 300 * (64 + 4)
-    request = Request(shards_of(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
+    request = InputRequest(shards_of(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
     plan = ReadPlan.of(dataset, "train")
 
     def chosen(cache: bool | str, free: int | None) -> Cache:
@@ -222,7 +222,8 @@ def test_estimates_strings_by_the_size_of_stored_records(digits: Written) -> Non
     split = Split((Shard("a-00000-of-00001.tfrecord", 10, 5000, 0),))
     assert select_fields(manifest).record_bytes(split) == 64 + 4
     assert (
-        select_fields(manifest, columns=Columns(extra_features=("image/filename",))).record_bytes(split) == 64 + 4 + 500
+        select_fields(manifest, columns=FeatureOptions(extra_features=("image/filename",))).record_bytes(split)
+        == 64 + 4 + 500
     )
 
 

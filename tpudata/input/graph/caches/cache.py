@@ -29,7 +29,7 @@ class Cache:
         return stored
 
     def keep(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return what keeps records as they are stored; None if nothing does.
+        """Return the files that keep records as they are stored; None if nothing keeps them.
 
         Args:
             plan: plan of reading.

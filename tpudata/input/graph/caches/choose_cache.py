@@ -1,4 +1,4 @@
-"""Which cache an input_fn has, by the argument `cache`."""
+"""Choice of an input_fn's cache, by the argument `cache`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_record
 from tpudata.input.graph.caches.piece_cache import PieceCache
 from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 # Share of free memory that "auto" may use.
 _AUTO_SHARE = 0.25
 
 
-def choose_cache(cache: bool | str | os.PathLike[str], request: Request, plan: ReadPlan) -> Cache:
+def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, plan: ReadPlan) -> Cache:
     """Decide whether and where to keep the records of a split.
 
     Args:
@@ -55,7 +55,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: Request, plan: R
     free = shutil.disk_usage(existing).free
     if decoded.load() is None and size > free:
         raise UsageError(
-            f"cache={folder!r}: the decoded records of {split!r} take {_gb(size)}, and {_gb(free)} are free there."
+            f"cache={folder!r}: the decoded records of {split!r} take {_format_gb(size)}, and {_format_gb(free)} are free there."
             " Pass a folder on a larger disk, or a smaller image_size."
         )
     return decoded
@@ -71,10 +71,10 @@ def _choose_memory(split: str, size: int, *, is_optional: bool) -> Cache:
     if is_optional:
         return Cache()
     raise UsageError(
-        f"cache=True: the decoded records of {split!r} take {_gb(size)}, more than {share:.0%} of the free memory"
-        f' of {_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
+        f"cache=True: the decoded records of {split!r} take {_format_gb(size)}, more than {share:.0%} of the free memory"
+        f' of {_format_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
     )
 
 
-def _gb(size: int) -> str:
+def _format_gb(size: int) -> str:
     return f"{size / 1e9:.3g} GB"

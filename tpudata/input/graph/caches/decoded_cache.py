@@ -73,7 +73,7 @@ class DecodedCache(Cache):
             # Also for a dataset of a graph of TensorFlow 1.
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
-            self._written = StoredRecords(shards_of(dataset, CACHE_SPLIT), _stored_fields(self._fields))
+            self._written = StoredRecords(shards_of(dataset, CACHE_SPLIT), _encode_fields(self._fields))
         return self._written if stored.ids is None else self._written.part(stored.ids)
 
     def load(self) -> Dataset | None:
@@ -101,11 +101,11 @@ class DecodedCache(Cache):
         """Write all records of the split, and return them as a dataset."""
         chunks, split = self._plan.chunks, self._plan.split
 
-        def decoded() -> tf.data.Dataset:
+        def read_decoded() -> tf.data.Dataset:
             ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
             return stored.read(ranges, stored.load(chunks.starts, is_decoded=True), self._plan.reads)
 
-        records = _encoded(numpy_elements(decoded), self._fields)
+        records = _encode_records(numpy_elements(read_decoded), self._fields)
         count = len(split.shards)
         shards = [
             write_shard(self.path, shard_name(CACHE_SPLIT, number, count), islice(records, shard.records))
@@ -114,7 +114,7 @@ class DecodedCache(Cache):
         manifest = Manifest(
             layout=_LAYOUT,
             splits={CACHE_SPLIT: Split(tuple(shards))},
-            features=tuple(field.feature for field in _stored_fields(self._fields).all),
+            features=tuple(field.feature for field in _encode_fields(self._fields).all),
             source=Source("cache", split.records, split.bytes, self._name),
             created_by=__version__,
         )
@@ -126,29 +126,29 @@ class DecodedCache(Cache):
         return f"Delete the folder {self.path}; it is made again."
 
 
-def _stored_fields(fields: Fields) -> Fields:
+def _encode_fields(fields: Fields) -> Fields:
     """Return fields as the cache has them."""
-    label = None if fields.label is None else _stored(fields.label)
-    weight = None if fields.weight is None else _stored(fields.weight)
-    return Fields(tuple(_stored(field) for field in fields.inputs), label, weight)
+    label = None if fields.label is None else _encode_field(fields.label)
+    weight = None if fields.weight is None else _encode_field(fields.weight)
+    return Fields(tuple(_encode_field(field) for field in fields.inputs), label, weight)
 
 
-def _stored(field: Field) -> Field:
+def _encode_field(field: Field) -> Field:
     name = field.feature.name
     if field.bytes is None:
         return Field(Feature(name, "bytes", "string", field.shape), field.name, field.shape)
     return Field(Feature(name, "bytes", field.dtype, field.shape, "raw"), field.name, field.shape)
 
 
-def _encoded(parts: Iterable[Mapping[str, npt.NDArray[Any]]], fields: Fields) -> Iterator[bytes]:
+def _encode_records(parts: Iterable[Mapping[str, npt.NDArray[Any]]], fields: Fields) -> Iterator[bytes]:
     """Yield the Examples of records, from the columns of neighbouring ones."""
     names = [field.feature.name for field in fields.all]
     for part in parts:
         for values in zip(*(part[name] for name in names), strict=True):
-            yield encode_example({name: _stored_value(value) for name, value in zip(names, values, strict=True)})
+            yield encode_example({name: _encode_value(value) for name, value in zip(names, values, strict=True)})
 
 
-def _stored_value(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     """Return a string or strings as they are, and other values as their bytes."""
     if isinstance(value, bytes):
         return value
@@ -159,12 +159,12 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
     """Return a digest of the records' bytes, and of the decoded fields if there are any."""
     skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
-    decoded = [] if fields is None else [_decoding(field) for field in fields.all]
-    return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
+    read_decoded = [] if fields is None else [_describe_decoding(field) for field in fields.all]
+    return hashlib.sha256(repr((records, read_decoded)).encode()).hexdigest()[:16]
 
 
-def _decoding(field: Field) -> tuple[Any, ...]:
-    """Return what a decoded value follows from; for a list, other parts, so that other caches keep their names."""
+def _describe_decoding(field: Field) -> tuple[Any, ...]:
+    """Return all that determines a decoded value; lists have other parts, so that other caches keep their names."""
     padding = () if field.padding is None else (field.padding.table, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()

@@ -29,10 +29,10 @@ from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
-from tpudata.storage.local.errors import WRITTEN, named
+from tpudata.storage.local.errors import WRITTEN, translate_errors
 
 _TENSOR = "records"
-# What a process that was killed has left: no process writes a piece for so long.
+# A file of a piece that is older was left by a killed process: writing a piece does not take this long.
 _LEFT_SECONDS = 600
 # Characters of patterns: TensorFlow looks for a bundle by its name as a pattern.
 _PATTERN = "*?[\\"
@@ -53,7 +53,7 @@ class PieceCache(Cache):
         self._is_elsewhere = is_elsewhere
 
     def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
-        """Return what takes ranges from pieces in the folder, and fills it with those that the host reads."""
+        """Return files that serve ranges from pieces in the folder, and fill it with those that the host reads."""
         assert plan.pieces is not None
         files = PieceFiles.of(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.keep(plan.pieces_of(order.starts(rows)))
@@ -100,7 +100,7 @@ class PieceFiles:
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
 
     def keep(self, numbers: Integers) -> PieceFiles:
-        """Return the files, of which some pieces are kept."""
+        """Return the files with some of their pieces kept."""
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
 
     def prepare(self) -> None:
@@ -111,15 +111,15 @@ class PieceFiles:
             UsageError: the pieces do not fit the disk.
         """
         folder = Path(self.folder)
-        with named(WRITTEN, self.folder):
+        with translate_errors(WRITTEN, self.folder):
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.glob("*.tempstate*"):
                 # Another process may be done with it meanwhile.
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
                         path.unlink()
-            there = {path.stem for path in folder.glob("*.index")}
-        missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in there]
+            stored_numbers = {path.stem for path in folder.glob("*.index")}
+        missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in stored_numbers]
         before = self.sizes.before
         size = int((before(self.pieces.stops[missing]) - before(self.pieces.starts[missing])).sum())
         free = shutil.disk_usage(folder).free
@@ -140,13 +140,13 @@ class PieceFiles:
         def is_there(number: tf.Tensor) -> tf.Tensor:
             return tf.size(tf.io.matching_files(tf.strings.join([prefix(number), ".index"]))) > 0
 
-        def stored(number: tf.Tensor) -> tf.Tensor:
+        def restore(number: tf.Tensor) -> tf.Tensor:
             (records,) = tf.raw_ops.RestoreV2(
                 prefix=prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
             )
             return tf.ensure_shape(records, [None])
 
-        def fetched(number: tf.Tensor) -> tf.Tensor:
+        def fetch(number: tf.Tensor) -> tf.Tensor:
             first, last = tf.unstack(tf.gather(bounds, number))
             records = read(first, last)
             save = tf.raw_ops.SaveV2(
@@ -155,19 +155,19 @@ class PieceFiles:
             with tf.control_dependencies([save]):
                 return tf.identity(records)
 
-        def of_piece(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+        def read_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
             number = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
-            one = tf.data.Dataset.from_tensors(number)
+            piece = tf.data.Dataset.from_tensors(number)
             begin = tf.gather(bounds, number)[0]
 
-            def part(records: tf.Tensor) -> tf.Tensor:
+            def cut(records: tf.Tensor) -> tf.Tensor:
                 return records[first - begin : last - begin]
 
             # A damaged file counts as missing: the store has its records.
-            here = one.filter(as_written(is_there)).map(as_written(stored)).ignore_errors(log_warning=True)
-            there = one.filter(as_written(lambda number: tf.gather(kept, number))).map(as_written(fetched))
-            other = one.map(as_written(lambda _: read(first, last)))
-            found = here.concatenate(there).map(as_written(part)).concatenate(other)
-            return found.take(1).get_single_element()
+            restored = piece.filter(as_written(is_there)).map(as_written(restore)).ignore_errors(log_warning=True)
+            fetched = piece.filter(as_written(lambda number: tf.gather(kept, number))).map(as_written(fetch))
+            read_anew = piece.map(as_written(lambda _: read(first, last)))
+            candidates = restored.concatenate(fetched).map(as_written(cut)).concatenate(read_anew)
+            return candidates.take(1).get_single_element()
 
-        return of_piece
+        return read_records

@@ -14,7 +14,7 @@ from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 
 class BucketPipeline:
@@ -25,7 +25,7 @@ class BucketPipeline:
         request: what is fed.
     """
 
-    def __init__(self, pipeline: SplitPipeline, request: Request) -> None:
+    def __init__(self, pipeline: SplitPipeline, request: InputRequest) -> None:
         self._pipeline = pipeline
         self._request = request
         self._options = request.options
@@ -45,8 +45,8 @@ class BucketPipeline:
                 f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
             )
         datasets = [
-            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), done)
-            for (_, pipeline), factor, done in zip(parts, factors, steps.done(start_step), strict=True)
+            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), start)
+            for (_, pipeline), factor, start in zip(parts, factors, steps.count_done(start_step), strict=True)
         ]
         end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
         per_step = rows.count // rows.batch_size

@@ -15,7 +15,7 @@ from tpudata.errors import UsageError
 from tpudata.input.graph.pipelines.pipeline import Pipeline
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 _log = logging.getLogger("tpudata")
 
@@ -30,7 +30,7 @@ class FilteredPipeline:
         request: what is fed.
     """
 
-    def __init__(self, pipeline: Pipeline, request: Request) -> None:
+    def __init__(self, pipeline: Pipeline, request: InputRequest) -> None:
         self._pipeline = pipeline
         self._request = request
 
@@ -42,7 +42,7 @@ class FilteredPipeline:
         """Return the length of the longest sequence of each selected record, which reads all records."""
         return self._chosen.lengths()
 
-    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the selected records."""
         return self._chosen.part(request, ids, is_cached=is_cached)
 
@@ -52,7 +52,7 @@ class FilteredPipeline:
         assert choose is not None
         # A graph of TensorFlow 1, in which == compares objects, is the default graph of one thread only.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
-            ids = pool.submit(self._pipeline.chosen, choose).result()
+            ids = pool.submit(self._pipeline.choose_records, choose).result()
         total = counted(self._pipeline.records, "record")
         if not len(ids):
             raise UsageError(

@@ -34,15 +34,17 @@ class MixedPipeline:
         # Whole rows of pieces, which may be more than the host's rows.
         first, last = rows.first // pieces, -(-rows.last // pieces)
         part = Rows(last - first, rows.total // pieces, first, last)
-        parts = [make(part, done) for make, done in zip(self._inputs, order.given(start_step), strict=True)]
+        parts = [make(part, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)]
         _check_alike([dataset.element_spec for dataset in parts], last - first)
         begin, end = rows.first - first * pieces, rows.last - first * pieces
 
-        def joined(*parts: Any) -> Any:
-            return tf.nest.map_structure(lambda piece: _rows(piece, begin, end), parts if len(parts) > 1 else parts[0])
+        def join_pieces(*parts: Any) -> Any:
+            return tf.nest.map_structure(
+                lambda piece: _take_rows(piece, begin, end), parts if len(parts) > 1 else parts[0]
+            )
 
         mixed = tf.data.Dataset.choose_from_datasets(parts, order.choices(start_step), stop_on_empty_dataset=True)
-        mixed = mixed.batch(pieces, drop_remainder=True).map(as_written(joined), **PARALLEL)
+        mixed = mixed.batch(pieces, drop_remainder=True).map(as_written(join_pieces), **PARALLEL)
         if rows.count != rows.batch_size:
             mixed = mixed.rebatch(rows.batch_size, drop_remainder=True)
         options = tf.data.Options()
@@ -52,7 +54,7 @@ class MixedPipeline:
         return mixed.apply(endless).prefetch(BATCHES_AHEAD).with_options(options)
 
 
-def _rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
+def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
     """Return the rows [begin, end) of [pieces, rows, ...], taken from one piece after the other."""
     order = [1, 0, *range(2, pieces.shape.rank)]
     return tf.reshape(tf.transpose(pieces, order), [-1, *pieces.shape[2:]])[begin:end]
@@ -65,20 +67,20 @@ def _check_alike(specs: Sequence[Any], rows: int) -> None:
         UsageError: they differ; names the first difference.
     """
     leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
-    for number, found in enumerate(leaves):
-        for name in sorted(leaves[0].keys() | found.keys()):
-            if found.get(name) != leaves[0].get(name):
+    for number, tensors in enumerate(leaves):
+        for name in sorted(leaves[0].keys() | tensors.keys()):
+            if tensors.get(name) != leaves[0].get(name):
                 raise UsageError(
-                    f"Mixture: input {number} gives {_said(found.get(name))} as {name}, and input 0 {_said(leaves[0].get(name))}"
-                    " (expected the same). Let transform or the options make them alike."
+                    f"Mixture: input {number} gives {_describe(tensors.get(name))} as {name}, and input 0"
+                    f" {_describe(leaves[0].get(name))} (expected the same). Let transform or the options make them alike."
                 )
     for name, spec in leaves[0].items():
         if spec.shape.rank in (None, 0) or spec.shape[0] != rows:
             raise UsageError(
-                f"Mixture: {name} is {_said(spec)} (expected a first dimension of {rows}). Omit buckets and transpose"
+                f"Mixture: {name} is {_describe(spec)} (expected a first dimension of {rows}). Omit buckets and transpose"
                 " in its inputs."
             )
 
 
-def _said(spec: tf.TensorSpec | None) -> str:
+def _describe(spec: tf.TensorSpec | None) -> str:
     return "nothing" if spec is None else f"{spec.dtype.name} {spec.shape}"

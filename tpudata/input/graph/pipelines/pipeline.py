@@ -11,16 +11,16 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.graph.pipelines.service.streams import divided, join_parts, receive, take_turns
+from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
-from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
+from tpudata.input.graph.pipelines.whole_pass import choose_records, record_lengths
 from tpudata.input.graph.records import Records
 from tpudata.input.graph.steps.step import elements, fold
 from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
-from tpudata.input.request import Request
+from tpudata.input.request import InputRequest
 
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
 # it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
@@ -38,7 +38,7 @@ class SplitPipeline(Protocol):
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
 
-    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records."""
 
 
@@ -50,13 +50,13 @@ class Pipeline:
         records: the records.
     """
 
-    def __init__(self, request: Request, records: Records) -> None:
+    def __init__(self, request: InputRequest, records: Records) -> None:
         self._records = records
         self._options = request.options
         self._steps = StepPlan(request.fields, request.options, request.sequences)
 
     @classmethod
-    def open(cls, request: Request) -> Pipeline:
+    def open(cls, request: InputRequest) -> Pipeline:
         """Return the pipeline of a whole split; the errors are those of `Records.open`."""
         return cls(request, Records.open(request))
 
@@ -64,16 +64,16 @@ class Pipeline:
         """Return the length of the longest sequence of each record, which reads all records."""
         return record_lengths(self._records)
 
-    def chosen(self, choose: Callable[..., Any]) -> Integers:
+    def choose_records(self, choose: Callable[..., Any]) -> Integers:
         """Return the numbers of the records that a user's function chooses; reads them all."""
-        return chosen_records(self._records, choose, self._options.parse)
+        return choose_records(self._records, choose, self._options.parse)
 
     @property
     def records(self) -> int:
         """Number of records."""
         return self._records.count
 
-    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
         return Pipeline(request, self._records.part(request, ids, is_cached=is_cached))
 
@@ -92,34 +92,34 @@ class Pipeline:
         if service is None:
             return self._make_batches(order, rows, start_step)
         wait_for_workers(service)
-        groups = divided(rows, operator.index(service.workers))
+        groups = divide_rows(rows, operator.index(service.workers))
         per_turn = rows.count // rows.batch_size // len(groups)
         if len(groups[0]) == 1:
             streams = [self._make_batches(order, part, start_step) for (part,) in groups]
             return take_turns(receive(service, streams), per_turn)
         parts = [self._make_parts(order, part, start_step) for group in groups for part in group]
         # Images are mixed with others of the whole batch, so this process mixes them.
-        of_batch = elements(self._steps.of_batch(rows, self._records.count))
+        finish_batch = elements(self._steps.plan_batch(rows, self._records.count))
         joined = join_parts(receive(service, parts), len(groups[0]))
-        return take_turns([dataset.map(of_batch, **PARALLEL) for dataset in joined], per_turn)
+        return take_turns([dataset.map(finish_batch, **PARALLEL) for dataset in joined], per_turn)
 
     def _make_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of whole batches."""
-        steps = [*self._steps.of_rows, *self._steps.of_batch(rows, self._records.count)]
+        steps = [*self._steps.row_steps, *self._steps.plan_batch(rows, self._records.count)]
         return self._prepare_records(order, rows, start_step).map(elements(steps), **PARALLEL)
 
     def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (element, extras) of parts of batches."""
-        steps = [*self._steps.of_rows, set_rows(rows.batch_size)]
+        steps = [*self._steps.row_steps, set_rows(rows.batch_size)]
         return self._prepare_records(order, rows, start_step).map(as_written(fold(steps)), **PARALLEL)
 
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
         steps, dataset = self._steps, self._records.batches(order, rows, start_step)
-        if steps.of_stored:
-            dataset = dataset.map(fold(steps.of_stored), **PARALLEL)
-        if steps.of_record:
-            dataset = dataset.unbatch().map(fold(steps.of_record), **PARALLEL)
+        if steps.stored_steps:
+            dataset = dataset.map(fold(steps.stored_steps), **PARALLEL)
+        if steps.record_steps:
+            dataset = dataset.unbatch().map(fold(steps.record_steps), **PARALLEL)
             steps.check_record(dataset.element_spec[0])
             dataset = dataset.batch(rows.batch_size, drop_remainder=True, **PARALLEL)
         return dataset

@@ -28,20 +28,20 @@ def record_lengths(records: Records) -> Integers:
         tf.errors.OpError: a record is damaged.
     """
     padded = [field for field in records.fields.inputs if field.pads]
-    found = _of_each(
+    lengths = _compute_numbers(
         records, lambda stored: stored.map(as_written(lambda batch: sequence_lengths(batch, padded)), **PARALLEL)
     )
     for field in padded:
-        longest = int(found.argmax())
-        if not field.cuts and found[longest] > field.shape[0]:
+        longest = int(lengths.argmax())
+        if not field.cuts and lengths[longest] > field.shape[0]:
             raise FeatureError(
-                f"{records.stored.place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest"
+                f"{records.stored.place(longest)}: feature {field.feature.name!r} has {lengths[longest]} values, and the longest"
                 f" bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
             )
-    return found
+    return lengths
 
 
-def chosen_records(records: Records, choose: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
+def choose_records(records: Records, choose: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
     """Return the numbers of the records that a user's function chooses, int64 [records], ascending.
 
     Args:
@@ -54,33 +54,35 @@ def chosen_records(records: Records, choose: Callable[..., Any], parse: Callable
         tf.errors.OpError: a record is damaged.
     """
 
-    def chosen(record: Any) -> Any:
+    def check_and_choose(record: Any) -> Any:
         arguments = record if isinstance(record, tuple) else (record,)
         as_written(check_arguments)("filter", choose, ("features", "labels")[: len(arguments)])
-        return as_written(_checked_choice)(choose(*arguments))
+        return as_written(_check_choice)(choose(*arguments))
 
-    def of_records(stored: tf.data.Dataset) -> tf.data.Dataset:
+    def choose_each(stored: tf.data.Dataset) -> tf.data.Dataset:
         if parse is None:
-            taken = stored.map(as_written(records.stored.features), **PARALLEL)
+            parsed = stored.map(as_written(records.stored.features), **PARALLEL)
         else:
-            taken = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
-        single = taken.unbatch().map(lambda *record: chosen(record if len(record) > 1 else record[0]), **PARALLEL)
+            parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
+        single = parsed.unbatch().map(
+            lambda *record: check_and_choose(record if len(record) > 1 else record[0]), **PARALLEL
+        )
         return single.batch(_BATCH)
 
-    return np.flatnonzero(_of_each(records, of_records))
+    return np.flatnonzero(_compute_numbers(records, choose_each))
 
 
-def _of_each(records: Records, of_batches: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
+def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
     """Return a number for each record, int64 [records], from a function of batches of stored records."""
-    found = np.concatenate(list(numpy_elements(lambda: of_batches(records.one_pass(_BATCH)))))
-    numbers: Integers = found[: records.count].astype(np.int64)
-    return numbers
+    numbers = np.concatenate(list(numpy_elements(lambda: compute(records.one_pass(_BATCH)))))
+    kept_numbers: Integers = numbers[: records.count].astype(np.int64)
+    return kept_numbers
 
 
-def _checked_choice(chosen: Any) -> tf.Tensor:
-    if chosen is None:
+def _check_choice(choice: Any) -> tf.Tensor:
+    if choice is None:
         raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
-    tensor = tf.convert_to_tensor(chosen)
+    tensor = tf.convert_to_tensor(choice)
     if tensor.dtype != tf.bool or tensor.shape.rank != 0:
         raise UsageError(
             f"filter returned {tensor.dtype.name} of shape {tensor.shape} (expected one bool). Return a comparison of the"

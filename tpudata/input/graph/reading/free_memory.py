@@ -16,17 +16,17 @@ def free_memory() -> int | None:
 
     This is the smaller of the machine's available memory and the rest of the container's limit (cgroup version 2).
     """
-    found = []
+    limits = []
     try:
         lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+        limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
     except (OSError, KeyError, ValueError):
         names = os.sysconf_names
         if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
-            found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+            limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     try:
         limit = int((_CGROUP / "memory.max").read_text())
-        found.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
+        limits.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
     except (OSError, ValueError):
         pass  # No cgroup version 2 here, or "max": no limit.
-    return min(found, default=None)
+    return min(limits, default=None)

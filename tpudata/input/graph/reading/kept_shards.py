@@ -38,7 +38,7 @@ class KeptShards:
         """Return the shards of a split."""
         shards = dataset.manifest.split(split).shards
         runs = tuple(dataset.kept_runs(shard) for shard in shards)
-        counts = np.array([int((found[:, 1] - found[:, 0]).sum()) for found in runs], np.int64)
+        counts = np.array([int((shard_runs[:, 1] - shard_runs[:, 0]).sum()) for shard_runs in runs], np.int64)
         ends = np.cumsum(counts)
         return cls(shards, runs, ends - counts, ends)
 

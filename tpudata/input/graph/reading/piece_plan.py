@@ -85,7 +85,7 @@ class PiecePlan(ReadPlan):
         return self.reading.reads(self.piece_memory, free_memory())
 
     def reads_all(self, rows: Rows) -> bool:
-        """Whether a host's rows of a batch are less than a piece, which has those of other hosts, too."""
+        """Return whether a host's rows of a batch are less than a piece, which also has rows of other hosts."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 

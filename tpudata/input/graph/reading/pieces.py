@@ -53,14 +53,14 @@ class Pieces:
         """
         kept = KeptShards.of(dataset, split)
 
-        def of_shard(number: int) -> tuple[Integers, Integers]:
+        def cut_shard(number: int) -> tuple[Integers, Integers]:
             shard = kept.shards[number]
             if shard.bytes <= _LAST_PIECE * piece_bytes:
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
             return _cut(dataset.index(shard), kept.runs[number], piece_bytes)
 
         # A shard without kept records has no piece.
-        parts = kept.map(of_shard)
+        parts = kept.map(cut_shard)
         numbers = kept.numbers.tolist()
         starts = np.concatenate([first + kept.begins[n] for n, (first, _) in zip(numbers, parts, strict=True)])
         sizes = [kept.shards[n].bytes for n in numbers]
@@ -111,14 +111,14 @@ def _cut(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers,
         blocks = np.unique(kept // index.block_records)
         records = np.searchsorted(kept, blocks * index.block_records)
         offsets = index.block_offsets.astype(np.int64)[blocks]
-    found, limit = [0], max(1, piece_bytes - _SPARE_BYTES)
-    while index.shard_bytes - offsets[found[-1]] > _LAST_PIECE * piece_bytes:
-        place = int(np.searchsorted(offsets, offsets[found[-1]] + limit, "right")) - 1
+    firsts, limit = [0], max(1, piece_bytes - _SPARE_BYTES)
+    while index.shard_bytes - offsets[firsts[-1]] > _LAST_PIECE * piece_bytes:
+        place = int(np.searchsorted(offsets, offsets[firsts[-1]] + limit, "right")) - 1
         # A record may be larger than a piece.
-        place = max(place, found[-1] + 1)
+        place = max(place, firsts[-1] + 1)
         if place >= len(offsets):
             break
-        found.append(place)
-    begins = offsets[found]
+        firsts.append(place)
+    begins = offsets[firsts]
     # Whatever precedes the first kept record is not read.
-    return records[found].astype(np.int64), begins
+    return records[firsts].astype(np.int64), begins

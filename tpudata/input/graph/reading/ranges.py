@@ -48,7 +48,7 @@ class FileRanges:
         return self.plan.chunks_of_host(rows.count)
 
     def reads_all(self, rows: Rows) -> bool:
-        """Whether a host reads whole batches in order, of which it keeps its rows."""
+        """Return whether a host reads whole batches in order and keeps its rows of them."""
         # Pieces that are kept are whole.
         return self.plan.reads_all(rows) or (self.keep is not None and rows.count < rows.total)
 
@@ -61,17 +61,17 @@ class FileRanges:
         return self.stored.read(ranges, load, reads or self.reads)
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges, of which elements have several, in order."""
+        """Return a dataset of the records of ranges, several per element, in order."""
         ranges = spans.flat_map(as_written(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts))))
         return self.read(ranges, load)
 
-    def pick(self, found: Any, places: tf.Tensor) -> Any:
+    def pick(self, elements: Any, places: tf.Tensor) -> Any:
         """Return records by their places in what was read."""
-        return _gather(found, places)
+        return _gather(elements, places)
 
-    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Return the records that were read."""
-        return found
+        return elements
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,32 +100,32 @@ class MemoryRanges:
         return chunks
 
     def reads_all(self, _: Rows) -> bool:
-        """Whether a host reads whole batches: it takes its rows alone."""
+        """Return False: a host takes its rows alone."""
         return False
 
     def load(self, _: Integers) -> Load:
         """Return a function that makes the numbers of ranges."""
-        return _numbers
+        return _number_records
 
     def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the numbers of ranges [first, last), in order."""
         return ranges.map(as_written(load), **PARALLEL)
 
     def read_spans(self, spans: tf.data.Dataset, _: Load) -> tf.data.Dataset:
-        """Return a dataset of the numbers of ranges, of which elements have several, in order."""
+        """Return a dataset of the numbers of ranges, several per element, in order."""
         return spans.map(as_written(lambda firsts, lasts: range_numbers(firsts, lasts)[1]))
 
-    def pick(self, found: tf.Tensor, places: tf.Tensor, whole: Any) -> Any:
+    def pick(self, elements: tf.Tensor, places: tf.Tensor, whole: Any) -> Any:
         """Return records by the places of their numbers in what was read."""
-        return _gather(whole, tf.gather(found, places))
+        return _gather(whole, tf.gather(elements, places))
 
-    def records(self, found: tf.data.Dataset) -> tf.data.Dataset:
+    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         """Return a dataset of the records of numbers."""
-        numbered = tf.data.Dataset.zip((found, *self.held))
+        numbered = tf.data.Dataset.zip((elements, *self.held))
         return numbered.map(as_written(lambda numbers, whole: _gather(whole, numbers)))
 
 
-def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+def _number_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     return tf.range(first, last)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.format.read_errors import OTHER_RECORDS
-from tpudata.input.dataset_ops import checked, count_up_to
+from tpudata.input.dataset_ops import count_up_to, ensure
 from tpudata.input.files.split_files import Run, SplitFiles
 from tpudata.input.graph.reading.segments import Segments
 
@@ -52,26 +52,26 @@ class RecordReader:
         """
         low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, last - 1])) - 1)
 
-        def of_segment(number: tf.Tensor) -> tf.data.Dataset:
+        def read_segment(number: tf.Tensor) -> tf.data.Dataset:
             begin = tf.maximum(first, tf.gather(self._firsts, number))
             end = tf.minimum(last, tf.gather(self._firsts, number + 1))
             return self._files.records(self._run(number, number, begin, end)).take(end - begin)
 
         if self._has_gaps:
-            records = tf.data.Dataset.range(low, high + 1).flat_map(of_segment)
+            records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)
         else:
             records = self._files.records(self._run(low, high, first, last))
-        found = records.batch(last - first).take(1).get_single_element()
+        frames = records.batch(last - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
-        found = checked(found, tf.equal(tf.size(found, tf.int64), last - first), message)
+        frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), last - first), message)
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
-            return found
+            return frames
         # Wrong offsets may be those of other records. Sizes are known of whole segments, which most ranges are.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), last)
         expected = tf.reduce_sum(self._sizes[low : high + 1])
-        size = tf.reduce_sum(tf.cast(tf.strings.length(found), tf.int64) + frame_bytes)
-        return checked(found, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
+        size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)
+        return ensure(frames, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
 
     def _run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Run:
         """Return the run of the records [first, last).

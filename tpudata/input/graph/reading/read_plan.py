@@ -84,12 +84,12 @@ class ReadPlan:
     @property
     def chunks(self) -> Chunks:
         """Chunks for reading in order."""
-        return self._chunks_of(self._length(_LARGE_READS, 1))
+        return self._cut_chunks(self._pick_length(_LARGE_READS, 1))
 
     @property
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
-        return self._chunks_of(self._length(_LARGE_READS if self.are_token_rows else 1, _LEAST_CHUNKS))
+        return self._cut_chunks(self._pick_length(_LARGE_READS if self.are_token_rows else 1, _LEAST_CHUNKS))
 
     @property
     def piece_memory(self) -> int | None:
@@ -102,7 +102,7 @@ class ReadPlan:
         return None
 
     def reads_all(self, _: Rows) -> bool:
-        """Whether a host that reads in order reads whole batches, of which it keeps its rows."""
+        """Return whether a host that reads in order reads whole batches and keeps its rows of them."""
         return False
 
     def pieces_of(self, records: Integers) -> Integers:
@@ -127,13 +127,13 @@ class ReadPlan:
 
     def chunks_of_host(self, rows: int) -> Chunks:
         """Return chunks for a host that reads a run of `rows` records a step, at most a quarter of which is useless."""
-        return self._chunks_of(max(1, rows // _PARTS_PER_HOST, self.block_records or 1))
+        return self._cut_chunks(max(1, rows // _PARTS_PER_HOST, self.block_records or 1))
 
     def seeks(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin without reading those before them, int64 [n]."""
         count, size = self.split.records, self.record_bytes
         length = chunk_records(count, size, max(_SEEK_BYTES, -(-count // _MOST_SEEKS) * size))
-        return np.union1d(chunks.starts, self._chunks_of(max(length, self.block_records or 1)).starts)
+        return np.union1d(chunks.starts, self._cut_chunks(max(length, self.block_records or 1)).starts)
 
     def lanes(self, batch_size: int) -> int:
         """Return the number of places of the permuted chunks from which a batch takes its rows."""
@@ -158,13 +158,13 @@ class ReadPlan:
         # A part of the records has its share of the window.
         return -(-shuffle_buffer * self.count // self.split.records)
 
-    def _length(self, reads: int, least: int) -> int:
+    def _pick_length(self, reads: int, least: int) -> int:
         """Return the records of a chunk of `reads` reads, fewer if there would be less than the least number of chunks."""
         length = chunk_records(self.split.records, self.record_bytes, _READ_BYTES * reads, least)
         # Any record of a compressed block needs the whole block.
         return length if self.block_records is None else max(length, self.block_records)
 
-    def _chunks_of(self, length: int) -> Chunks:
+    def _cut_chunks(self, length: int) -> Chunks:
         """Return the records in chunks of a number of stored ones."""
         return self._select(self._cut(Chunks.of([shard.records for shard in self.split.shards], length)))
 
@@ -187,9 +187,9 @@ class ReadPlan:
             chunks.starts[large], chunks.stops[large], begins[large], ends[large], strict=True
         ):
             # A place between two records belongs to the one before it.
-            found = self.sizes.at(np.arange(begin, end, 2 * _READ_BYTES))
+            cut_places = self.sizes.at(np.arange(begin, end, 2 * _READ_BYTES))
             block = self.block_records or 1
-            found = start + (found - start) // block * block
-            cuts.append(found[(found > start) & (found < stop)])
+            cut_places = start + (cut_places - start) // block * block
+            cuts.append(cut_places[(cut_places > start) & (cut_places < stop)])
         starts = np.unique(np.concatenate(cuts))
         return Chunks(starts, np.append(starts[1:], chunks.stops[-1:]))

@@ -42,7 +42,7 @@ class RecordSizes:
         kept = KeptShards.of(dataset, split)
         step = -(-int(kept.ends[-1]) // _MOST_PLACES)
 
-        def of_shard(number: int) -> tuple[Integers, Integers, int]:
+        def read_sizes(number: int) -> tuple[Integers, Integers, int]:
             shard, begin = kept.shards[number], int(kept.begins[number])
             if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
                 count = int(kept.ends[number]) - begin
@@ -53,7 +53,7 @@ class RecordSizes:
             places = np.arange(-begin % step, len(sizes), step)
             return places + begin, before[places], int(before[-1])
 
-        parts = kept.map(of_shard)
+        parts = kept.map(read_sizes)
         totals = np.cumsum([0, *(total for _, _, total in parts)])
         ends = [before + total for (_, before, _), total in zip(parts, totals[:-1], strict=True)]
         return cls(

@@ -55,12 +55,12 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
     kept = KeptShards.of(dataset, split)
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
-    def of_shard(number: int) -> tuple[Integers, ...]:
+    def cut_shard(number: int) -> tuple[Integers, ...]:
         begin, end = kept.begins[number], kept.ends[number]
-        here = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
-        return _cut(dataset.index(kept.shards[number]), kept.runs[number], here)
+        cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
+        return _cut(dataset.index(kept.shards[number]), kept.runs[number], cuts_of_shard)
 
-    parts = kept.map(of_shard)
+    parts = kept.map(cut_shard)
     firsts, offsets, sizes, skips, places = (np.concatenate(column) for column in zip(*parts, strict=True))
     files = np.repeat(kept.numbers, [len(part[0]) for part in parts])
     return Segments(
@@ -72,7 +72,7 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
         sizes,
         skips,
         places,
-        any(len(found) > 1 for found in kept.runs),
+        any(len(shard_runs) > 1 for shard_runs in kept.runs),
     )
 
 

@@ -94,8 +94,8 @@ class StoredRecords:
             if ids is None:
                 stored = read(first, last)
             else:
-                wanted = ids[first:last]
-                stored = tf.gather(read(wanted[0], wanted[-1] + 1), wanted - wanted[0])
+                stored_numbers = ids[first:last]
+                stored = tf.gather(read(stored_numbers[0], stored_numbers[-1] + 1), stored_numbers - stored_numbers[0])
             return self.decode(stored) if is_decoded else stored
 
         return load

@@ -23,7 +23,7 @@ _log = logging.getLogger("tpudata")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Window:
+class ShuffleWindow:
     """The window of the shuffle.
 
     Attributes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset_ops import as_written, checked
+from tpudata.input.dataset_ops import as_written, ensure
 from tpudata.input.elements import features_of, with_features
 from tpudata.input.graph.steps.step import Extras, Step
-from tpudata.input.image.image_steps import Masks, Prepared, prepare_image, scale_images
+from tpudata.input.image.image_steps import Masks, PreparedImage, prepare_image, scale_images
 from tpudata.input.lists.moves import move_record, move_tables
 from tpudata.input.lists.tables import Table
 from tpudata.input.options.images import Images
@@ -68,7 +68,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     return prepare
 
 
-def _check_size(field: Field, prepared: Prepared, shape: tf.Tensor | None) -> tf.Tensor:
+def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
     """Return an image once it is known to be as large as the one before it, if both are cropped."""
     if prepared.shape is None or shape is None:
         return prepared.image
@@ -76,7 +76,7 @@ def _check_size(field: Field, prepared: Prepared, shape: tf.Tensor | None) -> tf
         f"Feature {field.feature.name}: a record has images of two sizes, of which a crop takes one window. Store images of one"
         " size, or pass size= in place of the crop."
     )
-    return checked(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
+    return ensure(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
 
 
 def move_places(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:

@@ -56,7 +56,7 @@ def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
 
 def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
     """Return a batch's images, and its label maps."""
-    features, names = features_of(element), _names(fields)
+    features, names = features_of(element), _list_names(fields)
     images = []
     for name in names:
         image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
@@ -77,9 +77,9 @@ def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
 def _replace_images(fields: Fields, element: Any, images: list[tf.Tensor]) -> Any:
     """Return a batch with other values of what `_find_images` returns."""
     features = features_of(element)
-    named = dict(zip(_names(fields), images, strict=True))
-    return with_features(element, {**features, **named} if isinstance(features, dict) else images[0])
+    images_by_name = dict(zip(_list_names(fields), images, strict=True))
+    return with_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])
 
 
-def _names(fields: Fields) -> list[str]:
+def _list_names(fields: Fields) -> list[str]:
     return [field.name for field in (*fields.images, *fields.label_maps)]

@@ -1,4 +1,4 @@
-"""Which steps records and batches take, and in which order."""
+"""Plan of the steps that records and batches take, in order."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class StepPlan:
         return self.fields.label is not None or self.sequences.targets is not None
 
     @property
-    def of_stored(self) -> list[Step]:
+    def stored_steps(self) -> list[Step]:
         """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property
-    def of_record(self) -> list[Step]:
+    def record_steps(self) -> list[Step]:
         """Steps of single records; none if rows are prepared all at once. AutoGraph converts the user's transform."""
         options, steps = self.options, list[Step]()
         if not options.one_by_one:
@@ -63,7 +63,7 @@ class StepPlan:
         return steps
 
     @property
-    def of_rows(self) -> list[Step]:
+    def row_steps(self) -> list[Step]:
         """Steps of some rows of a batch, or of all."""
         options = self.options
         if options.one_by_one:
@@ -71,7 +71,7 @@ class StepPlan:
             return self._move(is_batch=True) if options.transform is None else []
         return [] if options.parse is not None else [*self._weigh, scale_batch(self.fields, options.images), self._feed]
 
-    def of_batch(self, rows: Rows, records: int) -> list[Step]:
+    def plan_batch(self, rows: Rows, records: int) -> list[Step]:
         """Return the steps of a whole batch.
 
         Args:
@@ -141,7 +141,7 @@ def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Ste
 
     @as_written
     def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Any, Extras]:
-        inputs = sequences.fed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
+        inputs = sequences.feed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
         if sequences.targets is not None:
             return sequences.with_targets(inputs), extras
         features = inputs[fields.inputs[0].name] if is_bare else inputs

@@ -34,7 +34,7 @@ def transform_record(function: Callable[..., Any]) -> Step:
         arguments = element if isinstance(element, tuple) else (element,)
         seed = {"seed": extras["seed"]} if is_seeded else {}
         as_written(_check_call)("transform", function, arguments, seed)
-        return as_written(_checked)("transform", function(*arguments, **seed)), extras
+        return as_written(_to_tensors)("transform", function(*arguments, **seed)), extras
 
     return transform
 
@@ -58,7 +58,7 @@ def transform_batch(function: Callable[..., Any], batch_size: int, *, has_labels
         seed = {"seed": extras["seed"][0]} if is_seeded else {}
         _check_call(name, function, arguments, seed)
         # AutoGraph converts only the user's function, which may branch on tensors.
-        result = _checked(name, tf.function(function)(*arguments, **seed))
+        result = _to_tensors(name, tf.function(function)(*arguments, **seed))
         check_result(name, result, has_labels=has_labels)
         for leaf_name, leaf in named_leaves(result, f"the result of {name}") if keeps_rows else ():
             if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
@@ -94,7 +94,7 @@ def _check_call(name: str, function: Callable[..., Any], arguments: tuple[Any, .
     check_arguments(name, function, names, tuple(seed))
 
 
-def _checked(name: str, result: Any) -> Any:
+def _to_tensors(name: str, result: Any) -> Any:
     """Return the result of a user's function as tensors; ragged and sparse ones stay, to be rejected by name."""
     if result is None or isinstance(result, list):
         kind = "None" if result is None else "a list"

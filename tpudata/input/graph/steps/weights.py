@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import as_written, checked
+from tpudata.input.dataset_ops import as_written, ensure
 from tpudata.input.elements import features_of, with_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
@@ -31,7 +31,7 @@ def weigh_records(field: Field) -> Step:
             f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
         )
         is_weight = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
-        return columns, {**extras, _RECORD_WEIGHT: checked(weight, is_weight, message)}
+        return columns, {**extras, _RECORD_WEIGHT: ensure(weight, is_weight, message)}
 
     return weigh
 
@@ -74,7 +74,7 @@ def add_weights(place: str, field: Field | None, *, has_targets: bool) -> Step:
 
     @as_written
     def add(element: Any, extras: Extras) -> tuple[Any, Extras]:
-        weights = _row_weights(extras, field)
+        weights = _take_row_weights(extras, field)
         if weights is not None:
             element = with_row_weights(element, weights)
         if place == "sample_weight" and has_targets:
@@ -112,7 +112,7 @@ def with_weights(element: Any, weights: tf.Tensor) -> Any:
     return with_features(element, {**features_of(element), WEIGHTS: weights})
 
 
-def _row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
+def _take_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
     """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
     real = extras.get("weights")
     if field is None or real is None:

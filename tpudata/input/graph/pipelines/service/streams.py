@@ -6,7 +6,7 @@ number of workers and each one's place in the dispatcher's list, so that stream 
 
     range(at least n).shard(SHARD_HINT, SHARD_HINT).filter(is i).flat_map(the stream)
 
-`received` describes what arrives of a stream.
+`receive_stream` describes what arrives of a stream.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.graph.pipelines.service.received import received
+from tpudata.input.graph.pipelines.service.receive_stream import receive_stream
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
 
 
-def divided(rows: Rows, workers: int) -> list[list[Rows]]:
+def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
     """Return the rows of each stream: a list for each group of whole batches, of one stream or of several that share a batch.
 
     Args:
@@ -46,8 +46,8 @@ def divided(rows: Rows, workers: int) -> list[list[Rows]]:
 
 
 def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
-    """Return streams as the workers of a service make them, all of which have registered."""
-    return [received(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
+    """Return streams that the workers of a service make; all workers have registered."""
+    return [receive_stream(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
 
 
 def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.Dataset]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpudata.errors import ServiceError
 from tpudata.format.example.wire import fields
 from tpudata.input.dataset_ops import numpy_elements
-from tpudata.input.graph.pipelines.service.received import MOST_WORKERS, SILENT, from_workers, places, timed
+from tpudata.input.graph.pipelines.service.receive_stream import MOST_WORKERS, SILENT, from_workers, limit_waits, places
 from tpudata.input.options.service import DataService
 
 _log = logging.getLogger("tpudata")
@@ -32,7 +32,7 @@ def wait_for_workers(service: DataService) -> None:
         ServiceError: they were not there in time.
     """
     started, limit, has_told = time.monotonic(), service.timeout_seconds, False
-    while (lack := _lack(service)) is not None:
+    while (lack := _find_missing(service)) is not None:
         waited = time.monotonic() - started
         where = f"tf.data service at {service.address}: {lack}"
         if waited >= limit:
@@ -47,47 +47,48 @@ def wait_for_workers(service: DataService) -> None:
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
-def _lack(service: DataService) -> str | None:
-    """Return what is not there yet; None if everything is."""
-    registered = _registered(service.address)
+def _find_missing(service: DataService) -> str | None:
+    """Return what is still missing, in words; None if everything is there."""
+    registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
     if not registered:
         return "no worker has registered"
     names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
-    seen = _seen(service, _CALL_SECONDS)
-    if seen is None:
+    places_of_workers = _ask_for_places(service, _CALL_SECONDS)
+    if places_of_workers is None:
         return f"a worker does not answer ({names})"
-    if len(seen) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
+    if len(places_of_workers) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
         return None
     # Each worker has as many of the places as any other.
-    listed = round(MOST_WORKERS * len(registered) / len(seen))
-    missing = sorted({*range(listed)} - {place % listed for place in seen})
+    listed_workers = round(MOST_WORKERS * len(registered) / len(places_of_workers))
+    missing = sorted({*range(listed_workers)} - {place % listed_workers for place in places_of_workers})
     numbers = ", ".join(map(str, missing[:8])) or "one"
-    return f"worker {numbers} of {listed} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
+    return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
-def _seen(service: DataService, seconds: float) -> Sequence[int] | None:
+def _ask_for_places(service: DataService, seconds: float) -> Sequence[int] | None:
     """Return the places that the workers have; None if one gives no answer for some seconds, and none in case of an error."""
-    found: list[Sequence[int] | None] = [None]
+    answer: list[Sequence[int] | None] = [None]
 
     def ask() -> None:
         try:
-            found[0] = [
-                int(item) for item in numpy_elements(lambda: timed(from_workers(service, places()), seconds, SILENT))
+            answer[0] = [
+                int(item)
+                for item in numpy_elements(lambda: limit_waits(from_workers(service, places()), seconds, SILENT))
             ]
         except tf.errors.OpError as error:
-            found[0] = None if SILENT in error.message else ()
+            answer[0] = None if SILENT in error.message else ()
 
     # Python handles signals while this thread waits.
     thread = threading.Thread(target=ask, name="tpudata-service", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
-    return found[0]
+    return answer[0]
 
 
-def _registered(address: str) -> list[str] | None:
+def _list_registered(address: str) -> list[str] | None:
     """Return the addresses of the workers that have registered; None if the dispatcher does not answer."""
     import grpc  # TensorFlow depends on it.
 

@@ -36,13 +36,13 @@ class Standing(enum.IntEnum):
 
 def entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
-    described = _described(reference.split, reference.labels, *reference.entry_texts())
-    state: int = _state(described, reference.size)
+    described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
+    state: int = _hash_state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
 
-def known_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
+def entries_of(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
     """Return the entries of all references of packs, in their order, as of records; `entry` says what each is.
 
     Args:
@@ -52,11 +52,11 @@ def known_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = Non
     digests = digests or [pack.keys.digests() for pack in packs]
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
-    for pack, some in zip(packs, digests, strict=True):
-        described = np.array([_described(*columns) for columns in pack.entry_texts()], np.uint64)
+    for pack, pack_digests in zip(packs, digests, strict=True):
+        described = np.array([_hash_description(*columns) for columns in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
-        rows[:, 0] = some[:, 0]
-        rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
+        rows[:, 0] = pack_digests[:, 0]
+        rows[:, 1] = _hash_state(described, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
     entries[:, -1] = RECORD[0]
@@ -79,15 +79,15 @@ def line_entry(line: bytes) -> bytes:
 def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries of inputs as numbers: uint64 [n, 2], the key and what follows it; of an error, that of its line."""
     words = np.empty((len(inputs), 2), np.uint64)
-    rows = [row for row, one in enumerate(inputs) if not isinstance(one, BadRecordError)]
-    references = [one for one in inputs if not isinstance(one, BadRecordError)]
-    described = [_described(one.split, one.labels, *one.entry_texts()) for one in references]
-    sizes = np.array([one.size for one in references], np.uint64)
-    words[rows, 0] = key_digests([one.key for one in references])[:, 0]
-    words[rows, 1] = _state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
-    for row, one in enumerate(inputs):
-        if isinstance(one, BadRecordError):
-            words[row] = np.frombuffer(line_entry(reject_line(one)), ">u8")
+    rows = [row for row, item in enumerate(inputs) if not isinstance(item, BadRecordError)]
+    references = [item for item in inputs if not isinstance(item, BadRecordError)]
+    described = [_hash_description(item.split, item.labels, *item.entry_texts()) for item in references]
+    sizes = np.array([item.size for item in references], np.uint64)
+    words[rows, 0] = key_digests([item.key for item in references])[:, 0]
+    words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
+    for row, item in enumerate(inputs):
+        if isinstance(item, BadRecordError):
+            words[row] = np.frombuffer(line_entry(reject_line(item)), ">u8")
     return words
 
 
@@ -96,44 +96,44 @@ def entry_words(entries: Entries) -> npt.NDArray[np.uint64]:
     return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
-def standings_of_one(sought: npt.NDArray[np.uint64], found: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+def standings_of_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
     """Return `standing` of each of some references whose key one entry of the dataset has.
 
     Args:
         sought: uint64 [n]: what follows the key in the entry of each.
-        found: uint64 [n]: the same of the dataset's entry.
+        stored: uint64 [n]: the same of the dataset's entry.
     """
     last = np.uint64(_LAST_BYTE)
-    is_same, is_record = sought | last == found | last, found & last == RECORD[0]
+    is_same, is_record = sought | last == stored | last, stored & last == RECORD[0]
     same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
     return np.where(is_same, same, np.where(is_record, Standing.CHANGED, Standing.NEW)).astype(np.uint8)
 
 
-def standing(sought: int, found: Sequence[int], *, is_error: bool) -> Standing:
-    """Return what a dataset has of an input.
+def standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
+    """Return the standing of an input in a dataset.
 
     Args:
         sought: what follows the key in its entry, as in `sought_words`.
-        found: the same of the dataset's entries of that key, ascending.
+        stored: the same of the dataset's entries of that key, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
     if is_error:
-        return Standing.REJECTED if sought in found else Standing.NEW
-    for other in found:
+        return Standing.REJECTED if sought in stored else Standing.NEW
+    for other in stored:
         if other | _LAST_BYTE == sought | _LAST_BYTE:
             return Standing.RECORD if other & _LAST_BYTE == RECORD[0] else Standing.REJECTED
-    # What was rejected in another state may be tried again: the dataset has no record of it.
-    return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in found) else Standing.NEW
+    # An input that was rejected in another state may be tried again: the dataset has no record of it.
+    return Standing.CHANGED if any(other & _LAST_BYTE == RECORD[0] for other in stored) else Standing.NEW
 
 
-def _state(described: Any, size: Any) -> Any:
+def _hash_state(described: Any, size: Any) -> Any:
     """Return a hash of 64 bits of what is known of an input, as integers, or of each of many, as uint64 [n]."""
     state = (described + size) * _GOLDEN & _WORD
     return (state ^ state >> 32) * _GOLDEN & _WORD
 
 
 @functools.lru_cache(maxsize=4096)
-def _described(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
-    # Kept, because it recurs from input to input.
+def _hash_description(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
+    # Cached: it recurs from input to input.
     text = repr((split, labels, form, extra)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "big")

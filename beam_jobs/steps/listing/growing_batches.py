@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# So many elements have one item, so many two, and so on.
+# This many elements have one item, as many have two, and so on.
 _EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
 
 
-def growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield items in lists of `size`, later of more."""
     held, lists = list[Any](), 0
     for item in items:

@@ -28,18 +28,18 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.append.known_keys import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
-from beam_jobs.output.rejects import listed_rejections
+from beam_jobs.append.entries import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
+from beam_jobs.output.rejects import read_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import Dataset, Shard
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, keys_name
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
-from tpudata.storage.local.errors import named
+from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
-# Of a bucket, on average.
+# Mean entries of a bucket.
 _BUCKET_ENTRIES = 1 << 7
 # Buckets of a store that are fetched with one request: 1 MB.
 _FETCHED_BUCKETS = 1 << 9
@@ -59,7 +59,7 @@ _LOCKS = 64
 _NUMBER = np.dtype("<u8")
 
 
-def write_known(dataset: Dataset, path: str) -> None:
+def write_entry_file(dataset: Dataset, path: str) -> None:
     """Write the entries of all shards of a dataset, and of what was rejected, into one file; see `write_entries`.
 
     Args:
@@ -72,7 +72,7 @@ def write_known(dataset: Dataset, path: str) -> None:
         StorageError: a file could not be read or written.
     """
     # Not by the manifest's counts, which nothing has compared with the files yet.
-    write_entries(_entries(dataset), _expected_entries(dataset), path)
+    write_entries(_read_entries(dataset), _estimate_entries(dataset), path)
 
 
 def write_entries(
@@ -104,18 +104,18 @@ def write_entries(
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
         for entries in parts:
             keys = entry_words(entries)[:, 0]
-            np.add.at(counts, _first_bits(keys, bits), 1)
-            _deal_out(entries, _first_bits(keys, file_bits), files)
+            np.add.at(counts, _take_first_bits(keys, bits), 1)
+            _deal_out(entries, _take_first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
-        with storage_for(path).create(path) as known:
-            known.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
+        with storage_for(path).create(path) as output:
+            output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
             for file in files:
                 file.seek(0)
-                known.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
+                output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
 
 
-class KnownFile:
-    """A file of `write_known`, to look inputs up in; safe to share between threads.
+class EntryFile:
+    """A file of `write_entry_file`, to look inputs up in; safe to share between threads.
 
     Each input's bucket is read from the file; of a store's file, some buckets at a time are fetched once, into a temporary file.
     The file is not mapped into memory: one that is cut meanwhile would end the process.
@@ -143,39 +143,39 @@ class KnownFile:
         self._start = head + size
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
-        with named("read", path):
-            self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
+        with translate_errors("read", path):
+            self._file = _open_nameless(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
             size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
-            with named("read", path):
-                found = os.fstat(self._file).st_size
-            if found != size:
+            with translate_errors("read", path):
+                size_now = os.fstat(self._file).st_size
+            if size_now != size:
                 raise StorageError(
-                    f"{path} could not be read: cut (got {found} bytes, expected {size}). Start the append again."
+                    f"{path} could not be read: cut (got {size_now} bytes, expected {size}). Start the append again."
                 )
         self._fetched: set[int] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
-        """Return what the dataset has of each of some inputs.
+        """Return the standing of each of some inputs in the dataset.
 
         Args:
             inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
-        is_error = np.array([isinstance(one, BadRecordError) for one in inputs], np.bool_)
+        is_error = np.array([isinstance(item, BadRecordError) for item in inputs], np.bool_)
         return [Standing(number) for number in self.standings_of(sought_words(inputs), is_error).tolist()]
 
     def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-        """Return the same of inputs by their entries: numbers of `Standing`.
+        """Return the standings of inputs by their entries: numbers of `Standing`.
 
         Args:
             words: uint64 [n, 2]: their entries as numbers, see `sought_words`.
             is_error: bool [n]: whether an input was rejected before there was a reference to it.
         """
-        found = np.full(len(words), Standing.NEW, np.uint8)
+        standings = np.full(len(words), Standing.NEW, np.uint8)
         order = np.argsort(words[:, 0], kind="stable")
-        buckets, starts = np.unique(_first_bits(words[order, 0], self._bits), return_index=True)
+        buckets, starts = np.unique(_take_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
             self._fetch(np.unique(buckets // self._fetched_buckets).tolist())
         for place in range(0, len(buckets), self._searched_buckets):
@@ -184,12 +184,12 @@ class KnownFile:
             entries = entry_words(self._read(buckets[place:last]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
-            one = (ends - begins == 1) & ~is_error[rows]
-            found[rows[one]] = standings_of_one(words[rows[one], 1], entries[begins[one], 1])
-            for match in np.flatnonzero((begins < ends) & ~one).tolist():
+            has_single = (ends - begins == 1) & ~is_error[rows]
+            standings[rows[has_single]] = standings_of_one(words[rows[has_single], 1], entries[begins[has_single], 1])
+            for match in np.flatnonzero((begins < ends) & ~has_single).tolist():
                 row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
-                found[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
-        return found
+                standings[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
+        return standings
 
     def _read(self, buckets: npt.NDArray[np.int64]) -> Entries:
         """Return the entries of buckets, which are ascending; neighbours are read together."""
@@ -200,7 +200,7 @@ class KnownFile:
 
     def _read_run(self, first: int, last: int) -> bytes:
         size = (last - first) * ENTRY_BYTES
-        with named("read", self._path):
+        with translate_errors("read", self._path):
             data = os.pread(self._file, size, self._start + first * ENTRY_BYTES)
         if len(data) != size:
             raise StorageError(
@@ -224,12 +224,12 @@ class KnownFile:
 
 
 @functools.lru_cache(maxsize=1)
-def known_in(path: str) -> KnownFile:
-    """Return the file of `write_known` at a path, opened once in a process; every run has a separate path."""
-    return KnownFile(path)
+def open_entry_file(path: str) -> EntryFile:
+    """Return the file of `write_entry_file` at a path, opened once in a process; every run has a separate path."""
+    return EntryFile(path)
 
 
-def _nameless_file(owner: KnownFile) -> int:
+def _open_nameless(owner: EntryFile) -> int:
     """Return the descriptor of a temporary file that goes with its owner: one is kept for as long as the process runs."""
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
     Path(path).unlink()
@@ -237,7 +237,7 @@ def _nameless_file(owner: KnownFile) -> int:
     return descriptor
 
 
-def _first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
+def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
     # numpy shifts by fewer bits than there are.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
@@ -251,17 +251,17 @@ def _deal_out(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[
             file.write(entries[order[begin:end]].tobytes())
 
 
-def _entries(dataset: Dataset) -> Iterator[Entries]:
+def _read_entries(dataset: Dataset) -> Iterator[Entries]:
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
     with ThreadPoolExecutor(_READERS) as pool:
-        while some := list(itertools.islice(shards, 4 * _READERS)):
-            yield from pool.map(functools.partial(_shard_entries, dataset), some)
-    rejected = _rejected(dataset)
+        while batch := list(itertools.islice(shards, 4 * _READERS)):
+            yield from pool.map(functools.partial(_shard_entries, dataset), batch)
+    rejected = _read_rejected(dataset)
     while lines := list(itertools.islice(rejected, _LINES)):
         yield np.array(lines, ENTRY)
 
 
-def _expected_entries(dataset: Dataset) -> int:
+def _estimate_entries(dataset: Dataset) -> int:
     """Return about how many entries a dataset has, by the sizes of its files."""
     storage = storage_for(dataset.path)
     folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
@@ -284,6 +284,6 @@ def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:
     return keys.entries
 
 
-def _rejected(dataset: Dataset) -> Iterable[bytes]:
-    for line, entry in listed_rejections(dataset.path, dataset.manifest.rejects):
+def _read_rejected(dataset: Dataset) -> Iterable[bytes]:
+    for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or line_entry(line)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
-from beam_jobs.calls.words import command_words, translate_flags
+from beam_jobs.calls.command_words import command_words, translate_flags
 from tpudata.console.option import Option
 from tpudata.errors import UsageError
 

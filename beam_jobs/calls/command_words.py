@@ -31,7 +31,7 @@ def command_words(keywords: Mapping[str, Any], options: Mapping[str, Option]) ->
         f"{options[name].flag}={text}"
         for name, value in keywords.items()
         if value is not None
-        for text in _texts(options[name], value)
+        for text in _list_texts(options[name], value)
     ]
 
 
@@ -75,12 +75,12 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
     return _OMIT.sub(r"\1 argument", _FLAG.sub(keyword_text, text))
 
 
-def _texts(option: Option, value: Any) -> list[str]:
+def _list_texts(option: Option, value: Any) -> list[str]:
     """Return the values of the flag of a keyword, one for each time that it is passed."""
     if option.translates_booleans and not isinstance(value, bool):
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
-        items = [f"{_key(option, key)}{option.separator}{option.text_of(item)}" for key, item in value.items()]
+        items = [f"{_check_key(option, key)}{option.separator}{option.text_of(item)}" for key, item in value.items()]
     elif isinstance(value, (list, tuple, set, frozenset)):
         items = [option.text_of(item) for item in value]
     else:
@@ -95,7 +95,7 @@ def _texts(option: Option, value: Any) -> list[str]:
     return [",".join(items)]
 
 
-def _key(option: Option, key: Any) -> str:
+def _check_key(option: Option, key: Any) -> str:
     if not isinstance(key, str) or "=" in key:
         raise UsageError(f"{option.name}: invalid name (got {key!r}, expected text without =). Rename it.")
     return key

@@ -37,7 +37,7 @@ OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 
 
 def source_opener(name: str) -> OpenSource:
-    """Return what opens the source of a name.
+    """Return the function that opens the source of a name.
 
     Raises:
         UsageError: there is none.
@@ -66,57 +66,57 @@ def _open_installed(name: str, installed: Installed, options: ConvertOptions, so
     return open_installed(name, installed, source_options.source_args, fields)
 
 
-def _files(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_files(options: ConvertOptions, source_options: SourceOptions) -> Source:
     folder, parts = split_pattern(options.input) if is_pattern(options.input) else (options.input, ("**", "*"))
     return MatchedImages.find(options, source_options, folder, parts)
 
 
-def _imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    found = ImageNet.find(options, source_options)
-    if found is None:
+def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    images = ImageNet.find(options, source_options)
+    if images is None:
         raise SourceError(
             f"--source=imagenet: {options.input} is not laid out like it (expected train/SYNSET/*.JPEG or ILSVRC2012_img_train.tar,"
             " and nothing but that and validation images). Omit the flag."
         )
-    return found
+    return images
 
 
-def _lists(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_lists(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return Lists.find(options, source_options, InputFiles(options.input))
 
 
-def _tars(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_tars(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return Tars.find(options, source_options, InputFiles(options.input))
 
 
-def _zips(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_zips(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return Zips.find(options, source_options, InputFiles(options.input))
 
 
-def _parquet(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_parquet_files(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return ParquetImages.find(options, source_options, InputFiles(options.input))
 
 
-def _idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    found = [path for path, _ in InputFiles(options.input)]
-    named = [path for path in found if is_idx_name(path.rpartition("/")[2])]
-    return IdxPairs.find(options, source_options, named or found)
+def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    paths = [path for path, _ in InputFiles(options.input)]
+    idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
+    return IdxPairs.find(options, source_options, idx_paths or paths)
 
 
-def _arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return ImageArrays.find(options, source_options, [path for path, _ in InputFiles(options.input)])
 
 
 SOURCES: Mapping[str, OpenSource] = MappingProxyType(
     {
         "folders": ClassFolders.find,
-        "files": _files,
-        "list": _lists,
-        "tar": _tars,
-        "zip": _zips,
-        "parquet": _parquet,
-        "idx": _idx,
-        "arrays": _arrays,
-        "imagenet": _imagenet,
+        "files": _open_files,
+        "list": _open_lists,
+        "tar": _open_tars,
+        "zip": _open_zips,
+        "parquet": _open_parquet_files,
+        "idx": _open_idx,
+        "arrays": _open_arrays,
+        "imagenet": _open_imagenet,
     }
 )

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.append.known_file import KnownFile, write_entries
-from beam_jobs.append.known_keys import Standing, entry, line_entry
+from beam_jobs.append.entries import Standing, entry, line_entry
+from beam_jobs.append.entry_file import EntryFile, write_entries
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
@@ -34,7 +34,7 @@ def standings(entries: Sequence[bytes], inputs: Sequence[Reference | BadRecordEr
     """What a dataset with these entries has of inputs."""
     with tempfile.TemporaryDirectory() as folder:
         write_entries([np.array(entries, ENTRY)], len(entries), f"{folder}/known")
-        return KnownFile(f"{folder}/known").standings(inputs)
+        return EntryFile(f"{folder}/known").standings(inputs)
 
 
 INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.booleans()), max_size=40)
@@ -84,7 +84,7 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
     parts = [np.array(entries[start : start + 70], ENTRY) for start in range(0, count, 70)]
     for path in (f"{tmp_path}/known", "gs://bucket/known"):
         write_entries(parts, count, path, bucket_entries=100, sorted_entries=500)
-        file = KnownFile(path, fetched_buckets=4, searched_buckets=7)
+        file = EntryFile(path, fetched_buckets=4, searched_buckets=7)
         new = [reference(f"new {number}") for number in range(300)]
         found = file.standings([*itertools.chain(*zip(references, new, strict=False)), *new])
         assert found == [*[Standing.RECORD, Standing.NEW] * min(count, 300), *[Standing.NEW] * 300]
@@ -98,7 +98,7 @@ def test_fetches_buckets_concurrently_and_once(store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(3_000)]
     entries = np.array(list(map(entry, references)), ENTRY)
     write_entries([entries], len(references), "gs://bucket/known", bucket_entries=10)
-    file = KnownFile("gs://bucket/known", fetched_buckets=8)
+    file = EntryFile("gs://bucket/known", fetched_buckets=8)
     store.latency, store.most_in_flight = 0.02, 0
     assert file.standings(references) == [Standing.RECORD] * len(references)
     assert store.most_in_flight > 4
@@ -112,14 +112,14 @@ def test_rejects_a_truncated_file(tmp_path: Path) -> None:
     write_entries([np.array([entry(reference("a"))], ENTRY)], 1, str(path))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StorageError, match="could not be read: cut"):
-        KnownFile(str(path))
+        EntryFile(str(path))
 
 
 def test_a_file_truncated_while_open_raises_storage_error(tmp_path: Path) -> None:
     path = tmp_path / "known"
     references = [reference(f"{number}") for number in range(2_000)]
     write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), str(path))
-    file = KnownFile(str(path))
+    file = EntryFile(str(path))
     assert file.standings(references) == [Standing.RECORD] * len(references)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(StorageError, match="could not be read: cut"):
