@@ -17,7 +17,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tpudata.errors import CorruptionError, FeatureError, StorageError, TpudataError
+from tpudata.console.tables import counted
+from tpudata.error_text import libraries as texts
+from tpudata.error_text.own import own_error
+from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceError, StorageError, TpudataError
 from tpudata.format.dataset import open_dataset
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
@@ -32,14 +35,9 @@ OTHER_RECORDS = "A file has other records than its index says."
 _MOST_BYTES = 1000
 # Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
+_PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 # Ways in which a record may differ from the others.
 Odd: TypeAlias = Literal["absent", "kind", "count"]
-_NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
-_DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
-_UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
-_CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
-_GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
-_UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
 # Errors of the operating system by their text, which is all that TensorFlow passes on.
 _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
@@ -55,6 +53,72 @@ def name_of_files(paths: Sequence[str]) -> str:
     return name if len(name) <= _MOST_BYTES else _named([""])
 
 
+def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
+    """Return `own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
+
+    Args:
+        error: the raised error.
+        may_be_plain: whether the records may be in files without a manifest.
+    """
+    known = own_error(error)
+    if known is not None:
+        return known
+    # TensorFlow's message contains the record, which Python cannot decode if it is not text.
+    text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    lost = texts.CHECKED_SERVICE.search(text)
+    known = read_error(text) if lost is None else ServiceError(lost[1])
+    if known is not None:
+        return known
+    plain = _PLAIN if may_be_plain else ""
+    where = (
+        "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
+    )
+    if texts.NO_EXAMPLE.search(text):
+        return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
+    odd = _odd_feature(text)
+    if odd is not None:
+        feature, what, kind = odd
+        try:
+            known = odd_record_error(text, feature, what, kind)
+        except TpudataError as error:
+            known = error
+        return known or FeatureError(f"feature {feature!r} of a record {what}. {where}{plain}")
+    found = texts.NO_IMAGE.search(text)
+    if found is not None:
+        return DatasetError(
+            f"an encoded image does not decode: {found[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
+            " --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
+            f" images.{plain}"
+        )
+    found = texts.OTHER_IMAGE_SHAPE.search(text)
+    if found is not None:
+        varies = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
+        return FeatureError(
+            f"an encoded image is {found[1]}, and its feature says {found[2]}. Convert the dataset again."
+            f"{varies if may_be_plain else ''}"
+        )
+    misfit = texts.CHECKED_VALUE.search(text)
+    return None if misfit is None else FeatureError(misfit[1])
+
+
+def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
+    """Return the feature that does not fit, what is wrong with it in words, and the kind of the mistake."""
+    found = texts.ABSENT_FEATURE.search(text)
+    if found is not None:
+        return found[1], "is not in the record", "absent"
+    found = texts.OTHER_KIND.search(text)
+    if found is not None:
+        return found[1], "has values of another kind", "kind"
+    found = texts.OTHER_VALUES.search(text)
+    if found is not None:
+        return found[1], "has another number of values", "count"
+    found = texts.OTHER_COUNT.search(text)
+    if found is not None:
+        return found[1], f"has {counted(int(found[2]), 'value')}, and not those of shape {found[3]}", "count"
+    found = texts.CHECKED_BYTES.search(text)
+    return None if found is None else (found[1], found[2], "count")
+
+
 def read_error(text: str) -> TpudataError | None:
     """Return the `TpudataError` for the text of a TensorFlow error, if one of our datasets failed to read its files.
 
@@ -65,7 +129,7 @@ def read_error(text: str) -> TpudataError | None:
         return None
     *paths, split = parts
     where = paths[0] if split else "a file"
-    damaged = _DAMAGED.search(text)
+    damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
         # The offset is that of the record's data, or of its header if that is damaged.
         offset = int(damaged[1])
@@ -79,13 +143,13 @@ def read_error(text: str) -> TpudataError | None:
                 " Start again."
             )
         return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
-    failed = _GCS_FAILED.search(text)
+    failed = texts.GCS_FAILURE.search(text)
     if failed is not None:
         fix = "Check the network and the credentials."
         if "requester pays" in failed[1]:
             fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
         return StorageError(f"{failed[2]} could not be read: {failed[1]}. {fix}")
-    unreadable = _UNREADABLE.search(text)
+    unreadable = texts.UNREADABLE_FILE.search(text)
     if unreadable is not None:
         path, reason = unreadable[1], unreadable[2].strip()
         if reason in _NUMBERS:
@@ -100,11 +164,11 @@ def read_error(text: str) -> TpudataError | None:
 
 def _reason(text: str, split: str) -> str | None:
     """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
-    if _UNPACKED.search(text):
+    if texts.DAMAGED_BLOCK.search(text):
         return f"a compressed block does not unpack. {_fix(split)}"
     if OTHER_RECORDS in text:
         return f"an index has other places of records than its shard. {_fix(split)}"
-    if _CHANGED.search(text):
+    if texts.SHORT_FILE.search(text):
         return "it has changed since it was opened. Make the input_fn again."
     return None
 
@@ -160,7 +224,7 @@ def _looked_at(values: Value | None, odd: Odd) -> object:
 
 def _parts(text: str) -> list[str] | None:
     """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
-    named = _NAMED.search(text)
+    named = texts.DATASET_NAME.search(text)
     if named is None:
         return None
     parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), named[1]))

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpudata.checks import is_integer
 from tpudata.console.tables import counted
-from tpudata.error_text import reader_error
 from tpudata.errors import UsageError
+from tpudata.format.read_errors import reader_error
 from tpudata.input.input_fn import InputFn
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
+from tpudata.format.read_errors import reader_error
 from tpudata.input.files.open_data import fields_of
 from tpudata.input.files.shards import shards_of
 from tpudata.input.graph.records import Records

@@ -153,7 +153,7 @@ def _assert_shares(item: ValueRange, shares: tf.Tensor) -> tf.Operation:
 
 
 def _message(item: ValueRange, found: tf.Tensor) -> tf.Tensor:
-    """Return a message in the form that `tpudata.error_text` recognises."""
+    """Return a message in the form that `tpudata.error_text.libraries` recognises."""
     import tensorflow as tf
 
     begin = f"Feature {item.feature}: a value does not fit {item.model} (got "

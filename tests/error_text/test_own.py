@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.beam_jobs.images import encode, picture
-from tpudata.error_text import own_error, reader_error
+from tpudata.error_text.own import own_error
 from tpudata.errors import (
     BadRecordError,
     CorruptionError,
@@ -20,6 +20,7 @@ from tpudata.errors import (
     SourceError,
     TpudataError,
 )
+from tpudata.format.read_errors import reader_error
 from tpudata.input.dataset_ops import to_int32
 
 ERRORS = [
