@@ -5,6 +5,7 @@ test of its pattern fails.
 """
 
 import re
+from typing import Any
 
 # tf.data: the name of a dataset that failed (see `tpudata.format.read_errors`), and what its files have.
 DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
@@ -78,10 +79,10 @@ _OPERATION = re.compile(r"\nNode: .*\n(.*)")
 _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
-def find_reason(message: str) -> str:
-    """Return the reason in the message of an operation's error in one line, without the place where the operation was built."""
-    found = _OPERATION.search(message)
-    line = found[1] if found else message.strip().partition("\n")[0]
+def find_reason(error: Any) -> str:
+    """Return the reason of a tf.errors.OpError in one line, without the place where the operation was built."""
+    found = _OPERATION.search(error.message)
+    line = found[1] if found else error.message.strip().partition("\n")[0]
     return _AROUND.sub("", line)
 
 

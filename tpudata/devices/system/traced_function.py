@@ -14,12 +14,11 @@ from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.traced_code import traced_code
+from tpudata.error_text.libraries import NEW_VARIABLE
 from tpudata.errors import TpudataError, UsageError
 
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
-# In TensorFlow's text on a variable that a function makes when it is traced again.
-_MAKES_VARIABLES = "only supports singleton tf.Variables"
 
 
 class TracedFunction:
@@ -60,7 +59,7 @@ class TracedFunction:
             own = _own_error(error)
             if own is not None:
                 raise own from None
-            if _MAKES_VARIABLES in str(error):
+            if NEW_VARIABLE.search(str(error)):
                 raise ModelFnValueError(
                     f"{traced_code()}: it makes a variable at each call (got a new tf.Variable, expected those of the first call). "
                     "Make variables, layers and optimizers outside of the function."

@@ -17,8 +17,9 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.graph_walk import needed_operations
 from tpudata.devices.graphs.keras_state import fresh_keras_state
+from tpudata.error_text.libraries import find_reason
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError, reason
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError
 from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
@@ -64,7 +65,7 @@ def export_saved_model(
             except tf.errors.OpError as error:
                 _remove(temporary)
                 raise StorageError(
-                    f"export_saved_model: {target} could not be written: {reason(error)}. {SPACE_AND_PERMISSION}"
+                    f"export_saved_model: {target} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION}"
                 ) from error
             except BaseException:
                 _remove(temporary)

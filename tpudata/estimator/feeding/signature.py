@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
+from tpudata.error_text.libraries import NEEDS_GRAPH
 from tpudata.estimator.api.errors import ModelFnTypeError
 from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
 from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
@@ -139,8 +140,7 @@ def _called(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except RuntimeError as error:
-        # In the errors of make_initializable_iterator, placeholders and the queues of tf.compat.v1.train.
-        if "eager" in str(error):
+        if NEEDS_GRAPH.search(str(error)):
             return None
         raise
 

@@ -18,6 +18,8 @@ from tpudata.devices.processes.topology import Topology
 from tpudata.devices.tpu_compiler.compiler import missing_compiler
 from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
+from tpudata.error_text.libraries import EAGER_CAPTURE
+from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
@@ -224,12 +226,11 @@ def _flat(structure: Any) -> list[Any]:
 
 def _explained(error: Exception) -> tuple[str, str]:
     """Return the reason why model_fn stopped, and the fix."""
-    text = str(error).strip()
-    if "capture an EagerTensor" in text:
+    if EAGER_CAPTURE.search(str(error)):
         return (
             "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "
             "core of a TPU has it",
             "make variables and layers inside model_fn, at every call",
         )
     fix = "" if isinstance(error, ModelFnError) else "see the text of the error, which stops training on every device"
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", fix
+    return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}", fix
