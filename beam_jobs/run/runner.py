@@ -16,8 +16,9 @@ from apache_beam.runners.runner import PipelineRunner
 
 from beam_jobs.run.failures import MANUAL
 from beam_jobs.run.local_workers import LocalRunner
+from tpudata.console.interrupts import owns_process
 from tpudata.console.nearest import suggestion
-from tpudata.console.process import owns_process, useful_workers
+from tpudata.console.process import useful_workers
 from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, UsageError
 

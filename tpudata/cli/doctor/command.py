@@ -7,7 +7,6 @@ import contextlib
 import importlib.metadata
 import io
 import json
-import os
 import platform
 import re
 import subprocess
@@ -26,6 +25,7 @@ from tpudata.cli.doctor.checks import (
     check_shapes,
 )
 from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, read_config, rehearsal_flags
+from tpudata.console.lifeline import Lifeline
 from tpudata.console.tables import counted, table
 from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
@@ -171,18 +171,18 @@ def _versions() -> tuple[str, str]:
 
 def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     """Run a probe in a separate process; return its state, `otherwise` if it fails, and its text."""
-    # The pipe ends the probe with this process.
-    reader, writer = os.pipe()
-    command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
-        )
-    except subprocess.TimeoutExpired:
-        return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
-    finally:
-        os.close(writer)
-        os.close(reader)
+    with Lifeline() as lifeline:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tpudata.cli.doctor.probe", str(lifeline.reader), *words],
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[lifeline.reader],
+            )
+        except subprocess.TimeoutExpired:
+            return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         said = done.stderr.strip().splitlines()
