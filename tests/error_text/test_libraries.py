@@ -15,7 +15,7 @@ import tensorflow as tf
 from tests.beam_jobs.images import encode, picture
 from tpudata.error_text import libraries
 from tpudata.format import encode_example
-from tpudata.format.tfrecord.framing import masked_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, pack_frame
 from tpudata.input.dataset_ops import checked, to_int32
 
 # Errors that need devices, other processes or a server, which other tests provoke; none makes another process hold a TPU.
@@ -50,13 +50,6 @@ def read_path(path: str, compression: str = "") -> None:
         lambda _: tf.data.TFRecordDataset(path, compression).batch(9).get_single_element(),
         name="tpudata__5b_5d",
     )
-
-
-def record(data: bytes, *, header: bytes = b"", footer: bytes = b"") -> bytes:
-    """Return a record in its frame; a checksum may be another."""
-    length = len(data).to_bytes(8, "little")
-    header = header or masked_crc32c(length).to_bytes(4, "little")
-    return length + header + data + (footer or masked_crc32c(data).to_bytes(4, "little"))
 
 
 def parse(spec: Any, example: bytes) -> Callable[[Path], None]:
@@ -104,14 +97,15 @@ def lose(_: Path) -> None:
     tf.nn.sparse_softmax_cross_entropy_with_logits(tf.constant([7]), tf.zeros([1, 3]))
 
 
+RECORD = pack_frame(b"abc")
 INT = tf.io.FixedLenFeature((), tf.int64)
 TEXT = tf.io.FixedLenFeature((), tf.string)
 ERRORS: list[tuple[str, Callable[[Path], Any], tuple[str, ...]]] = [
     ("DATASET_NAME", read(b"short"), ("_5b_5d",)),
-    ("DAMAGED_RECORD", read(record(b"abc", footer=b"1234")), ("12",)),
-    ("DAMAGED_RECORD", read(record(b"abc", header=b"1234")), ("0",)),
-    ("DAMAGED_RECORD", read(record(b"abc")[:-1]), ("0",)),
-    ("DAMAGED_BLOCK", read(gzip.compress(record(b"abc"))[:9] + b"\xff" * 20, "GZIP"), ()),
+    ("DAMAGED_RECORD", read(RECORD[:-FOOTER_BYTES] + b"1234"), ("12",)),
+    ("DAMAGED_RECORD", read(RECORD[:LENGTH_BYTES] + b"1234" + RECORD[HEADER_BYTES:]), ("0",)),
+    ("DAMAGED_RECORD", read(RECORD[:-1]), ("0",)),
+    ("DAMAGED_BLOCK", read(gzip.compress(RECORD)[:9] + b"\xff" * 20, "GZIP"), ()),
     ("DAMAGED_BLOCK", read(b"no gzip member at all", "GZIP"), ()),
     ("SHORT_FILE", lambda _: tf.data.Dataset.range(0).get_single_element(), ()),
     ("UNREADABLE_FILE", lambda folder: read_path(str(folder)), ()),

@@ -25,7 +25,7 @@ from tpudata.format.dataset import open_dataset
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
 from tpudata.format.shards.stored_shards import find_changed_shard
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, find_damage, read_records
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import storage_error
 
@@ -245,7 +245,7 @@ def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
         place = int(np.searchsorted(offsets, offset))
         if place < len(offsets) - 1 and offsets[place] == offset:
             frame = storage_for(path).read_range(path, offset, int(offsets[place + 1]) - offset)
-            if not _is_whole(frame):
+            if len(frame) < FRAME_BYTES or find_damage(frame, frame[HEADER_BYTES:-FOOTER_BYTES]):
                 return path
     return None
 
@@ -261,15 +261,6 @@ def _damaged_file(paths: Sequence[str], offset: int) -> str | None:
             if error.offset == offset:
                 return path
     return None
-
-
-def _is_whole(frame: bytes) -> bool:
-    header, record, footer = frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    return (
-        masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
-        and len(record) == int.from_bytes(header[:8], "little")
-        and masked_crc32c(record) == int.from_bytes(footer, "little")
-    )
 
 
 def _named(parts: Sequence[str]) -> str:
