@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import io
 import json
 import platform
@@ -29,7 +28,7 @@ from tpudata.console.lifeline import Lifeline
 from tpudata.console.tables import counted, table
 from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
-from tpudata.installation import install_command
+from tpudata.installation import install_command, installed_versions
 
 # TensorFlow with the TPU runtime that ended with 2.20: its import aborts with libtpu of this version and later.
 _TENSORFLOW_TPU = "tensorflow_tpu"
@@ -152,12 +151,7 @@ def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
 
 
 def _versions() -> tuple[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    found = installed_versions(_PACKAGES)
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
     libtpu = tuple(map(int, re.findall(r"\d+", found.get("libtpu", ""))))
