@@ -259,7 +259,7 @@ def test_streams_have_each_row_once(batches: int, size: int, workers: int) -> No
     ],
 )
 def test_rejects_unknown_options(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"^DataService: {next(iter(options))} is "):
+    with pytest.raises(UsageError, match=rf"^DataService\.{next(iter(options))}: invalid value"):
         DataService(**{"address": "grpc://localhost:5050", **options})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import is_integer
+from tpudata.checks import check_integer
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format.read_errors import reader_error
@@ -97,6 +97,5 @@ def translate_errors() -> Iterator[None]:
 
 def checked_integer(name: str, value: Any, least: int) -> int:
     """Return an argument as an integer; raise a UsageError if it is none, or too small."""
-    if not is_integer(value, least):
-        raise UsageError(f"{name}={value!r}: expected an integer of {least} or more.")
+    check_integer(name, value, least)
     return operator.index(value)

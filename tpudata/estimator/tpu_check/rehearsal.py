@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_one_of
 from tpudata.devices.errors import ModelFnError
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.tpu_compiler.compiler import missing_compiler
@@ -55,8 +56,7 @@ def rehearse(
     metrics: tuple[str, ...] = ()
     costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
-        if mode not in MODES:
-            raise ValueError(f"rehearse: a mode must be one of {', '.join(MODES)}, got {mode!r}.")
+        require_one_of("rehearse: a mode", mode, MODES)
         found = _Rehearsal(runtime, mode, cores, tpu, effort)
         found.rehearse(input_fn)
         findings += dict.fromkeys(found.findings)
