@@ -17,3 +17,7 @@ from tpudata.error_text.lines import first_line, one_line
 def test_has_no_line_end_and_no_full_stop(text: str, first: str, whole: str) -> None:
     assert first_line(ValueError(text)) == first
     assert one_line(ValueError(text)) == whole
+
+
+def test_reports_an_empty_text() -> None:
+    assert first_line("") == one_line(" ") == "no message"

@@ -7,6 +7,8 @@ test of its pattern fails.
 import re
 from typing import Any
 
+from tpudata.error_text.lines import first_line
+
 # tf.data: the name of a dataset that failed (see `tpudata.format.read_errors`), and what its files have.
 DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
 DAMAGED_RECORD = re.compile(r"(?:corrupted|truncated) record at (\d+)")
@@ -82,7 +84,7 @@ _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 def find_reason(error: Any) -> str:
     """Return the reason of a tf.errors.OpError in one line, without the place where the operation was built."""
     found = _OPERATION.search(error.message)
-    line = found[1] if found else error.message.strip().partition("\n")[0]
+    line = found[1] if found else first_line(error.message)
     return _AROUND.sub("", line)
 
 
@@ -94,7 +96,7 @@ def find_nodes(text: str, scope: str) -> list[str]:
 def find_xla_reason(text: str, scope: str) -> str:
     """Return the first line of XLA's message, without what TensorFlow adds and the name scope that a graph is copied into."""
     text = text.partition("'")[2] if text.startswith("Failed ") else text
-    return text.strip().splitlines()[0].replace(f"`{scope}/", "`").rstrip(".")
+    return first_line(text).replace(f"`{scope}/", "`")
 
 
 def find_memory_sizes(text: str) -> tuple[float, float] | None:

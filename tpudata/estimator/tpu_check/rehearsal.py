@@ -233,4 +233,4 @@ def _explained(error: Exception) -> tuple[str, str]:
             "make variables and layers inside model_fn, at every call",
         )
     fix = "" if isinstance(error, ModelFnError) else "see the text of the error, which stops training on every device"
-    return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}", fix
+    return f"{type(error).__name__}: {first_line(str(error))}", fix
