@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import local_topology
+from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
@@ -78,5 +79,5 @@ def load_global_step(checkpoint_dir: str) -> int:
         reader = tf.train.load_checkpoint(checkpoint_dir)
         return int(reader.get_tensor(tf.compat.v1.GraphKeys.GLOBAL_STEP))
     except (ValueError, tf.errors.OpError) as error:
-        _log.info("There is no global step in %s: %s", checkpoint_dir, str(error).partition("\n")[0])
+        _log.info("There is no global step in %s: %s", checkpoint_dir, first_line(error))
         return 0

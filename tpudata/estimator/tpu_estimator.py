@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.checks import require_positive_int
+from tpudata.checks import require_positive_int, require_type
 from tpudata.devices.processes.topology import local_topology
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -103,8 +103,8 @@ class TPUEstimator(BaseEstimator):
     ) -> None:
         check_model_fn(model_fn)
         config = RunConfig() if config is None else config
-        if not isinstance(config, RunConfig) or not isinstance(config.tpu_config, TPUConfig):
-            raise ValueError(f"TPUEstimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
+        is_config = isinstance(config, RunConfig) and isinstance(config.tpu_config, TPUConfig)
+        require_type("TPUEstimator(config=...)", config, is_config, "a tpudata RunConfig", ValueError)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,

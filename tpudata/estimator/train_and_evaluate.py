@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import require_positive_int, require_seconds
+from tpudata.checks import require_positive_int, require_seconds, require_type
 from tpudata.estimator.api.errors import CheckpointNotFoundError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -81,8 +81,7 @@ class EvalSpec(NamedTupleMethods):
     def __post_init__(self) -> None:
         _require_callable("EvalSpec", self.input_fn)
         require_positive_int("EvalSpec", "steps", self.steps, or_none=True)
-        if self.name is not None and not isinstance(self.name, str):
-            raise TypeError(f"EvalSpec(name=...) must be a string or None, got {type(self.name).__name__}.")
+        require_type("EvalSpec(name=...)", self.name, isinstance(self.name, str | None), "a string or None")
         for field in ("start_delay_secs", "throttle_secs"):
             require_seconds("EvalSpec", field, getattr(self, field))
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "EvalSpec(hooks=...)"))
@@ -90,8 +89,7 @@ class EvalSpec(NamedTupleMethods):
 
 
 def _require_callable(owner: str, input_fn: object) -> None:
-    if not callable(input_fn):
-        raise TypeError(f"{owner}(input_fn=...) must be callable, got {type(input_fn).__name__}.")
+    require_type(f"{owner}(input_fn=...)", input_fn, callable(input_fn), "callable")
 
 
 def _exporters(given: Any) -> tuple[Exporter, ...]:
@@ -139,14 +137,12 @@ def train_and_evaluate(
         TypeError: an argument has the wrong type; also an error of train, evaluate or export_saved_model.
         ValueError: an error of train, evaluate or export_saved_model.
     """
-    for name, value, kind in (
-        ("estimator", estimator, BaseEstimator),
-        ("train_spec", train_spec, TrainSpec),
-        ("eval_spec", eval_spec, EvalSpec),
+    for name, value, kind, allowed in (
+        ("estimator", estimator, BaseEstimator, "a TPUEstimator or an Estimator"),
+        ("train_spec", train_spec, TrainSpec, "a TrainSpec"),
+        ("eval_spec", eval_spec, EvalSpec, "a EvalSpec"),
     ):
-        if not isinstance(value, kind):
-            expected = "TPUEstimator or an Estimator" if kind is BaseEstimator else kind.__name__
-            raise TypeError(f"train_and_evaluate({name}=...) must be a {expected}, got {type(value).__name__}.")
+        require_type(f"train_and_evaluate({name}=...)", value, isinstance(value, kind), allowed)
     if estimator._rehearses:
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
+from tpudata.format.read_errors import reader_error
 from tpudata.train.job import global_step, prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions

@@ -6,7 +6,9 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpudata.devices.processes.peers import Peers
+from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints
@@ -127,8 +129,8 @@ class Saving:
                 prefix = self._saver.save(self._session, base, global_step=step, write_meta_graph=False)
         except tf.errors.OpError as error:
             raise StorageError(
-                f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {error.message}. Provide space and "
-                "permission, and run again."
+                f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {one_line(error.message)}. "
+                f"{SPACE_AND_PERMISSION}"
             ) from error
         return Checkpoint.open(prefix)
 

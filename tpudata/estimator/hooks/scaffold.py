@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError
 from tpudata.estimator.fetching.hook_session import HookSession
@@ -37,10 +38,8 @@ def scaffold_of(spec: Any) -> Any:
     if getattr(spec, "scaffold_fn", None) is not None:
         scaffold = spec.scaffold_fn()
     scaffold = _Scaffold() if scaffold is None else scaffold
-    if not isinstance(scaffold, _Scaffold):
-        raise ModelFnTypeError(
-            f"{type(spec).__name__}: the scaffold must be a tf.compat.v1.train.Scaffold, got {type(scaffold).__name__}."
-        )
+    where, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
+    require_type(where, scaffold, is_scaffold, "a tf.compat.v1.train.Scaffold", ModelFnTypeError)
     if scaffold.saver is not None:
         if not isinstance(scaffold.saver, tf.compat.v1.train.Saver):
             raise ModelFnTypeError(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tpudata.checks import require_one_of
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
@@ -10,8 +11,7 @@ from tpudata.estimator.steps.eval_step import EvalStep
 
 def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
     """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
-    if mode not in MODES:
-        raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
+    require_one_of("check_model(mode=...)", mode, MODES)
     for other, size in runtime.user_model.batch_sizes.items():
         if size is not None:
             runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.

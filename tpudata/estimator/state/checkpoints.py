@@ -13,8 +13,10 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
+from tpudata.error_text.libraries import find_reason
+from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, CheckpointNotFoundError, reason
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
@@ -59,7 +61,7 @@ def known(model_dir: str) -> list[str]:
         return []
     except tf.errors.OpError as error:
         raise StorageError(
-            f"{path}, which names the newest checkpoint, could not be read: {reason(error)}. Check its permissions."
+            f"{path}, which names the newest checkpoint, could not be read: {find_reason(error)}. Check its permissions."
         ) from error
     # TensorFlow does not publish the type.
     state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any", ["any"]))()
@@ -143,8 +145,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {reason(error)}. {SPACE_AND_PERMISSION} Training continues from the"
-            f" last one, {last}."
+            f"the checkpoint {prefix} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION} Training continues "
+            f"from the last one, {last}."
         ) from error
     for path in surplus:
         if not retention.is_kept(model_dir, path):
@@ -177,4 +179,4 @@ def _delete(model_dir: str, path: str) -> None:
     except tf.errors.NotFoundError:
         pass  # Another process has deleted it.
     except tf.errors.OpError as error:
-        _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, error.message)
+        _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, one_line(error.message))

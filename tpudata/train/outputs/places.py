@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpudata.error_text.libraries import find_reason
 from tpudata.errors import DatasetError, StorageError, UsageError
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
@@ -122,7 +123,6 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     """
     import tensorflow as tf
 
-    from tpudata.estimator.api.errors import reason
     from tpudata.estimator.state.checkpoint import Checkpoint
     from tpudata.estimator.state.checkpoints import latest
 
@@ -139,7 +139,7 @@ def find_checkpoint(flag: str, path: str) -> str | None:
         if not tf.io.gfile.exists(f"{prefix}.index"):
             return None
     except tf.errors.OpError as error:
-        raise StorageError(f"{flag} {path} could not be read: {reason(error)}. Check the path.") from error
+        raise StorageError(f"{flag} {path} could not be read: {find_reason(error)}. Check the path.") from error
     Checkpoint.open(prefix).step()
     return str(prefix)
 
@@ -157,8 +157,6 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
     """
     import tensorflow as tf
 
-    from tpudata.estimator.api.errors import reason
-
     folder, name = best_folder(options), Path(checkpoint).name
     before = tf.train.latest_checkpoint(folder)
     try:
@@ -167,8 +165,8 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
     except tf.errors.OpError as error:
         raise StorageError(
-            f"{checkpoint}, the best so far, could not be copied to {folder}: {reason(error)}. Provide space and permission, and "
-            "run again; training continues."
+            f"{checkpoint}, the best so far, could not be copied to {folder}: {find_reason(error)}. Provide space and permission, "
+            "and run again; training continues."
         ) from error
     # The state file, replaced in one piece, names the best checkpoint: until then the previous one is valid.
     storage = storage_for(folder)
