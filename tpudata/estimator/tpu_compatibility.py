@@ -6,10 +6,8 @@ from typing import Any
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.errors import UsageError
-from tpudata.estimator.base_estimator import BaseEstimator
-from tpudata.estimator.tpu_check.rehearsal import rehearse
+from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.tpu_check.result import Findings
-from tpudata.tensorflow_internals import eager_mode
 
 
 def check_tpu_compatibility(
@@ -52,7 +50,4 @@ def check_tpu_compatibility(
         raise UsageError(
             f"check_tpu_compatibility: tpu_effort must be one of {', '.join(EFFORTS)}, got {tpu_effort!r}."
         )
-    with eager_mode():
-        return Findings(
-            rehearse(estimator._runtimes.training, estimator._modes_on_tpu(input_fns), tpu_slice, tpu_effort)
-        )
+    return Findings(engine_of(estimator).rehearse(input_fns, tpu_slice, tpu_effort))

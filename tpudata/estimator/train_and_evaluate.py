@@ -13,7 +13,7 @@ from tpudata.estimator.api.errors import CheckpointNotFoundError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import latest
@@ -147,25 +147,24 @@ def train_and_evaluate(
         if not isinstance(value, kind):
             expected = "TPUEstimator or an Estimator" if kind is BaseEstimator else kind.__name__
             raise TypeError(f"train_and_evaluate({name}=...) must be a {expected}, got {type(value).__name__}.")
-    if estimator._rehearses:
+    engine, config, max_steps = engine_of(estimator), estimator.config, train_spec.max_steps
+    if engine.rehearses:
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
-        return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
-    max_steps = train_spec.max_steps
-    config = estimator.config
-    topology = estimator._runtimes.training.topology
+        return engine.rehearse_call(modes, has_limit=max_steps is not None), []
+    topology = engine.training.topology
     has_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     if not topology.is_tpu and (topology.peers.count > 1 or has_evaluator):
         estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)
-    if estimator.config.task_type == "evaluator":
+    if config.task_type == "evaluator":
         evaluator.run()
         return evaluator.metrics, evaluator.exports
     start = latest(estimator.model_dir)
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None
-    estimator._train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
+    engine.train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 
@@ -177,6 +176,7 @@ class _Evaluator:
         self.metrics: dict[str, Any] | None = None
         self.exports: list[Any] | None = None
         self._estimator = estimator
+        self._engine = engine_of(estimator)
         self._spec = spec
         self._max_steps = max_steps
         self._started: float | None = None
@@ -223,11 +223,12 @@ class _Evaluator:
     def _evaluate(self, path: str) -> None:
         self._started = time.monotonic()
         spec = self._spec
-        metrics = self._estimator._evaluate_saved(spec.input_fn, spec.steps, spec.hooks, path, spec.name)
+        events_dir = self._estimator.eval_dir(spec.name)
+        metrics = self._engine.evaluate(spec.input_fn, spec.steps, spec.hooks, path, events_dir, shares_variables=True)
         self._evaluated = path
         self.metrics = metrics
         self._is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
-        if not self._estimator._runtimes.training.peers.is_chief:
+        if not self._engine.training.peers.is_chief:
             self.exports = []
             return
         folder = tf.io.gfile.join(self._estimator.model_dir, "export")

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.tensorflow_internals import profile_file_and_timer
+
 _train = tf.compat.v1.train
 _log = logging.getLogger("tpudata")
 
@@ -73,9 +75,10 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     @classmethod
     def of(cls, hook: Any) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, whose arguments are only in private attributes."""
-        made = cls(save_steps=1, output_dir=str(PurePosixPath(hook._output_file).parent))
-        made._timer = hook._timer
-        return made
+        file, timer = profile_file_and_timer(hook)
+        counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
+        counterpart._timer = timer
+        return counterpart
 
     def begin(self) -> None:
         """Find the global step, and start counting."""

@@ -14,7 +14,7 @@ from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.state.claim import check_model_dir
 from tpudata.estimator.state.host_copies import HostCopies
-from tpudata.tensorflow_internals import eager_mode
+from tpudata.tensorflow_internals import eager_mode, replace_listeners
 
 _train = tf.compat.v1.train
 
@@ -184,9 +184,13 @@ def hand_over(
     if not savers:
         return False
     notifier = _FollowerListener(model_dir, start, follower)
+
     # The hook may have been used in another call, with other listeners.
-    own = [item for item in savers[0]._listeners if not isinstance(item, _FollowerListener) and item not in listeners]
-    savers[0]._listeners = [*own, *listeners, notifier]
+    def with_ours(known: Sequence[Any]) -> list[Any]:
+        own = [item for item in known if not isinstance(item, _FollowerListener) and item not in listeners]
+        return [*own, *listeners, notifier]
+
+    replace_listeners(savers[0], with_ours)
     tf.io.gfile.makedirs(model_dir)
     with session.adding():
         if not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
