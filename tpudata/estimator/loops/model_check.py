@@ -3,8 +3,8 @@
 from typing import Any
 
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
-from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.state.checkpoints import latest_of_chief
 from tpudata.estimator.steps.eval_step import EvalStep
 
 
@@ -16,7 +16,7 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
         if size is not None:
             runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
     with runtime.peers.watched():
-        start = first_checkpoint(runtime)
+        start = latest_of_chief(runtime.model_dir, runtime.peers)
         # As training calls it: the caller may keep the dataset.
         start_step = start.step() if start is not None and mode == ModeKeys.TRAIN else 0
         spec = runtime.feed(input_fn, mode, start_step).element_spec

@@ -19,7 +19,6 @@ from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import CheckpointFollower
 from tpudata.estimator.loops.feed import Feed
-from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.loops.training.pace import LoopSize
@@ -28,6 +27,7 @@ from tpudata.estimator.loops.training.profile import Profiler
 from tpudata.estimator.loops.training.progress import Progress
 from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
 from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import latest_of_chief
 from tpudata.estimator.steps.train_step import LoopRequest, TrainStep
 
 _log = logging.getLogger("tpudata")
@@ -57,7 +57,7 @@ def train(
     peers = runtime.peers
     ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
     with ending as termination, peers.watched():
-        start = first_checkpoint(runtime)
+        start = latest_of_chief(runtime.model_dir, peers)
         if max_steps is not None and start is not None and start.step() >= max_steps:
             _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
             return None
