@@ -12,11 +12,11 @@ from tpudata.errors import UsageError
 from tpudata.estimator.api.counts import check_steps
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.hooks.saving import CheckpointFollower
 from tpudata.estimator.loops.evaluation import evaluate
 from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.checkpointing import CheckpointFollower
 from tpudata.estimator.loops.training.loop import train
 from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.tpu_check.rehearsal import rehearse

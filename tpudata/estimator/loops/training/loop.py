@@ -17,9 +17,9 @@ from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.monitor import tensor_names
-from tpudata.estimator.hooks.saving import CheckpointFollower
 from tpudata.estimator.loops.feed import Feed
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.checkpointing import CheckpointFollower
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.loops.training.pace import LoopSize
 from tpudata.estimator.loops.training.parts import Request, TrainingParts, training_parts

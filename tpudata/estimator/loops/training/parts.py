@@ -10,14 +10,15 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.hooks.monitor import Monitor
-from tpudata.estimator.hooks.saving import CheckpointFollower, Saving, hand_over, writes_files
+from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.loops.training.checkpointing import Checkpointing
+from tpudata.estimator.loops.training.checkpointing import CheckpointFollower, Checkpointing
 from tpudata.estimator.loops.training.termination import Termination
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.steps.train_step import TrainStep
+
+_train = tf.compat.v1.train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,33 +70,29 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     peers, config = runtime.peers, runtime.config
     hooks, session = _hooks_and_session(step, request)
     chief_hooks = getattr(step.spec, "training_chief_hooks", ())
-    has_hooks, has_saver = bool(hooks), any(_is_saver(hook) for hook in hooks)
-    listeners = request.listeners
+    has_hooks = bool(hooks)
+    saver_hook = next((hook for hook in hooks if isinstance(hook, _train.CheckpointSaverHook)), None)
     if not peers.is_chief:
-        hooks = tuple(hook for hook in hooks if not writes_files(hook) and hook not in chief_hooks)
-        listeners = ()
+        hooks = tuple(hook for hook in hooks if not _writes_files(hook) and hook not in chief_hooks)
     scaffold = make_scaffold(step.spec, session)
     loader = ScaffoldLoader(step, runtime.store, session, scaffold)
     events = EventWriter(runtime.model_dir if peers.is_chief else None)
     fetched = [step.spec.train_op, step.spec.loss]
     monitor = Monitor(session, hooks, fetched, feeds_model=peers.count == 1)
     summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
-    start_step = None if request.start is None else request.start.step()
-    retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-    saves = has_saver or config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
-    if not saves and (listeners or request.follower is not None):
-        raise ValueError(
-            "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
-            "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
-        )
-    saving = None
-    if saves and not has_saver:
-        folder, saver = runtime.model_dir, scaffold.saver
-        saving = Saving(folder, step.variables, step, retention, session, listeners, saver, start_step, peers)
     checkpointing = Checkpointing(
-        runtime, step, loader, events, saving, request.follower, request.termination, saves=saves
+        runtime,
+        step,
+        session,
+        loader,
+        events,
+        start=request.start,
+        saver=scaffold.saver,
+        saver_hook=saver_hook,
+        listeners=request.listeners if peers.is_chief else (),
+        follower=request.follower,
+        termination=request.termination,
     )
-    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing)
     return TrainingParts(has_hooks, monitor, loader, summaries, checkpointing, events)
 
 
@@ -108,5 +105,13 @@ def _hooks_and_session(step: TrainStep, request: Request) -> tuple[tuple[Any, ..
     return (*getattr(spec, "training_chief_hooks", ()), *request.hooks, *spec.training_hooks), session
 
 
-def _is_saver(hook: Any) -> bool:
-    return isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
+def _writes_files(hook: Any) -> bool:
+    """Return whether a hook writes files, which only the chief of a cluster may do."""
+    kinds = (
+        _train.CheckpointSaverHook,
+        _train.SummarySaverHook,
+        _train.StepCounterHook,
+        _train.ProfilerHook,
+        ProfilerHook,
+    )
+    return isinstance(hook, kinds)
