@@ -10,15 +10,16 @@ import tensorflow as tf
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
 from tpudata.estimator.api.counts import check_steps
-from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.loops.evaluation import evaluate
-from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.checkpointing import CheckpointFollower
 from tpudata.estimator.loops.training.loop import train
+from tpudata.estimator.state.checkpoints import latest_of_chief
 from tpudata.estimator.state.claim import claimed_model_dir
+from tpudata.estimator.steps.eval_step import EvalStep
 from tpudata.estimator.tpu_check.rehearsal import rehearse
 from tpudata.estimator.tpu_check.result import Rehearsal, stand_in
 from tpudata.tensorflow_internals import eager_mode
@@ -139,8 +140,22 @@ class Engine:
 
     def check_model(self, input_fn: Any, mode: str) -> tuple[str, ...]:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
+        if mode not in MODES:
+            raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
         with self._idle(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
-            return check_model(runtime, input_fn, mode)
+            for other, size in runtime.user_model.batch_sizes.items():
+                if size is not None:
+                    runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
+            with runtime.peers.watched():
+                start = latest_of_chief(runtime.model_dir, runtime.peers)
+                # As training calls it: the caller may keep the dataset.
+                start_step = start.step() if start is not None and mode == ModeKeys.TRAIN else 0
+                spec = runtime.feed(input_fn, mode, start_step).element_spec
+                if mode == ModeKeys.PREDICT:
+                    spec = (spec[0], None)
+                step = runtime.step(mode, spec)
+                runtime.store.load(step.blueprint, step.saved, start)
+        return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()
 
     def rehearse(self, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick") -> Rehearsal:
         """Rehearse the modes of `input_fns` that run on the TPU; see `check_tpu_compatibility`."""

@@ -50,7 +50,7 @@ class Checkpointing:
         events: event file, which is flushed with each checkpoint.
         start: checkpoint that training begins with, or None.
         saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
-        saver_hook: the CheckpointSaverHook, or None.
+        hooks: hooks of all processes.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         follower: what follows the checkpoints; or None.
         termination: state of a requested termination.
@@ -69,13 +69,14 @@ class Checkpointing:
         *,
         start: Checkpoint | None,
         saver: Any,
-        saver_hook: Any,
+        hooks: Sequence[Any],
         listeners: Sequence[Any],
         follower: CheckpointFollower | None,
         termination: Termination,
     ) -> None:
         config = runtime.config
         has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
+        saver_hook = next((hook for hook in hooks if isinstance(hook, _v1.train.CheckpointSaverHook)), None)
         self.by_hook = saver_hook is not None
         self.saves = self.by_hook or has_interval
         if not self.saves and (listeners or follower is not None):
