@@ -9,18 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.checks import require_positive_int, require_seconds
-from tpudata.estimator.api.errors import CheckpointNotFoundError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.export.exporters import Exporter
+from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import latest
 
 _log = logging.getLogger("tpudata")
-# Interval at which an evaluator looks for a new checkpoint.
-_POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,8 +179,6 @@ class _Evaluator:
         self._max_steps = max_steps
         self._started: float | None = None
         self._evaluated: str | None = None
-        self._is_final = False
-        self._is_waiting = False
 
     def after_save(self, checkpoint: Checkpoint) -> None:
         """Evaluate a checkpoint, unless it is too soon after the last evaluation."""
@@ -197,22 +193,9 @@ class _Evaluator:
         if spec.start_delay_secs:
             _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)
             time.sleep(spec.start_delay_secs)
-        while not self._is_final:
-            path = self._estimator.latest_checkpoint()
-            if path is None or path == self._evaluated:
-                if not self._is_waiting:
-                    _log.info("Waiting for a checkpoint in %s.", self._estimator.model_dir)
-                self._is_waiting = True
-                time.sleep(min(_POLL_SECONDS, spec.throttle_secs or _POLL_SECONDS))
-                continue
-            self._is_waiting = False
-            try:
-                self._evaluate(path)
-            except CheckpointNotFoundError:
-                _log.info("%s was removed before it could be evaluated.", path)
-                continue
-            if not self._is_final and self._started is not None:
-                time.sleep(max(0.0, self._started + spec.throttle_secs - time.monotonic()))
+        evaluate_new_checkpoints(
+            self._estimator.model_dir, self._evaluate, newest_only=True, throttle_secs=spec.throttle_secs
+        )
 
     def finish(self) -> None:
         """Evaluate the last checkpoint, unless that is done."""
@@ -220,17 +203,18 @@ class _Evaluator:
         if path is not None and path != self._evaluated:
             self._evaluate(path)
 
-    def _evaluate(self, path: str) -> None:
+    def _evaluate(self, path: str) -> bool:
+        """Evaluate and export a checkpoint; return whether it has reached the last step."""
         self._started = time.monotonic()
         spec = self._spec
         events_dir = self._estimator.eval_dir(spec.name)
         metrics = self._engine.evaluate(spec.input_fn, spec.steps, spec.hooks, path, events_dir, shares_variables=True)
         self._evaluated = path
         self.metrics = metrics
-        self._is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
+        is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
         if not self._engine.training.peers.is_chief:
             self.exports = []
-            return
+            return is_final
         folder = tf.io.gfile.join(self._estimator.model_dir, "export")
         self.exports = [
             exporter.export(
@@ -238,7 +222,8 @@ class _Evaluator:
                 export_path=tf.io.gfile.join(folder, exporter.name),
                 checkpoint_path=path,
                 eval_result=metrics,
-                is_the_final_export=self._is_final,
+                is_the_final_export=is_final,
             )
             for exporter in _exporters(spec.exporters)
         ]
+        return is_final

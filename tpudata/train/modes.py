@@ -14,12 +14,13 @@ from tpudata.estimator import ModeKeys, check_tpu_compatibility
 from tpudata.estimator.export.serving_input import NamedReceiver
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
-from tpudata.train.evaluation import Evaluation, check_metric
+from tpudata.train.evaluation import Evaluation
 from tpudata.train.feeding_rate import read_feeding_rate
 from tpudata.train.input import CheckedInput, serving_features, without_weights
 from tpudata.train.job import Job, global_step
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.cost_table import cost_table
+from tpudata.train.outputs.early_stopping import check_metric
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
 
