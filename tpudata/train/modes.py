@@ -187,8 +187,7 @@ def _inference_input_fn(job: Job) -> Callable[..., Any]:
 def _train(job: Job, evaluation: Evaluation | None) -> Row:
     """Train up to the last step, or with evaluations until they stop improving; the row covers only the training."""
     options, estimator = job.options, job.estimator
-    input_fn = job.training_input
-    before = global_step(estimator) or 0
+    input_fn, before = job.training_input, job.first_step
     if before >= options.train_steps:
         print(f"nothing to train: {options.model_dir} is at step {before}, and --train-steps is {options.train_steps}")
     seconds = 0.0

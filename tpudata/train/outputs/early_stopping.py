@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
-from tpudata.errors import TpudataError, UsageError
+from tpudata.errors import StorageError, TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
-from tpudata.train.outputs.places import best_folder, keep_best
 from tpudata.train.outputs.record import write_json
 
 STOPPING_NAME = "early_stopping.json"
@@ -74,7 +74,7 @@ class EarlyStopping:
         options = self._options
         self.values[step] = value
         if self._best_step() == step:
-            keep_best(options, checkpoint)
+            _keep_best(checkpoint, best_folder(options.model_dir))
         record = {
             "metric": options.early_stop_metric,
             "split": options.eval_split,
@@ -105,7 +105,9 @@ class EarlyStopping:
         stopped = f"stopped at step {step}: " if step < options.train_steps else ""
         later = f", without improvement in {since} evaluations since" if since else ""
         print(f"\n{stopped}{options.early_stop_metric} was best at step {best}, {self.values[best]:.4f}{later}")
-        print(f"kept in {best_folder(options)}: --checkpoint {BEST} evaluates it, predicts with it and exports it")
+        print(
+            f"kept in {best_folder(options.model_dir)}: --checkpoint {BEST} evaluates it, predicts with it and exports it"
+        )
 
 
 def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
@@ -122,3 +124,37 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     if name not in known:
         unknown = sentence(f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, known)}")
         raise UsageError(f"{unknown} It has {', '.join(known)}.")
+
+
+def best_folder(model_dir: str) -> str:
+    """Return the folder in which early stopping keeps the best checkpoint of a model."""
+    return storage_for(model_dir).join(model_dir, BEST)
+
+
+def _keep_best(checkpoint: str, folder: str) -> None:
+    """Copy a checkpoint to a folder, in place of the previous one.
+
+    Raises:
+        StorageError: the checkpoint could not be written.
+    """
+    import tensorflow as tf
+
+    from tpudata.estimator.api.errors import reason
+
+    name, before = Path(checkpoint).name, tf.train.latest_checkpoint(folder)
+    try:
+        tf.io.gfile.makedirs(folder)
+        for path in tf.io.gfile.glob(f"{checkpoint}.*"):
+            tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
+    except tf.errors.OpError as error:
+        raise StorageError(
+            f"{checkpoint}, the best so far, could not be copied to {folder}: {reason(error)}. Provide space and permission, and "
+            "run again; training continues."
+        ) from error
+    # The state file, replaced in one piece, names the best checkpoint: until then the previous one is valid.
+    storage = storage_for(folder)
+    with storage.create(storage.join(folder, "checkpoint")) as file:
+        file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
+    if before is not None and Path(before).name != name:
+        for path in tf.io.gfile.glob(f"{before}.*"):
+            tf.io.gfile.remove(path)
