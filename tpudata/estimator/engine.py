@@ -99,20 +99,14 @@ class Engine:
         *,
         shares_variables: bool = False,
     ) -> dict[str, Any]:
-        """Evaluate as described in `TPUEstimator.evaluate`.
+        """Evaluate as described in `TPUEstimator.evaluate`, with summaries in `events_dir`.
 
-        Args:
-            input_fn: as there.
-            steps: as there.
-            hooks: as there.
-            checkpoint_path: as there.
-            events_dir: folder of the summaries. Of the hosts of a TPU, which evaluate the same, only the first one writes them.
-            shares_variables: whether a training that is waiting for the evaluation lends its variables, and loads them again
-                afterwards.
+        With `shares_variables`, a training that waits for the evaluation lends its variables, and loads them again afterwards.
         """
         if self.rehearses:
             return self.rehearse_call({ModeKeys.EVAL: input_fn})
         topology = self.training.topology
+        # All hosts of a TPU evaluate the same.
         folder = None if topology.is_tpu and not topology.peers.is_chief else events_dir
         runtime = self._evaluating or self.predicting
         taken = contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
