@@ -92,7 +92,7 @@ class _Training:
         self._stops = False
         is_added_to = bool(training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
         session = step.session(is_added_to=is_added_to)
-        # Those of model_fn's last call, which the session may have made.
+        # The session may have called model_fn again, which makes other hooks.
         hooks = training_hooks(step.spec, hooks)
         scaffold = make_scaffold(step.spec, session)
         self._loader = ScaffoldLoader(step, runtime.store, session, scaffold)
