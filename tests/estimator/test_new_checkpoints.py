@@ -80,6 +80,13 @@ def test_skips_a_checkpoint_that_is_removed_before_it_is_read(newest_only: bool,
     assert steps == [2, 4]
 
 
+@pytest.mark.parametrize("newest_only", [False, True])
+def test_reports_a_damaged_list_of_checkpoints(newest_only: bool, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_text("model.ckpt-2")
+    with pytest.raises(CheckpointError, match="checkpoint is damaged"):
+        evaluate_new_checkpoints(str(tmp_path), lambda _: True, newest_only=newest_only, timeout=0.05)
+
+
 def test_the_evaluator_of_a_cluster_rejects_checkpoints_of_another_model(tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, max_steps=2)
 
