@@ -15,9 +15,10 @@ from tpudata.estimator.config.arguments import check_plain_config, copied_params
 from tpudata.estimator.config.run_config import RunConfig, task_of
 from tpudata.estimator.config.run_devices import cluster_topology
 from tpudata.estimator.config.session_config import apply_session_config
+from tpudata.estimator.engine import Engine
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
-from tpudata.estimator.loops.runtime import Runtime, Runtimes
+from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
 
 _log = logging.getLogger("tpudata")
@@ -69,8 +70,7 @@ class Estimator(BaseEstimator):
             dict.fromkeys(MODES),
             is_plain=True,
         )
-        runtime = Runtime(user_model, lambda: topology, warm_start)
-        super().__init__(Runtimes(runtime))
+        super().__init__(Engine(Runtime(user_model, lambda: topology, warm_start)))
 
 
 def load_global_step(checkpoint_dir: str) -> int:

@@ -7,10 +7,8 @@ from tpudata.checks import require_one_of, require_type
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.errors import UsageError
-from tpudata.estimator.base_estimator import BaseEstimator
-from tpudata.estimator.tpu_check.rehearsal import rehearse
+from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.tpu_check.result import Findings
-from tpudata.tensorflow_internals import eager_mode
 
 
 def check_tpu_compatibility(
@@ -50,7 +48,4 @@ def check_tpu_compatibility(
     require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator")
     tpu_slice = None if tpu is None else find_slice(tpu, "check_tpu_compatibility(tpu=...)")
     require_one_of("check_tpu_compatibility: tpu_effort", tpu_effort, EFFORTS, UsageError)
-    with eager_mode():
-        return Findings(
-            rehearse(estimator._runtimes.training, estimator._modes_on_tpu(input_fns), tpu_slice, tpu_effort)
-        )
+    return Findings(engine_of(estimator).rehearse(input_fns, tpu_slice, tpu_effort))

@@ -261,4 +261,4 @@ class RunConfig:
 
 def task_of(config: RunConfig) -> ClusterTask:
     """Return the task of this process in the cluster that a config describes."""
-    return config._task
+    return config._task  # noqa: SLF001 (no field that users see)

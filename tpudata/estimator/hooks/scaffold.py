@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError
+from tpudata.error_text.lines import one_line
+from tpudata.errors import StorageError
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.store import VariableStore
@@ -63,6 +65,25 @@ def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
             f"The saver of model_fn's scaffold cannot restore {checkpoint.prefix}: {error}. Let it restore variables that the "
             "checkpoint contains."
         ) from error
+
+
+def save_with(saver: Any, session: HookSession, model_dir: str, step: int) -> Checkpoint:
+    """Write `model.ckpt-STEP` with a scaffold's saver, which also deletes old checkpoints.
+
+    Raises:
+        StorageError: the checkpoint could not be written.
+    """
+    base = tf.io.gfile.join(model_dir, "model.ckpt")
+    try:
+        tf.io.gfile.makedirs(model_dir)
+        with session.installed():
+            prefix = saver.save(session, base, global_step=step, write_meta_graph=False)
+    except tf.errors.OpError as error:
+        raise StorageError(
+            f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {one_line(error.message)}. "
+            f"{SPACE_AND_PERMISSION}"
+        ) from error
+    return Checkpoint.open(prefix)
 
 
 class ScaffoldLoader:

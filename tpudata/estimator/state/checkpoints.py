@@ -13,6 +13,8 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
+from tpudata.devices.errors import ClusterError
+from tpudata.devices.processes.peers import Peers
 from tpudata.error_text.libraries import find_reason
 from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
@@ -45,6 +47,52 @@ def latest(model_dir: str) -> Checkpoint | None:
             f"{_state_path(model_dir)} names {prefixes[-1]}, which does not exist. Restore its files, or name an older checkpoint "
             "in that file. To start from step 0, use another model_dir."
         ) from None
+
+
+def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
+    """Return the newest checkpoint of the chief's model_dir, with which training begins, or None.
+
+    Args:
+        model_dir: the folder.
+        peers: the processes that train together.
+
+    Raises:
+        CheckpointError: as in `latest`.
+        StorageError: as in `latest`.
+        ClusterError: this process does not find the chief's checkpoint in its model_dir.
+    """
+    own = latest(model_dir) if peers.is_chief else None
+    if peers.count == 1:
+        return own
+    data = peers.chiefs_bytes(b"" if own is None else own.to_bytes())
+    if own is not None or not data:
+        return own
+    chiefs = Checkpoint.from_bytes(data)
+    try:
+        here = Checkpoint.open(chiefs.prefix)
+    except CheckpointError:
+        here = None
+    if here != chiefs:
+        raise ClusterError(
+            f"{model_dir}: the chief begins with {chiefs.prefix}, which is {'missing' if here is None else 'different'} for this "
+            "process (expected one folder for all processes). Put model_dir on a storage that all machines share."
+        )
+    return here
+
+
+def requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
+    """Return the checkpoint at `path`, or if that is None the newest one of model_dir, or None if there is none yet.
+
+    Raises:
+        CheckpointError: there is no checkpoint at the path; or as in `latest`.
+        StorageError: as in `latest`.
+    """
+    if path is not None:
+        return Checkpoint.open(str(path))
+    newest = latest(model_dir)
+    if newest is None:
+        _log.warning("There is no checkpoint in %s: using initial values.", model_dir)
+    return newest
 
 
 def _state_path(model_dir: str) -> str:

@@ -42,7 +42,8 @@ class Termination:
         if self.requested and self._at_once:
             raise SystemExit(EXIT_CODE)
 
-    def _receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int, frame: Any) -> None:
+        """Handle SIGTERM; the second one ends the process at once."""
         del number, frame
         if self.requested:
             os._exit(TERMINATED)
@@ -64,7 +65,7 @@ def ended_by_sigterm() -> Iterator[Termination]:
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield termination
         return
-    signal.signal(signal.SIGTERM, termination._receive)
+    signal.signal(signal.SIGTERM, termination.receive)
     try:
         with ended_by_second_sigterm():
             yield termination
