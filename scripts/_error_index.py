@@ -37,12 +37,35 @@ MAKERS = {
     "_describe_denial": "StorageUnavailableError",
     "SkippedRecords": "Defect",
 }
-# Functions of tpudata.checks that make a message of their arguments: its words, the place of the class among the arguments, and the
-# class without one.
+
+
+class Check(NamedTuple):
+    """A function of tpudata.checks: the message that it makes of its arguments, which stand in braces by their places.
+
+    Attributes:
+        words: what went wrong.
+        kind: name of the class, without the argument that names it.
+        place: place of that argument.
+        fix: what to do about it.
+    """
+
+    words: str
+    kind: str = "UsageError"
+    place: int = 5
+    fix: str = ""
+
+
 CHECKS = {
-    "require": ("{0}({1}=...) must be {4}, got {2}", 5, "TypeError"),
-    "require_type": ("{0} must be {3}, got …", 4, "TypeError"),
-    "require_one_of": ("{0} must be one of …, got {1}", 3, "ValueError"),
+    "check": Check("{0}: invalid value (got {1}, expected {3})", fix="{4}"),
+    "check_passed": Check("{0}={1}", fix="Pass {3}."),
+    "check_integer": Check("{0}: invalid value (got {1}, expected an integer of {2} or more)"),
+    "check_flag": Check("{0}: invalid value (got {1}, expected True or False)"),
+    "check_one_of": Check("{0}: invalid value (got {1}, expected …)"),
+    "require": Check("{0}({1}=...) must be {4}, got {2}", "TypeError"),
+    "require_type": Check("{0} must be {3}, got …", "TypeError", 4, "{5}"),
+    "require_one_of": Check("{0} must be one of …, got {1}", "ValueError", 3),
+    "require_positive_int": Check("{0}({1}=...) must be a positive int, got {2}", "TypeError"),
+    "require_flag": Check("{0}({1}=...) must be a bool, got {2}", "TypeError"),
 }
 # Classes of Python, which are messages for users where the original TPUEstimator raised them.
 PLAIN = ("ValueError", "TypeError")
@@ -159,6 +182,12 @@ def _messages(path: Path, shared: Mapping[str, str]) -> Iterator[Message]:
     is_original = "estimator" in path.parts or "models" in path.parts
     tree = ast.parse(path.read_text(encoding="utf-8"))
     constants = {**shared, **_constants(tree)}
+    checks = {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "tpudata.checks"
+        for alias in node.names
+    }
     local_texts: dict[ast.AST, dict[str, str]] = {}
     # Outer functions come first.
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
@@ -168,8 +197,10 @@ def _messages(path: Path, shared: Mapping[str, str]) -> Iterator[Message]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if name in CHECKS and is_original and isinstance(node.func, ast.Name):
-            yield _checked(name, node.args, {**constants, **local_texts.get(node, {})})
+        if name in checks and name in CHECKS and isinstance(node.func, ast.Name):
+            message = _checked(name, node.args, {**constants, **local_texts.get(node, {})})
+            if _has_words(message.text + message.fix):
+                yield message
             continue
         if name not in CLASSES and name not in MAKERS and not (name in PLAIN and is_original):
             continue
@@ -178,9 +209,13 @@ def _messages(path: Path, shared: Mapping[str, str]) -> Iterator[Message]:
             continue
         literals = [argument for argument in node.args if isinstance(argument, (ast.JoinedStr, ast.Constant))]
         for text in [_text(argument, constants) for argument in literals]:
-            if len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= LEAST_WORDS:
+            if _has_words(text):
                 what, fix = _split(" ".join(text.split()))
                 yield Message(what, fix, MAKERS.get(name, name))
+
+
+def _has_words(text: str) -> bool:
+    return len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= LEAST_WORDS
 
 
 def _local_texts(function: ast.FunctionDef, constants: Mapping[str, str]) -> dict[str, str]:
@@ -205,14 +240,17 @@ def _literal(value: ast.expr, constants: Mapping[str, str]) -> str:
 
 def _checked(name: str, arguments: Sequence[ast.expr], constants: Mapping[str, str]) -> Message:
     """Return the message of a call of a check."""
-    words, place, kind = CHECKS[name]
+    check = CHECKS[name]
     texts = [
         _literal(item, constants) or (constants.get(item.id, "") if isinstance(item, ast.Name) else "") or _name(item)
         for item in arguments
     ]
-    if len(arguments) > place:
-        kind = ast.unparse(arguments[place])
-    return Message(words.format(*texts), "", kind)
+    words = check.words
+    if name == "check_integer" and len(arguments) > 3:
+        words = words.replace("of {2} or more", "from {2} to {3}")
+    kind = ast.unparse(arguments[check.place]) if len(arguments) > check.place else check.kind
+    texts += [""] * 6
+    return Message(words.format(*texts), check.fix.format(*texts), kind)
 
 
 def _text(argument: ast.JoinedStr | ast.Constant, constants: Mapping[str, str]) -> str:

@@ -111,9 +111,9 @@ class TPUConfig(NamedTupleMethods):
             raise ValueError(
                 f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {mode!r}."
             ) from None
-        allowed_modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
-        mode, name = self.eval_training_input_configuration, "eval_training_input_configuration"
-        require("TPUConfig", name, mode, mode in allowed_modes, "PER_HOST_V1 or SLICED", ValueError)
+        mode, allowed = self.eval_training_input_configuration, "PER_HOST_V1 or SLICED"
+        is_allowed = mode in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
+        require("TPUConfig", "eval_training_input_configuration", mode, is_allowed, allowed, ValueError)
         mode = InputPipelineConfig(mode)
         object.__setattr__(self, "eval_training_input_configuration", mode)
 
