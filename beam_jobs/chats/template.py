@@ -1,7 +1,7 @@
 """Chat templates: Jinja sources that turn the messages of a chat into the text that a model was trained on.
 
 They are rendered as Hugging Face's `apply_chat_template` renders them, in Jinja's sandbox. Tokens of the assistant are those in
-`{% generation %}` blocks; where a template has none, each message of the assistant is what is added to the chat before it.
+`{% generation %}` blocks; if a template has none, each message of the assistant is the text that it adds to the chat before it.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def new_pipeline(
     """Return an empty pipeline.
 
     Args:
-        options: where it runs. Of the worker processes that they ask for, the local runner gets as many as there is use for.
+        options: options of the runner. The local runner starts no more of the requested worker processes than there is use for.
         parts: how many parts the work has at most, if that is known.
         runner: the runner; None makes the one that the options name.
 

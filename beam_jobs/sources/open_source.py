@@ -100,7 +100,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    # A name that is there is taken as it is, also where it has a bracket in it.
+    # An existing file is no pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
         if is_pattern(options.input):

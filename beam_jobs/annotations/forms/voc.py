@@ -16,7 +16,7 @@ ymax, as detectron2 reads them. A file with a document type is rejected, since e
 
 Next to `Annotations`, `ImageSets/Main` has a list of pictures for each split: train.txt, val.txt and test.txt. Pictures in none of
 them belong to other tasks of the dataset, and have boxes of some classes alone. trainval.txt is the first two together, and is
-read where both are missing.
+read if both are missing.
 """
 
 from __future__ import annotations

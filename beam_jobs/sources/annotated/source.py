@@ -45,10 +45,10 @@ class AnnotatedImages(ScannedSource):
     """The pictures of a folder with annotations: a ScannedSource, whose annotation files are scanned one by one.
 
     Attributes:
-        options: deal out splits and seed the order.
-        source_options: say what becomes of pictures without annotation.
+        options: assign splits and seed the order.
+        source_options: decide on pictures without annotation.
         form: the annotation files.
-        run: tells the run's index of pictures from that of others in a process.
+        run: identifies the run, as other runs in the process have an index of pictures, too.
         schema: features of the annotations, once they are scanned.
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: of all files, if they are scanned in this process.

@@ -1,6 +1,6 @@
 """Image files that a glob pattern matches.
 
-A file's class is the folder it lies in, and its split the folder above where that is named train, validation or test and is matched
+A file's class is the folder it lies in, and its split the folder above, if that is named train, validation or test and is matched
 by the pattern. With `--label-from` its path says the class, and the outermost folder may be a split. A key is the path below the
 folder before the first wildcard.
 """

@@ -80,7 +80,7 @@ class ParquetUnit(NamedTuple):
 class ParquetImages(Source):
     """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
 
-    The command reads the footer of the first file; the footers of the others are read where they are listed.
+    The command reads the footer of the first file; the footers of the others are read when they are listed.
 
     Attributes:
         options: deal out splits and seed the order.
@@ -208,7 +208,7 @@ class ParquetImages(Source):
         except (CorruptionError, SourceError):
             if self.options.on_bad_record != SKIP:
                 raise
-            # It is rejected where it is listed.
+            # It is rejected when it is listed.
             yield ParquetUnit(part.path, size, part.name, split, None, 0)
             return
         self._check_columns(file, part.path)
