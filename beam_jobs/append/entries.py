@@ -19,7 +19,7 @@ from tpudata.errors import BadRecordError
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
 
 _HASH_BYTES = ENTRY_BYTES - len(RECORD)
-# A product with it, modulo 2**64, and a shift of its high half to the low one spread what is known of an input over 64 bits.
+# Multiplying by it, modulo 2**64, and folding the high half onto the low one spreads the facts of an input over 64 bits.
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << HASH_BITS) - 1
 _LAST_BYTE = 0xFF

@@ -25,7 +25,7 @@ from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 from tpudata.format import Manifest, open_dataset
 
-# Keywords that are no flags of the command.
+# Keywords without a flag of the command.
 _OF_THE_RUN = ("pipeline", "runner", "beam_options", "progress")
 _log = logging.getLogger("tpudata")
 

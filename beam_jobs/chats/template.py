@@ -19,7 +19,7 @@ from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers.tokenizer import sha256
 
-# Mark the begin and the end of what the assistant says. They are no characters, and rejected in messages.
+# Marks at the begin and the end of the assistant's text: code points that are no characters, which messages may not have.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"[{_BEGIN}{_END}]")
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")

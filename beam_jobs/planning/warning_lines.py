@@ -37,7 +37,7 @@ _KINDS_OF_FILES = frozenset(
     )
     for plural in ("", "s")
 )
-# A split's name, and what is no letter after it: train2017, test1, val_images.
+# A split's name, and anything but a letter after it: train2017, test1, val_images.
 _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
 # Samples of which more than half have a class that no other has, this many or with blanks in their classes, have captions.
 _MANY_SAMPLES = 100

@@ -180,7 +180,7 @@ def new_pipeline(
             return beam.Pipeline(runner=LocalRunner(), options=used)
         return beam.Pipeline(options=used)
     except ValueError as error:
-        # Beam lists what is missing on a line each.
+        # Beam lists missing options one per line.
         raise UsageError(f"--runner={name}: {' '.join(str(error).split())}") from None
     except ImportError as error:
         if "dataflow" in name.lower():

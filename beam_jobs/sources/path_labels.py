@@ -80,7 +80,7 @@ class PathLabels:
             )
         first = ""
         labels: set[str] = set()
-        # Columns without a value that is no whole number.
+        # Columns all of whose values are whole numbers.
         whole, matches = set(columns), 0
         for path in itertools.islice(paths, _LOOKED_AT):
             first = first or path

@@ -123,7 +123,7 @@ class WriteShards(LimitedStep):
         try:
             _check_duplicates(packs)
         except SourceError:
-            # No other attempt will do better, and what was written aside may be as large as the dataset.
+            # Another attempt would fail as well, and the files written aside may be as large as the dataset.
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)

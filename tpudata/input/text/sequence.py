@@ -60,7 +60,7 @@ class Sequences:
             # A target has the weight of the token that it is.
             has_weight = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
             if self.targets in ("pad", "eos"):
-                # The weights of such rows no longer show what is padding.
+                # The weights of such rows no longer mark padding.
                 pairs = tf.concat([has_next[..., :1], tf.logical_or(has_next[..., 1:], has_next[..., :-1])], -1)
                 mask = tf.concat([pairs, has_next[..., -1:]], -1)
                 features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}
