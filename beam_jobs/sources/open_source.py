@@ -47,7 +47,7 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
 # Names by which a folder or a pattern is known, and no more: it may have millions.
-_LOOKED_AT = 10_000
+_MOST_NAMES = 10_000
 _WILDCARD_END = re.compile(r"[*?\]]")
 
 
@@ -112,7 +112,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    first = itertools.islice(lazy_entries(options.input), _LOOKED_AT)
+    first = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
     entries = [entry for entry in first if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
     source = _open_parquet_or_zips(options, source_options, entries)
@@ -190,7 +190,7 @@ def _find_form(pattern: str) -> str:
     last = split_pattern(pattern)[1][-1]
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     paths: dict[str, str] = {}
-    for entry, _ in itertools.islice(_match_files(pattern), _LOOKED_AT):
+    for entry, _ in itertools.islice(_match_files(pattern), _MOST_NAMES):
         form = _find_form_of_name(entry.name)
         paths.setdefault(form, entry.path)
         if same_ending:

@@ -34,7 +34,7 @@ _MOST_BYTES = 1000
 _SEARCH_SECONDS = 60.0
 # Ways in which a record may differ from the others.
 Odd: TypeAlias = Literal["absent", "kind", "count"]
-_NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
+_DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 _CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
@@ -162,7 +162,7 @@ def _find_trait(values: Value | None, odd: Odd) -> object:
 
 def _parse_parts(text: str) -> list[str] | None:
     """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
-    marked = _NAMED.search(text)
+    marked = _DATASET_NAME.search(text)
     if marked is None:
         return None
     parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), marked[1]))

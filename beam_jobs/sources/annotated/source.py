@@ -35,7 +35,7 @@ from tpudata.storage import Range, storage_for
 # Listed together: annotated pictures, or files some of which have no annotation.
 Unit: TypeAlias = PictureBlock | Range
 # Pictures that are looked up together.
-_LOOKED_UP = 1000
+_LOOKUP_BATCH = 1000
 # Stands for the pictures of the input, after the annotation files.
 _PICTURES = ""
 
@@ -205,7 +205,7 @@ class AnnotatedImages(ScannedSource):
 
     def _without_annotation(self, files: Range) -> Iterator[PictureFile]:
         pictures = pictures_in(files, self._omitted)
-        while batch := list(itertools.islice(pictures, _LOOKED_UP)):
+        while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())

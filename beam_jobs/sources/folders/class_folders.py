@@ -28,7 +28,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
 # Names in which folders are looked for.
-_LOOKED_AT = 10_000
+_MOST_NAMES = 10_000
 # Endings of files that are read by a pattern and hold many images.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")
 
@@ -222,7 +222,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
             subfolders.append(entry)
         else:
             file = file or entry
-        if file is not None and (subfolders or number >= _LOOKED_AT):
+        if file is not None and (subfolders or number >= _MOST_NAMES):
             break
     if file is not None:
         raise SourceError(_with_files(folder, file, subfolders))
