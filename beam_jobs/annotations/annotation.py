@@ -23,7 +23,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 _KEYPOINT_NUMBERS = 3
 
 
-class AnnotationPlace(NamedTuple):
+class Place(NamedTuple):
     """Position of an annotation in its file, for messages.
 
     Attributes:
@@ -109,7 +109,7 @@ class ImageAnnotation(NamedTuple):
     """
 
     picture: str
-    place: AnnotationPlace
+    place: Place
     width: int = 0
     height: int = 0
     is_normalised: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
 from beam_jobs.annotations.files.folders import first_file, paths_below
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.pictures import PICTURE_EXTENSIONS, without_extension
@@ -42,4 +42,4 @@ class TargetsForm(AnnotationForm):
         """Yield the second image of each picture, whose name has no extension, in the order of their paths."""
         del names
         for path, below in paths_below(part, PICTURE_EXTENSIONS):
-            yield ImageAnnotation(without_extension(below), AnnotationPlace(path), target=path)
+            yield ImageAnnotation(without_extension(below), Place(path), target=path)

@@ -7,10 +7,10 @@ from typing import Any
 
 from beam_jobs.annotations.annotation import (
     Annotated,
-    AnnotationPlace,
     ImageAnnotation,
     MapFile,
     ObjectAnnotation,
+    Place,
     box_of,
     pack_keypoints,
 )
@@ -63,7 +63,7 @@ def _find_row_problem(row: Any, key: str) -> str:
     return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {shown_json(row)}"
 
 
-def image_part(row: Any, place: AnnotationPlace) -> Annotated:
+def image_part(row: Any, place: Place) -> Annotated:
     """Return the part of a picture that a row of "images" is, or the error of a damaged one."""
     problem = _find_row_problem(row, IMAGES)
     if problem:
@@ -90,7 +90,7 @@ def _parse_side(row: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def annotation_part(row: Any, place: AnnotationPlace, segments: SegmentFolder) -> Annotated:
+def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
     """Return the part of a picture that a row of "annotations" is, or the error of a damaged one.
 
     The classes of its objects are keys of categories, since these may come later in the file.

@@ -14,7 +14,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation, MapFile
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile, Place
 from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
@@ -68,8 +68,6 @@ class LabelMapsForm(AnnotationForm):
         for path, below in paths_below(part, _SUFFIXES):
             match = _CITYSCAPES.fullmatch(below)
             if not self.kind:
-                yield ImageAnnotation(
-                    below[: -len(".png")], AnnotationPlace(path), map_file=MapFile(path, is_wide=self.is_wide)
-                )
+                yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path, is_wide=self.is_wide))
             elif match is not None and match["kind"] == self.kind:
-                yield ImageAnnotation(f"{match['picture']}_leftImg8bit", AnnotationPlace(path), map_file=MapFile(path))
+                yield ImageAnnotation(f"{match['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))

@@ -26,7 +26,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, Box, ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
 from beam_jobs.annotations.files.folders import (
     first_entries,
     first_file,
@@ -112,7 +112,7 @@ class VocForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""
         del names
-        place = AnnotationPlace(part)
+        place = Place(part)
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
@@ -145,7 +145,7 @@ def parse_xml(data: bytes) -> ElementTree.Element:
     return root
 
 
-def _parse_annotation(root: ElementTree.Element, place: AnnotationPlace) -> ImageAnnotation:
+def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
     if root.tag != "annotation":
         raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
     name = _read_text(root, "filename") or _strip_extension(place.path)

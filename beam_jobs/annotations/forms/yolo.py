@@ -21,9 +21,9 @@ import yaml
 
 from beam_jobs.annotations.annotation import (
     Annotated,
-    AnnotationPlace,
     ImageAnnotation,
     ObjectAnnotation,
+    Place,
     pack_keypoints,
 )
 from beam_jobs.annotations.files.folders import (
@@ -115,7 +115,7 @@ class YoloForm(AnnotationForm):
             except ValueError as error:
                 yield place.error(str(error), picture)
                 return
-        yield ImageAnnotation(picture, AnnotationPlace(part), is_normalised=True, objects=tuple(objects))
+        yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 
 
 def _find_picture(below: str) -> str:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
+from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.find_form import find_form
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.label_maps import LabelMapsForm
@@ -23,8 +23,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder, index_of, pictures_in
-from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, PictureBlock, PictureScan
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder, index_of, pictures_in
+from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
@@ -33,7 +33,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Range, storage_for
 
 # Listed together: annotated pictures, or files some of which have no annotation.
-Unit: TypeAlias = PictureBlock | Range
+Unit: TypeAlias = Block | Range
 # Pictures that are looked up together.
 _LOOKUP_BATCH = 1000
 # Stands for the pictures of the input, after the annotation files.
@@ -201,16 +201,16 @@ class AnnotatedImages(ScannedSource):
             elif rule == FAIL_UNANNOTATED:
                 reject(BadRecordError(path, self._missing, key=picture.key))
             else:
-                yield self._make_reference_of(picture, ImageAnnotation(picture.key, AnnotationPlace(path)))
+                yield self._make_reference_of(picture, ImageAnnotation(picture.key, Place(path)))
 
-    def _without_annotation(self, files: Range) -> Iterator[PictureFile]:
+    def _without_annotation(self, files: Range) -> Iterator[Picture]:
         pictures = pictures_in(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
-    def _make_reference_of(self, picture: PictureFile, annotation: ImageAnnotation) -> Reference:
+    def _make_reference_of(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         split = self.form.split_lists.split_of(picture.key) or ""
         if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
@@ -224,7 +224,7 @@ class AnnotatedImages(ScannedSource):
             features={ANNOTATION: CarriedAnnotation(annotation)},
         )
 
-    def _join_path(self, picture: PictureFile) -> str:
+    def _join_path(self, picture: Picture) -> str:
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property

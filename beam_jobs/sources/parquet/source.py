@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.annotations import contents as kinds
-from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
+from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.objects_column import read_objects
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
@@ -284,7 +284,7 @@ class ParquetImages(Source):
         self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
     ) -> CarriedAnnotation:
         assert self.columns.objects is not None
-        place = AnnotationPlace(where)
+        place = Place(where)
         try:
             names = self.columns.objects.names
             if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):
