@@ -101,9 +101,9 @@ def fields_of(
         return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
     for name, value in {
         "features": files.declared,
-        **columns.selecting,
+        **columns.selection,
         "size": image_size,
-        **sequences.selecting,
+        **sequences.selection,
     }.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
