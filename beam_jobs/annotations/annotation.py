@@ -141,7 +141,7 @@ class ImageAnnotation(NamedTuple):
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
 
 
-def box_of(x: float, y: float, width: float, height: float) -> Box:
+def make_box(x: float, y: float, width: float, height: float) -> Box:
     """Return the edges of a box from its top left corner and its size."""
     return y, x, y + height, x + width
 

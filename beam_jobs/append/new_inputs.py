@@ -12,7 +12,7 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.entries import Standing, entries_of, entry_words, sought_words
+from beam_jobs.append.entries import Standing, make_entries, make_sought_words, split_words
 from beam_jobs.append.entry_file import open_entry_file
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -173,9 +173,9 @@ class NewPacks(NewInputs, PackSource):
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
         file, count = open_entry_file(self.path), 0
         words = [
-            sought_words([item])
+            make_sought_words([item])
             if isinstance(item, BadRecordError)
-            else entry_words(entries_of([item.pack], [item.digests]))
+            else split_words(make_entries([item.pack], [item.digests]))
             for item in inputs
         ]
         if not words:

@@ -11,7 +11,7 @@ from beam_jobs.annotations.annotation import (
     MapFile,
     ObjectAnnotation,
     Place,
-    box_of,
+    make_box,
     pack_keypoints,
 )
 from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
@@ -124,7 +124,7 @@ def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotati
         if not isinstance(numbers, list) or len(numbers) != 4:
             raise ValueError(f"'bbox' is not [x, y, width, height]: {shown_json(numbers)}")
         x, y, width, height = (json_number(number, "bbox") for number in numbers)
-        box = box_of(x, y, width, height)
+        box = make_box(x, y, width, height)
     elif isinstance(segmentation, Polygons):
         box = segmentation.bounds
     else:

@@ -20,7 +20,7 @@ from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.objects_column import class_name, read_objects
-from beam_jobs.values.column_kinds import FLOAT, INT, STR, float32_problem, kind_of_text, parse_float
+from beam_jobs.values.column_kinds import FLOAT, INT, STR, find_kind_of_text, float32_problem, parse_float
 from tpudata.errors import BadRecordError
 from tpudata.json_values import parse_json, shown_json
 from tpudata.storage import Entry
@@ -119,7 +119,7 @@ def _find_column_kind(cells: set[str]) -> str:
 def _find_cell_kind(cell: str) -> str:
     if not cell:
         return _EMPTY
-    kind = kind_of_text(cell)
+    kind = find_kind_of_text(cell)
     if kind == INT and float32_problem(int(cell)):
         return _WIDE_INT
     number = parse_float(cell) if kind == FLOAT else 0.0

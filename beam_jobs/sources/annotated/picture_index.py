@@ -40,7 +40,7 @@ class PictureIndex:
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
         digests, ends, sizes, texts = [], [0], [], bytearray()
         for files in folder_ranges(folder, deep=True):
-            for picture in pictures_in(files, omitted):
+            for picture in list_pictures(files, omitted):
                 texts += key_bytes(picture.key)
                 ends.append(len(texts))
                 sizes.append(picture.size)
@@ -64,13 +64,13 @@ class PictureIndex:
 
 
 @functools.lru_cache(maxsize=1)
-def index_of(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
+def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
     """Return the index of a folder, which a process makes once for each run; `run` tells runs apart."""
     del run
     return PictureIndex(folder, omitted)
 
 
-def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
+def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
     """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
     for entry, below in files_below(files, is_left_behind):
         is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)

@@ -23,7 +23,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, below_folder, index_of, pictures_in
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder, list_pictures, load_index
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import folder_split
@@ -131,7 +131,7 @@ class AnnotatedImages(ScannedSource):
         """Return the scan of an annotation file, or of the pictures."""
         if part == _PICTURES:
             return PictureScan(self.options.input, number)
-        index = index_of(self.options.input, self._omitted, self.run)
+        index = load_index(self.options.input, self._omitted, self.run)
         return AnnotationScan(self.form, part, number, index.find, self.options.input)
 
     def scanned(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
@@ -204,7 +204,7 @@ class AnnotatedImages(ScannedSource):
                 yield self._make_reference_of(picture, ImageAnnotation(picture.key, Place(path)))
 
     def _without_annotation(self, files: Range) -> Iterator[Picture]:
-        pictures = pictures_in(files, self._omitted)
+        pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
@@ -251,7 +251,7 @@ class AnnotatedImages(ScannedSource):
 
     def _find_key(self, part: str, repeat: Repeat) -> str:
         """Return the key of the later one of two annotations, by reading its file again."""
-        find = index_of(self.options.input, self._omitted, self.run).find
+        find = load_index(self.options.input, self._omitted, self.run).find
         number = 0
         for annotation in self.form.read(part, ListedNames()):
             if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:

@@ -19,7 +19,7 @@ from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.named_splits import splits_of
+from beam_jobs.sources.named_splits import find_splits
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import INT
@@ -110,7 +110,7 @@ class ClassFolders(Source):
         """
         subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]
-        splits = splits_of(names, options.input)
+        splits = find_splits(names, options.input)
         if splits:
             reject_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
             tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)

@@ -33,7 +33,7 @@ from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
-from beam_jobs.sources.parquet.images import image_bytes, images_of
+from beam_jobs.sources.parquet.images import image_bytes, iterate_images
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
 from tpudata.console.tables import counted
@@ -251,7 +251,7 @@ class ParquetImages(Source):
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
-            rows = [list(images_of(batch.column(columns.image)))]
+            rows = [list(iterate_images(batch.column(columns.image)))]
             rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
             objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
             texts = (STR, "strings")

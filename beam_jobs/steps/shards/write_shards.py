@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.entries import entries_of, mark_rejected
+from beam_jobs.append.entries import make_entries, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up
@@ -127,7 +127,7 @@ class WriteShards(LimitedStep):
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
-        entries = entries_of(packs)
+        entries = make_entries(packs)
         return _Inputs(
             split, name, packs, entries, _digest_inputs(entries, self._spec.converter.in_context(context), context)
         )

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import PADDING, Fields
-from tpudata.input.elements import features_of, with_features
+from tpudata.input.elements import get_features, with_features
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
@@ -92,7 +92,7 @@ def mask_name(name: str) -> str:
 
 def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
     """Return (features, labels) with token weights set to 0 in rows of weight 0; unchanged without such weights."""
-    features = features_of(element)
+    features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element
     tokens = features[TOKEN_WEIGHTS]
@@ -107,7 +107,7 @@ def split_token_weights(element: Any) -> Any:
     Raises:
         FeatureError: transform dropped them.
     """
-    features = features_of(element)
+    features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         raise FeatureError(
             f'Feature {TOKEN_WEIGHTS!r}: weights="sample_weight" takes the weights of targets from there, and transform'
