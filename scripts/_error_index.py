@@ -37,6 +37,13 @@ MAKERS = {
     "_describe_denial": "StorageUnavailableError",
     "SkippedRecords": "Defect",
 }
+# Functions of tpudata.checks that make a message of their arguments: its words, the place of the class among the arguments, and the
+# class without one.
+CHECKS = {
+    "require": ("{0}({1}=...) must be {4}, got {2}", 5, "TypeError"),
+    "require_type": ("{0} must be {3}, got …", 4, "TypeError"),
+    "require_one_of": ("{0} must be one of …, got {1}", 3, "ValueError"),
+}
 # Classes of Python, which are messages for users where the original TPUEstimator raised them.
 PLAIN = ("ValueError", "TypeError")
 SECTIONS = {
@@ -152,10 +159,18 @@ def _messages(path: Path, shared: Mapping[str, str]) -> Iterator[Message]:
     is_original = "estimator" in path.parts or "models" in path.parts
     tree = ast.parse(path.read_text(encoding="utf-8"))
     constants = {**shared, **_constants(tree)}
+    local_texts: dict[ast.AST, dict[str, str]] = {}
+    # Outer functions come first.
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        texts = _local_texts(function, constants)
+        local_texts.update({node: {**local_texts.get(node, {}), **texts} for node in ast.walk(function)})
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name in CHECKS and is_original and isinstance(node.func, ast.Name):
+            yield _checked(name, node.args, {**constants, **local_texts.get(node, {})})
+            continue
         if name not in CLASSES and name not in MAKERS and not (name in PLAIN and is_original):
             continue
         # Loggers have an `error`, too, and the estimator checks its hooks by one.
@@ -166,6 +181,38 @@ def _messages(path: Path, shared: Mapping[str, str]) -> Iterator[Message]:
             if len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= LEAST_WORDS:
                 what, fix = _split(" ".join(text.split()))
                 yield Message(what, fix, MAKERS.get(name, name))
+
+
+def _local_texts(function: ast.FunctionDef, constants: Mapping[str, str]) -> dict[str, str]:
+    """Return the literals that a function assigns to names, by name."""
+    texts = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        pairs: list[tuple[ast.expr, ast.expr]] = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        for name, value in pairs:
+            if isinstance(name, ast.Name) and (text := _literal(value, constants)):
+                texts[name.id] = text
+    return texts
+
+
+def _literal(value: ast.expr, constants: Mapping[str, str]) -> str:
+    return _text(value, constants) if isinstance(value, (ast.JoinedStr, ast.Constant)) else ""
+
+
+def _checked(name: str, arguments: Sequence[ast.expr], constants: Mapping[str, str]) -> Message:
+    """Return the message of a call of a check."""
+    words, place, kind = CHECKS[name]
+    texts = [
+        _literal(item, constants) or (constants.get(item.id, "") if isinstance(item, ast.Name) else "") or _name(item)
+        for item in arguments
+    ]
+    if len(arguments) > place:
+        kind = ast.unparse(arguments[place])
+    return Message(words.format(*texts), "", kind)
 
 
 def _text(argument: ast.JoinedStr | ast.Constant, constants: Mapping[str, str]) -> str:

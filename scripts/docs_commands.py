@@ -32,7 +32,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from PIL import Image
 
 from tpudata.format import encode_example
-from tpudata.format.tfrecord.framing import masked_crc32c
+from tpudata.format.tfrecord.framing import pack_frame
 
 ROOT = Path(__file__).resolve().parent.parent
 # Run by tests, as they stand on the page.
@@ -246,10 +246,7 @@ def write_data(folder: Path) -> None:
 def write_examples(path: Path) -> None:
     """Write a TFRecord file as another program may."""
     path.parent.mkdir()
-    data = encode_example({"boxes": [0.0, 0.0, 0.5, 0.5], "names": ["cat"], "age": 3})
-    length = struct.pack("<Q", len(data))
-    checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
-    path.write_bytes(length + checksums[0] + data + checksums[1])
+    path.write_bytes(pack_frame(encode_example({"boxes": [0.0, 0.0, 0.5, 0.5], "names": ["cat"], "age": 3})))
 
 
 def run_all(folder: Path, *commands: Sequence[str]) -> None:

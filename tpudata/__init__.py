@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from beam_jobs.calls import convert_images, convert_text, reshard
-    from tpudata.devices.system import tpu_system
+    from tpudata.devices.system.tpu_system import tpu_system
     from tpudata.errors import (
         BadRecordError,
         CorruptionError,

@@ -95,6 +95,32 @@ def require(
         raise error(f"{owner}({name}=...) must be {allowed}, got {value!r} ({type(value).__name__}).")
 
 
+def require_type(
+    where: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError, fix: str = ""
+) -> None:
+    """Check the type of a value, which is all that the message shows of it.
+
+    Args:
+        where: name of the value.
+        value: the value.
+        is_valid: whether its type is allowed.
+        allowed: values that are, in words.
+        error: class of the error.
+        fix: what to do, a sentence; none if it follows from what is allowed.
+
+    Raises:
+        TypeError: it is not allowed; or an error of another class.
+    """
+    if not is_valid:
+        raise error(f"{where} must be {allowed}, got {type(value).__name__}.{fix and f' {fix}'}")
+
+
+def require_one_of(where: str, value: Any, choices: Collection[Any], error: type[Exception] = ValueError) -> None:
+    """Check that a value is one of some choices; ValueError, or an error of another class, if not."""
+    if value not in choices:
+        raise error(f"{where} must be one of {', '.join(choices)}, got {value!r}.")
+
+
 def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
     """Check a positive int.
 

@@ -1,11 +1,27 @@
-"""The command that installs packages of an extra here: tpudata is on no index, so each kind of installation has its own."""
+"""Installed packages: their versions, and the command that installs those of an extra.
+
+tpudata is on no index, so each kind of installation has its own command.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 _NAME = "tpudata"
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those of some packages that are installed, by their names."""
+    import importlib.metadata
+
+    versions = {}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def install_command(extra: str = "") -> str:

@@ -1,5 +1,6 @@
 """TensorFlow's private names that tpudata uses, all of them: TensorFlow 2.20 and 2.21 have them."""
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,8 +17,12 @@ __all__ = [
     "control_flow_ops",
     "eager_context",
     "eager_mode",
+    "graph_of_function",
     "kernels",
     "op_def_registry",
+    "profile_file_and_timer",
+    "replace_listeners",
+    "save_slice_info",
     "tpu_shard_context",
 ]
 # Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages
@@ -29,3 +34,23 @@ def eager_mode() -> AbstractContextManager[Any]:
     """Return a context in which operations run at once, also within a graph."""
     mode: AbstractContextManager[Any] = tf.__internal__.eager_context.eager_mode()
     return mode
+
+
+def save_slice_info(variable: Any) -> Any:
+    """Return the place of a v1 variable in the partitioned variable that it belongs to, or None."""
+    return variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
+
+
+def graph_of_function(graph: Any, name: str) -> Any:
+    """Return the graph of a function that `graph` calls, or None if it is unknown."""
+    return getattr(graph._get_function(name), "graph", None)
+
+
+def replace_listeners(hook: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+    """Give a CheckpointSaverHook the listeners that `choose` returns for those that it has."""
+    hook._listeners = choose(hook._listeners)
+
+
+def profile_file_and_timer(hook: Any) -> tuple[str, Any]:
+    """Return the path pattern of a v1 ProfilerHook's files, and its SecondOrStepTimer."""
+    return str(hook._output_file), hook._timer

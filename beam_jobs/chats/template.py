@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, NoReturn
 
+from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers.tokenizer import sha256
@@ -60,7 +61,7 @@ class ChatTemplate:
         try:
             _compile(self.source)
         except _list_errors() as error:
-            raise UsageError(f"--chat-template: not a template: {_shorten(error)}. Fix it, or pass another") from None
+            raise UsageError(f"--chat-template: not a template: {one_line(error)}. Fix it, or pass another") from None
 
     @functools.cached_property
     def file_bytes(self) -> bytes:
@@ -111,7 +112,7 @@ class ChatTemplate:
                 **dict(self.tokens),
             )
         except _list_rendering_errors() as error:
-            raise ValueError(f"the chat template rejects it: {_shorten(error)}") from None
+            raise ValueError(f"the chat template rejects it: {one_line(error)}") from None
         return text
 
 
@@ -196,7 +197,3 @@ def _to_json(
 
 def _raise_exception(message: str) -> NoReturn:
     raise _import_jinja().exceptions.TemplateError(message)
-
-
-def _shorten(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

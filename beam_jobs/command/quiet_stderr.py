@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from tpudata.console.process import owns_process
+from tpudata.console.interrupts import owns_process
 
 _BEGIN = "Traceback (most recent call last):"
 _BEAM_WORKER_PATH = "apache_beam/runners/worker/"

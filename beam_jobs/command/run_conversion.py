@@ -31,7 +31,8 @@ from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
-from tpudata.console.process import interruptible, owns_process
+from tpudata.console.interrupts import owns_process
+from tpudata.console.signals import interruptible
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import held_request_limits, storage_for

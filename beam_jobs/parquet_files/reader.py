@@ -13,6 +13,7 @@ from beam_jobs.parquet_files.footer import Footer, damage_error, encryption_erro
 from beam_jobs.parquet_files.pages import value_bytes
 from beam_jobs.references.ranged_file import open_ranged
 from tpudata.console.tables import counted
+from tpudata.error_text.lines import one_line
 from tpudata.errors import SourceError
 
 # Most bytes of the values of a batch, unless one is larger.
@@ -121,7 +122,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
 
 
 def _read_error(path: str, error: Exception, where: str = "") -> Exception:
-    reason = f"{where}{' '.join(str(error).split())}"
+    reason = f"{where}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")
     return damage_error(path, reason)

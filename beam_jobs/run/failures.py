@@ -7,7 +7,7 @@ import signal
 
 from tpudata.console.flags import sentence
 from tpudata.console.machine_errors import machine_problem, machine_problem_in
-from tpudata.error_text import own_error
+from tpudata.error_text.own import own_error
 from tpudata.errors import TpudataError
 
 MANUAL = "https://beam.apache.org/documentation/runners/"

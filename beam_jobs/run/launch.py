@@ -17,6 +17,7 @@ from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.prism import start_prism
 from beam_jobs.run.progress import job_progress
 from beam_jobs.run.runner import is_in_process, quiet_beam
+from tpudata.error_text.lines import one_line
 from tpudata.errors import TpudataError
 
 # A command that was interrupted ends within 4 seconds.
@@ -131,7 +132,7 @@ class JobRun:
         try:
             result.cancel()
         except Exception as error:
-            self.launch.report(f"{job} was not cancelled and goes on: {' '.join(str(error).split())}")
+            self.launch.report(f"{job} was not cancelled and goes on: {one_line(error)}")
             return
         deadline = time.monotonic() + _CANCEL_SECONDS
         while not is_over(result) and time.monotonic() < deadline:
@@ -151,7 +152,7 @@ def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda
             raise KeyboardInterrupt from error
         if not is_over():
             # Beam asserts that the thread in which it looks at a job of Dataflow did not fail.
-            text = "" if isinstance(error, AssertionError) else " ".join(str(error).split()) or type(error).__name__
+            text = "" if isinstance(error, AssertionError) else one_line(error)
             cause = f" ({text})" if text else ""
             raise TpudataError(
                 f"{job}: the connection was lost{cause}, and the job may go on. When it has ended, run again with --resume to"

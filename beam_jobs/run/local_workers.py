@@ -1,8 +1,7 @@
 """Worker processes of the local runner: started for one run, and gone with it.
 
 Beam's own worker processes learn nothing of the end of the process that started them, and it waits without end for one that was
-killed, or that connects after the run was given up. Here each worker holds the reading end of a pipe, its lifeline. Nothing is ever
-written there: its end of file comes when the starting process closes the other end, or is killed, and the worker ends at once.
+killed, or that connects after the run was given up. Here each worker holds a lifeline, and ends at once when it is cut.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from beam_jobs.run import worker
+from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError
 
 _URN = "tpudata:env:local_workers:v1"
@@ -44,7 +44,7 @@ class LocalRunner(FnApiRunner):  # type: ignore[misc]
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> PipelineResult:
         """Run a pipeline to its end."""
-        lifeline = _Lifeline()
+        lifeline = Lifeline()
         _lifelines.append(lifeline)
         self._default_environment = _WorkerEnvironment(lifeline.reader, python_sdk_capabilities())
         try:
@@ -54,28 +54,8 @@ class LocalRunner(FnApiRunner):  # type: ignore[misc]
             lifeline.close()
 
 
-class _Lifeline:
-    """A pipe whose workers live until its writing end is closed, which only this process holds."""
-
-    def __init__(self) -> None:
-        self.reader, self._writer = os.pipe()
-        # Taken by whoever sets it: a descriptor closed twice may be somebody else's by then.
-        self._uncut = [None]
-
-    def cut(self) -> None:
-        """End all workers that hold the other end, now or later."""
-        with contextlib.suppress(IndexError):
-            self._uncut.pop()
-            os.close(self._writer)
-
-    def close(self) -> None:
-        """End all workers; no worker may be started after this."""
-        self.cut()
-        os.close(self.reader)
-
-
-# Lifelines of the runs of this process.
-_lifelines: list[_Lifeline] = []
+# Of the runs of this process.
+_lifelines: list[Lifeline] = []
 
 
 @Environment.register_urn(_URN, bytes)

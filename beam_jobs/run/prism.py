@@ -23,6 +23,7 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, PrismRunnerOptions, StandardOptions
 
 from beam_jobs.run import supervised
+from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError, UsageError
 
 PRISM = "PrismRunner"
@@ -65,34 +66,33 @@ class _Server:
     Attributes:
         process: supervises it.
         port: on which it serves.
-        lifeline: the writing end of the pipe whose end of file ends it; closed by the end of this process.
+        lifeline: ends it with this process.
     """
 
     process: subprocess.Popen[bytes]
     port: int
-    lifeline: int
+    lifeline: Lifeline
 
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves."""
-        with socket.create_server(("127.0.0.1", 0)) as reserved:
-            port = int(reserved.getsockname()[1])
-        reader, writer = os.pipe()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = int(taken.getsockname()[1])
+        lifeline = Lifeline()
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", supervised.__name__, str(reader)),
+                    *(sys.executable, "-m", supervised.__name__, str(lifeline.reader)),
                     *(str(binary), f"--job_port={port}", "--serve_http=false", "--log_level=error", "--log_kind=text"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=[reader],
+                pass_fds=[lifeline.reader],
             )
-            os.close(reader)
             if _is_served(port, process):
-                return cls(process, port, writer)
-            os.close(writer)
+                return cls(process, port, lifeline)
+            lifeline.close()
             process.wait()
             log.seek(0)
             last_line = _last_line(log.read().decode(errors="replace"))

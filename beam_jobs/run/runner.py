@@ -16,8 +16,10 @@ from apache_beam.runners.runner import PipelineRunner
 
 from beam_jobs.run.failures import MANUAL
 from beam_jobs.run.local_workers import LocalRunner
+from tpudata.console.interrupts import owns_process
 from tpudata.console.nearest import suggestion
-from tpudata.console.process import owns_process, useful_workers
+from tpudata.console.process import useful_workers
+from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, UsageError
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
@@ -181,7 +183,7 @@ def new_pipeline(
         return beam.Pipeline(options=used)
     except ValueError as error:
         # Beam lists missing options one per line.
-        raise UsageError(f"--runner={name}: {' '.join(str(error).split())}") from None
+        raise UsageError(f"--runner={name}: {one_line(error)}.") from None
     except ImportError as error:
         if "dataflow" in name.lower():
             raise MissingExtraError(f"--runner={name}", "gcp") from None

@@ -4,23 +4,18 @@
 reaches it, and kills it at the end of file of the lifeline.
 """
 
-import os
 import signal
 import subprocess
 import sys
-import threading
+
+from tpudata.console.lifeline import watch
 
 
 def main() -> int:
     """Run the command; return its exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, start_new_session=True)
-
-    def watch() -> None:
-        os.read(int(sys.argv[1]), 1)
-        process.kill()
-
-    threading.Thread(target=watch, daemon=True).start()
+    watch(int(sys.argv[1]), process.kill)
     return process.wait()
 
 

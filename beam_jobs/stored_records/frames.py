@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,20 +9,12 @@ import numpy.typing as npt
 
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError
 from tpudata.format import ShardIndex
-from tpudata.format.shards.indexed_records import check_frame, read_indexed
-from tpudata.format.tfrecord.framing import FRAME_BYTES, masked_crc32c
+from tpudata.format.shards.indexed_records import read_indexed
+from tpudata.format.tfrecord.framing import FRAME_BYTES, check_frame, pack_frame
 from tpudata.storage import storage_for
 
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
 # Read at one time, or one record that is larger.
 _READ_BYTES = 4 << 20
-
-
-def add_frame(data: bytes) -> bytes:
-    """Return the frame of a record's data, as it stands in an uncompressed file."""
-    length = _LENGTH.pack(len(data))
-    return b"".join((length, _CRC.pack(masked_crc32c(length)), data, _CRC.pack(masked_crc32c(data))))
 
 
 def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
@@ -81,7 +72,7 @@ def read_packed_frames(path: str, index: ShardIndex, first: int, last: int) -> I
         number = first
         try:
             for _, data in read_indexed(path, index, first, stop):
-                yield add_frame(data)
+                yield pack_frame(data)
                 number += 1
         except CorruptionError as error:
             yield from (error for _ in range(number, stop))

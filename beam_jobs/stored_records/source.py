@@ -26,13 +26,13 @@ from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
 from beam_jobs.stored_records.foreign.unread_records import unread_records
-from beam_jobs.stored_records.frames import add_frame, read_frames, read_packed_frames, remove_frame
+from beam_jobs.stored_records.frames import read_frames, read_packed_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, list_stored_files
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Shard, read_records
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames
-from tpudata.format.tfrecord.framing import HEADER_BYTES
+from tpudata.format.tfrecord.framing import HEADER_BYTES, pack_frame
 from tpudata.format.tfrecord.gzip_blocks import GZIP
 from tpudata.storage import Entry, storage_for
 
@@ -281,7 +281,7 @@ def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         for _, data in read_records(path, GZIP):
-            yield number, add_frame(data)
+            yield number, pack_frame(data)
             number += 1
     except CorruptionError as error:
         reason = f"{error.reason}; no record after it can be read"

@@ -272,6 +272,7 @@ def test_does_not_list_label_maps_in_the_input_as_pictures(tmp_path: Path) -> No
     for number, place in enumerate((trimaps.parent, trimaps.parent / "list.txt", tmp_path / "pets")):
         flags = ["--input", str(tmp_path / "pets"), "--annotations", str(place)]
         assert run([*flags, "--output", str(tmp_path / f"pets{number}")]) == 0
+        assert open_dataset(str(tmp_path / f"pets{number}")).manifest.records == 1
     write_pictures(tmp_path / "coco" / "val", ["a"])
     (tmp_path / "coco" / "panoptic").mkdir()
     (tmp_path / "coco" / "panoptic" / "a.png").write_bytes(encode(np.full((24, 40, 3), 1, np.uint8), "PNG"))
@@ -281,6 +282,7 @@ def test_does_not_list_label_maps_in_the_input_as_pictures(tmp_path: Path) -> No
     (tmp_path / "coco" / "panoptic.json").write_text(json.dumps(file))
     flags = ["--input", str(tmp_path / "coco"), "--annotations", str(tmp_path / "coco" / "panoptic.json")]
     assert run([*flags, "--output", str(tmp_path / "coco out")]) == 0
+    assert open_dataset(str(tmp_path / "coco out")).manifest.records == 1
 
 
 def test_prefers_a_picture_whose_whole_path_matches(tmp_path: Path) -> None:

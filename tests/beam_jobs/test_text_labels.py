@@ -152,20 +152,20 @@ def test_stores_labels_and_keys_next_to_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "message"),
     [
-        ["--label-field=label", "--tokenizer=bytes", "--sequence-length=8"],
-        ["--label-field=label", "--label-from=folder"],
-        ["--label-from=folder"],
-        ["--label-field=label", "--form=lines"],
-        ["--label-field=label", "--field=text", "--field=label:int"],
-        ["--label-type=int"],
-        ["--keep-key", "--tokenizer=bytes", "--sequence-length=8"],
-        ["--label-from=folder", "--form=files", "--label-separator=|"],
+        (["--label-field=label", "--tokenizer=bytes", "--sequence-length=8"], "it has no label of one"),
+        (["--label-field=label", "--label-from=folder"], "--label-field and --label-from: choose one"),
+        (["--label-from=folder"], "--label-from folder requires --form files"),
+        (["--label-field=label", "--form=lines"], "documents of --form lines have no fields"),
+        (["--label-field=label", "--field=text", "--field=label:int"], "label is the name of the class"),
+        (["--label-type=int"], "--label-type requires --label-field or --label-from"),
+        (["--keep-key", "--tokenizer=bytes", "--sequence-length=8"], "it has no key of one"),
+        (["--label-from=folder", "--form=files", "--label-separator=|"], "--label-separator is for --label-field"),
     ],
 )
-def test_rejects_flags_of_labels_that_exclude_each_other(tmp_path: Path, flags: list[str]) -> None:
-    with pytest.raises(UsageError):
+def test_rejects_flags_of_labels_that_exclude_each_other(tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         convert(write_reviews(tmp_path), tmp_path / "out", *flags)
 
 
@@ -261,11 +261,16 @@ def test_accepts_line_ends_in_separators(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--form=separated"], ["--separator=--"], ["--form=jsonl", "--no-header"], ["--form=separated", "--separator="]],
+    ("flags", "message"),
+    [
+        (["--form=separated"], "--form separated requires --separator"),
+        (["--separator=--"], "--separator requires --form separated"),
+        (["--form=jsonl", "--no-header"], "--no-header is for CSV and TSV"),
+        (["--form=separated", "--separator="], "--form separated requires --separator"),
+    ],
 )
-def test_rejects_flags_of_forms_that_exclude_each_other(tmp_path: Path, flags: list[str]) -> None:
-    with pytest.raises(UsageError):
+def test_rejects_flags_of_forms_that_exclude_each_other(tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         convert(write_reviews(tmp_path), tmp_path / "out", *flags)
 
 

@@ -89,14 +89,14 @@ def test_rejects_a_list_of_parquet_for_a_field_of_one_value(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "message"),
     [
-        ["--field=ids:ints", "--tokenizer=bytes"],
-        ["--field=ids:ints", "--dedup"],
-        ["--field=ids:ints", "--form=lines"],
-        ["--field=text", "--field=ids:ints=0"],
+        (["--field=ids:ints", "--tokenizer=bytes"], "none of ids is text"),
+        (["--field=ids:ints", "--dedup"], "none of ids is text"),
+        (["--field=ids:ints", "--form=lines"], "none of ids is text"),
+        (["--field=text", "--field=ids:ints=0"], "a list has no value for missing ones"),
     ],
 )
-def test_rejects_lists_where_a_text_is_needed(tmp_path: Path, flags: list[str]) -> None:
-    with pytest.raises(UsageError):
+def test_rejects_lists_where_a_text_is_needed(tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         convert(write_rows(tmp_path, "jsonl"), tmp_path / "out", *flags)

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tpudata.console.process import Terminated, interruptible, run_command
+from tpudata.console.process import run_command
 from tpudata.errors import DatasetError, UsageError
 
 
@@ -137,91 +135,3 @@ def test_escapes_characters_that_the_terminal_lacks() -> None:
         [sys.executable, "-c", program], env={"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "na\\xefve\n")
-
-
-STUBBORN = """
-import os, signal, sys, threading, time
-from tpudata.console import process
-
-def command(argv):
-    {sleeper}
-    with process.interruptible(lambda: os.write(1, b"stop\\n"), lambda: os.write(1, b"tidy\\n")):
-        {work}
-    return 0
-
-process._GRACE_SECONDS = 0.2
-sys.exit(process.run_command(command))
-"""
-YIELDS = "os.write(1, b'begun\\n'); time.sleep(60)"
-SWALLOWS = f"""
-        while True:
-            try: {YIELDS}
-            except KeyboardInterrupt: pass
-"""
-# A thread that the interpreter would wait for when it ends.
-SLEEPER = "threading.Thread(target=time.sleep, args=(60,)).start()"
-
-
-SIGTERM, SIGINT = (
-    (signal.SIGTERM, (143, "tpudata: ended by SIGTERM\n")),
-    (signal.SIGINT, (130, "tpudata: interrupted\n")),
-)
-
-
-@pytest.mark.parametrize(
-    ("number", "end", "sleeper", "work", "said"),
-    [
-        pytest.param(*SIGTERM, "", YIELDS, "stop\n", id="SIGTERM-yields"),
-        pytest.param(*SIGINT, "", SWALLOWS, "stop\ntidy\n", id="SIGINT-swallows it"),
-        pytest.param(*SIGTERM, SLEEPER, YIELDS, "stop\n", id="SIGTERM-leaves a thread"),
-        # Both signals share their code.
-        pytest.param(*SIGINT, "", YIELDS, "stop\n", id="SIGINT-yields", marks=pytest.mark.matrix),
-        pytest.param(*SIGTERM, "", SWALLOWS, "stop\ntidy\n", id="SIGTERM-swallows it", marks=pytest.mark.matrix),
-        pytest.param(*SIGINT, SLEEPER, YIELDS, "stop\n", id="SIGINT-leaves a thread", marks=pytest.mark.matrix),
-    ],
-)
-def test_an_interrupt_ends_a_stubborn_process(
-    number: signal.Signals, end: tuple[int, str], sleeper: str, work: str, said: str
-) -> None:
-    program = STUBBORN.format(sleeper=sleeper, work=work)
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(number)
-    out, errors = process.communicate(timeout=10)
-    assert (process.returncode, errors) == end
-    assert [word for word in out.split() if word != "begun"] == said.split()
-
-
-def test_an_interrupt_stops_the_work_but_not_a_calling_program() -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    stopped = threading.Event()
-    with pytest.raises(KeyboardInterrupt) as found, interruptible(stopped.set, pytest.fail):
-        signal.raise_signal(signal.SIGTERM)
-    assert type(found.value) is Terminated
-    assert stopped.wait(10)
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-def test_a_wrapped_interrupt_is_raised_as_an_interrupt() -> None:
-    def step() -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt as error:
-            raise RuntimeError("a step failed") from error
-
-    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, lambda: None):
-        step()
-
-
-def test_a_program_keeps_its_own_handler() -> None:
-    received = []
-    before = signal.signal(signal.SIGTERM, lambda *args: received.append(args[0]))
-    try:
-        with interruptible(lambda: None, lambda: None):
-            signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert received == [signal.SIGTERM]

@@ -19,8 +19,8 @@ from tests.helpers.forked import Forked
 from tpudata.devices.processes.peers import Peers
 from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
-from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import latest_of_chief
 
 Task = tuple[str, int]
 
@@ -178,8 +178,7 @@ def test_rejects_a_checkpoint_that_differs_between_processes(tmp_path: Path) -> 
     found = Checkpoint.open(str(tmp_path / "model.ckpt-2"))
 
     def first(sent: bytes) -> Checkpoint | None:
-        runtime: Any = SimpleNamespace(peers=OtherPeers(sent), model_dir=str(tmp_path))
-        return first_checkpoint(runtime)
+        return latest_of_chief(str(tmp_path), OtherPeers(sent))
 
     assert first(b"") is None
     assert first(found.to_bytes()) == found

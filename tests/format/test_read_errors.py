@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
-from tpudata.errors import CorruptionError, StorageError, TpudataError
+from tpudata.errors import CorruptionError, DatasetError, FeatureError, StorageError, TpudataError
 from tpudata.format import Feature, open_dataset
-from tpudata.format.read_errors import OTHER_RECORDS, name_of_files, name_of_split, read_error
+from tpudata.format.read_errors import OTHER_RECORDS, name_of_files, name_of_split, read_error, reader_error
+from tpudata.input.dataset_ops import to_int32
 
 FEATURES = [Feature("x", "bytes", "string")]
 
@@ -136,3 +140,63 @@ def test_ignores_errors_of_other_datasets(folder: Path) -> None:
     flip(shard, 14)
     assert read_error(failing(str(shard), "another")) is None
     assert read_error("a record is damaged") is None
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])
+def test_an_image_that_tensorflow_cannot_decode(name: str) -> None:
+    data = encode(picture(24, 40), name)
+    dataset = tf.data.Dataset.from_tensors(data[: len(data) // 4]).map(tf.io.decode_image)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(dataset)
+    found = reader_error(caught.value)
+    assert isinstance(found, DatasetError)
+    assert f"an encoded image does not decode: Invalid {name} data" in str(found)
+    assert "`tpudata verify DIR --decode` names the file and the offset" in str(found)
+    assert "read_records" not in str(found)
+    assert len(str(found).splitlines()) == 1
+    either = str(reader_error(caught.value, may_be_plain=True))
+    assert either.startswith(str(found))
+    assert "For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record)" in either
+
+
+def test_an_image_of_no_format_is_told_with_one_full_stop() -> None:
+    dataset = tf.data.Dataset.from_tensors(b"no image").map(tf.io.decode_image)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(dataset)
+    assert re.search(
+        r"does not decode: Unknown image file format\..*[^.]\. TensorFlow", str(reader_error(caught.value))
+    )
+
+
+@pytest.mark.parametrize("record", [b"\x0a\x08some line", b"\x0a\xc3(some line \xff", b"Invalid PNG data"])
+def test_a_record_that_tensorflow_cannot_take_apart(record: bytes) -> None:
+    spec = {"label": tf.io.FixedLenFeature((), tf.int64)}
+    dataset = tf.data.Dataset.from_tensors([record]).map(lambda records: tf.io.parse_example(records, spec))
+    # It puts the record into its message, and Python's binding takes that for text.
+    with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)) as caught:
+        list(dataset)
+    found = reader_error(caught.value, may_be_plain=True)
+    assert isinstance(found, DatasetError)
+    assert str(found).startswith(
+        "a record is not a tf.train.Example. TensorFlow does not say which: `tpudata verify DIR`"
+    )
+    assert str(found).endswith("one by one.")
+
+
+def test_an_integer_that_no_tpu_takes() -> None:
+    dataset = tf.data.Dataset.from_tensors(np.array([1, 2**40])).map(lambda values: to_int32("some]/label", values))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(dataset)
+    found = reader_error(caught.value)
+    assert isinstance(found, FeatureError)
+    assert str(found) == (
+        "Feature some]/label: a value does not fit int32, which is what a TPU takes. Omit the feature, or store smaller"
+        " numbers."
+    )
+
+
+def test_the_reader_s_own_errors_come_first() -> None:
+    found = reader_error(RuntimeError("tpudata.errors.UsageError: Invalid PNG data"))
+    assert str(found) == "Invalid PNG data"
+    assert reader_error(RuntimeError("something else")) is None
+    assert reader_error(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")) is None

@@ -12,7 +12,7 @@ from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import Child, ChildError, digest
 from tests.helpers.datasets import write_dataset
 from tpudata.format import Feature
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, pack_frame
 
 RECORDS, PIXELS, BATCH = 4000, 10_000, 64
 FEATURES = [
@@ -186,9 +186,7 @@ def cut_in_a_record(data: bytes) -> bytes:
 def lengthen_a_record(data: bytes) -> bytes:
     """Return a shard whose first record has 7 bytes more."""
     record = data[HEADER_BYTES : RECORD_BYTES - FOOTER_BYTES] + bytes(7)
-    length = len(record).to_bytes(8, "little")
-    checksums = [masked_crc32c(part).to_bytes(4, "little") for part in (length, record)]
-    return b"".join([length, checksums[0], record, checksums[1], data[RECORD_BYTES:]])
+    return pack_frame(record) + data[RECORD_BYTES:]
 
 
 @pytest.mark.parametrize("training", [False, True])

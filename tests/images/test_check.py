@@ -15,8 +15,8 @@ from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
 from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.objects import FEATURES, record_of
-from tpudata.error_text import reader_error
 from tpudata.format import Feature, verify
+from tpudata.format.read_errors import reader_error
 from tpudata.images.check import decoded_image_problems, image_problems
 
 JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")

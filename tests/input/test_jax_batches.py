@@ -183,8 +183,8 @@ def test_reports_a_damaged_record_after_the_batches_before_it(raw_digits: Writte
     ("arguments", "message"),
     [
         ({"batch_size": 30}, r"batch_size=30: .*the mesh axis 'data' divides it into 8 parts\. Pass a multiple of 8\."),
-        ({}, "batch_size=None: expected an integer"),
-        ({"batch_size": 8, "prefetch": 0}, "prefetch=0: expected an integer of 1 or more"),
+        ({}, r"batch_size: invalid value \(got None, expected an integer of 1 or more"),
+        ({"batch_size": 8, "prefetch": 0}, r"prefetch: invalid value \(got 0, expected an integer of 1 or more"),
         ({"batch_size": 8, "start_step": -1}, "start_step=-1"),
         ({"batch_size": 8, "axis": "rows"}, None),
         ({"batch_size": 8, "sharding": "all"}, "sharding is of another kind"),

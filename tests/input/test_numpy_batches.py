@@ -196,11 +196,11 @@ def test_keeps_errors_of_the_users_transform(raw_digits: Written) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": None}, "batch_size=None"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": 2.5}, "batch_size=2.5"),
-        ({"process_count": 0}, "process_count=0"),
-        ({"process_index": -1}, "process_index=-1"),
+        ({"batch_size": None}, r"^batch_size: invalid value \(got None"),
+        ({"batch_size": 0}, r"^batch_size: invalid value \(got 0"),
+        ({"batch_size": 2.5}, r"^batch_size: invalid value \(got 2.5"),
+        ({"process_count": 0}, r"^process_count: invalid value \(got 0"),
+        ({"process_index": -1}, r"^process_index: invalid value \(got -1"),
         ({"process_index": 2, "process_count": 2}, "process_index: out of range"),
         ({"process_count": 3}, "batch_size=8.*3 processes cannot share it evenly"),
         ({"start_step": -1}, "start_step=-1"),

@@ -187,7 +187,7 @@ def test_continuous_evaluation_waits_for_checkpoints(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("tpudata.train.evaluation._POLL_SECONDS", 0.05)
+    monkeypatch.setattr("tpudata.estimator.new_checkpoints._POLL_SECONDS", 0.05)
     folder = tmp_path / "m"
 
     def appear(step: int) -> None:

@@ -12,9 +12,9 @@ from tests.helpers.datasets import write_dataset
 from tests.helpers.digits import write_digits
 from tests.train.jobs import train_job
 from tests.train.test_own_models import OWN_MODEL
-from tpudata.error_text import reader_error
 from tpudata.errors import FeatureError
 from tpudata.format import Dataset, Feature, open_dataset
+from tpudata.format.read_errors import reader_error
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.range_check import RangeCheckedInput, value_ranges
 

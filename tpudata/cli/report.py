@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from tpudata.console.flags import FlagParser, flag_type
+from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.tables import bytes_text
-from tpudata.errors import DatasetError, MissingExtraError, SourceError, UsageError
+from tpudata.errors import DatasetError, MissingExtraError, SourceError
 from tpudata.format import Dataset, open_dataset
 from tpudata.report.page import report_page
 from tpudata.report.sample import DEFAULT_SAMPLES, sample_dataset
@@ -51,7 +51,7 @@ def new_parser() -> FlagParser:
     )
     parser.add_argument(
         "--samples",
-        type=flag_type("count", _count),
+        type=positive_int,
         default=DEFAULT_SAMPLES,
         metavar="N",
         help="number of records to sample from each split, at most (default: %(default)s)",
@@ -71,9 +71,3 @@ def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
     except (DatasetError, MissingExtraError, SourceError):
         return None
     return lambda ids: tokenizer.decode(list(ids))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)

@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from tpudata.console.flags import FlagParser, positive_int
-from tpudata.console.process import interruptible
+from tpudata.console.signals import interruptible
 from tpudata.console.tables import bytes_text, count_text, counted, table
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.format.verification.damaged_records import quarantine_damage

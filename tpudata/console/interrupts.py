@@ -19,6 +19,19 @@ from types import FrameType
 # Exit code that a shell reports for a program that SIGINT ended.
 INTERRUPTED = 130
 MESSAGE = "tpudata: interrupted"
+# Whether this process is one of tpudata's: `run_command` runs its command line, or it ends with the process that started it.
+_is_owned = False
+
+
+def owns_process() -> bool:
+    """Return whether this process only runs one of tpudata's commands, or a part of one, and ends with it."""
+    return _is_owned
+
+
+def set_owned(is_owned: bool) -> None:
+    """Set whether this process only runs one of tpudata's commands, or a part of one."""
+    global _is_owned
+    _is_owned = is_owned
 
 
 def end_on_interrupt() -> None:

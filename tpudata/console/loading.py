@@ -6,8 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from tpudata.console.interrupts import loading
-from tpudata.console.process import owns_process
+from tpudata.console.interrupts import loading, owns_process
 
 
 @contextlib.contextmanager

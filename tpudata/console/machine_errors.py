@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+
+from tpudata.error_text.own import iterate_causes
 
 DISK_FIX = "The disk or the connection to it fails: see the system's log (`dmesg`)."
 _DISK = (errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO)
@@ -29,7 +30,7 @@ def machine_problem(error: BaseException) -> str:
     Args:
         error: an exception; those that it was raised from count, too.
     """
-    for each in _walk_causes(error):
+    for each in iterate_causes(error):
         problem = machine_problem_in(f"{type(each).__name__}: {each}")
         if problem:
             return problem
@@ -49,16 +50,8 @@ def machine_problem_in(text: str) -> str:
     return ""
 
 
-def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        yield error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-
-
-def _without_memory(reason: str) -> str:
-    reason = reason.removesuffix(": ").rstrip(". ")
+def _without_memory(what: str) -> str:
+    reason = what.removesuffix(": ").rstrip(". ")
     return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tpudata.checked_json import Schema
+from tpudata.checks import is_integer
 from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
@@ -45,9 +46,9 @@ class Bounds:
 
     def check(self, flag: str, value: Any) -> None:
         """Raise UsageError if a value is not a whole number, or out of range."""
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_integer(value):
             raise UsageError(f"{flag}: not a whole number (got {value!r})")
-        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+        if not is_integer(value, self.low, self.high):
             expected = self.expected or (
                 f"{self.low:,} or more" if self.high is None else f"{self.low:,} to {self.high:,}"
             )

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import logging
 import os
-import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 
-from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours, loading, was_interrupted, working
+from tpudata.console.interrupts import loading, owns_process, set_owned, was_interrupted, working
+from tpudata.console.lifeline import watch
 from tpudata.console.machine_errors import machine_problem
+from tpudata.console.signals import describe_interrupt
 from tpudata.errors import TpudataError
 
-# Exit codes that a shell reports for a program that SIGPIPE or SIGTERM ended.
+# Exit code that a shell reports for a program that SIGPIPE ended.
 BROKEN_PIPE = 141
-TERMINATED = 143
-# After a signal: time for the program to end by itself, and then time to remove its temporary files for it.
-_GRACE_SECONDS = 4.0
-_TIDY_SECONDS = 3.0
-# Whether this process is one of tpudata's: `run_command` runs its command line, or it ends with the process that started it.
-_is_ours = False
-
-
 # More processes than cores help if each waits for an object store; beyond this they only take memory, 100 MB or more each.
 _WORKERS_PER_CORE = 4
 _log = logging.getLogger("tpudata")
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM as an exception, raised like Ctrl-C's KeyboardInterrupt."""
 
 
 def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -54,10 +42,9 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A class or file name may contain characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
-    global _is_ours
     try:
-        _is_ours = argv is None
-        code = _run_function(function, sys.argv[1:] if argv is None else argv)
+        set_owned(argv is None)
+        code = _outcome(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -73,7 +60,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         print(f"tpudata: error: standard output could not be written: {reason}.", file=sys.stderr)
         return TpudataError.exit_code
     finally:
-        _is_ours = False
+        set_owned(False)
     return code
 
 
@@ -94,14 +81,9 @@ def run_module(name: str, prog: str) -> int:
     return run_command(run)
 
 
-def owns_process() -> bool:
-    """Return whether this process only runs one of tpudata's commands, or a part of one, and ends with it."""
-    return _is_ours
-
-
-def _run_function(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     # An in-process caller keeps its handlers, and another thread may set none.
-    is_whole = _is_ours and threading.current_thread() is threading.main_thread()
+    is_whole = owns_process() and threading.current_thread() is threading.main_thread()
     try:
         with working() if is_whole else contextlib.nullcontext():
             return function(argv)
@@ -130,25 +112,19 @@ def _run_function(function: Callable[[Sequence[str]], int], argv: Sequence[str])
 
 def _report_interrupt(error: KeyboardInterrupt) -> int:
     """Print the message for an interrupt; return the exit code."""
-    code, words = _describe_interrupt(error)
+    code, words = describe_interrupt(error)
     print(words, file=sys.stderr)
     return code
 
 
 def end_with(lifeline: int) -> None:
-    """End this process, which works for a command, when its parent closes its end of a pipe, or dies.
+    """End this process, which works for a command, with its parent.
 
     Args:
-        lifeline: descriptor of the pipe's reading end; nothing is ever written to it.
+        lifeline: descriptor of the reading end of the parent's lifeline.
     """
-    global _is_ours
-    _is_ours = True
-
-    def watch() -> None:
-        os.read(lifeline, 1)
-        os._exit(TpudataError.exit_code)
-
-    threading.Thread(target=watch, name="tpudata-lifeline", daemon=True).start()
+    set_owned(True)
+    watch(lifeline, functools.partial(os._exit, TpudataError.exit_code))
 
 
 def most_workers() -> int:
@@ -170,108 +146,6 @@ def useful_workers(workers: int, parts: int | None) -> int:
         reason = f"{_WORKERS_PER_CORE} for each core" if useful == by_cores else "as many as the work has parts"
         _log.warning("--workers %d: %d are started, %s.", workers, useful, reason)
     return useful
-
-
-def _describe_interrupt(error: KeyboardInterrupt) -> tuple[int, str]:
-    """Return the exit code and the message for an interrupt."""
-    if isinstance(error, Terminated):
-        return TERMINATED, "tpudata: ended by SIGTERM"
-    return INTERRUPTED, MESSAGE
-
-
-@contextlib.contextmanager
-def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end the context's body soon, even while it waits.
-
-    Both raise in the main thread. If this process runs one of tpudata's commands, a second signal is ignored, and the process is
-    ended by force if a thread or a library still keeps it waiting a few seconds later. Outside the main thread, and for a signal
-    whose handler the program has set, nothing changes.
-
-    Args:
-        stop: ends other processes that work for this one; called at once, in another thread.
-        tidy: removes temporary files; called in another thread, and only if the process is ended by force.
-
-    Raises:
-        Terminated: SIGTERM came.
-        KeyboardInterrupt: Ctrl-C came.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupts = _Interrupts(stop, tidy)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    is_free = {
-        signal.SIGTERM: before[signal.SIGTERM] is signal.SIG_DFL,
-        signal.SIGINT: is_default_or_ours(before[signal.SIGINT]),
-    }
-    changed = [number for number in before if is_free[number]]
-    for number in changed:
-        signal.signal(number, interrupts.receive)
-    try:
-        yield
-    except BaseException as error:
-        if interrupts.received in (None, error):
-            raise
-        # Frameworks wrap an interrupt that meets a running step, and fail because of a worker that it ended.
-        raise interrupts.received from error
-    finally:
-        interrupts.leave()
-        for number in changed:
-            # Do not interrupt a process that is ending.
-            is_ending = interrupts.is_ours and interrupts.received is not None
-            signal.signal(number, signal.SIG_IGN if is_ending else before[number])
-
-
-class _Interrupts:
-    """Signals, and the thread that acts on them: a handler may interrupt the main thread while that holds any lock."""
-
-    def __init__(self, stop: Callable[[], None], tidy: Callable[[], None]) -> None:
-        self.received: KeyboardInterrupt | None = None
-        self.is_ours = _is_ours
-        self._stop, self._tidy = stop, tidy
-        self._is_left = False
-        self._has_stopped = threading.Event()
-        self._reader, self._writer = os.pipe()
-        self._thread = threading.Thread(target=self._watch, name="tpudata-interrupts", daemon=True)
-        self._thread.start()
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
-        del frame
-        if self.received is None:
-            self.received = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
-            os.write(self._writer, b"!")
-            raise self.received
-        if not self.is_ours:
-            raise KeyboardInterrupt
-
-    def leave(self) -> None:
-        """Note that the context's body has ended; only the end of the process is still waited for."""
-        self._is_left = True
-        if self.received is not None:
-            self._has_stopped.wait(_TIDY_SECONDS)
-        else:
-            os.close(self._writer)
-            self._thread.join()
-            os.close(self._reader)
-
-    def _watch(self) -> None:
-        if not os.read(self._reader, 1):
-            return
-        assert self.received is not None
-        self._stop()
-        self._has_stopped.set()
-        if not self.is_ours:
-            return
-        time.sleep(_GRACE_SECONDS)
-        code, words = _describe_interrupt(self.received)
-        if not self._is_left:
-            tidying = threading.Thread(target=self._tidy, daemon=True)
-            tidying.start()
-            tidying.join(_TIDY_SECONDS)
-            with contextlib.suppress(OSError):
-                os.write(2, f"{words}\n".encode())
-        os._exit(code)
 
 
 def _stdout_fails() -> bool:

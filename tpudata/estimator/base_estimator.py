@@ -1,29 +1,14 @@
 """Common base of the estimators: train, evaluate, predict and export."""
 
-import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import tensorflow as tf
-
-from tpudata.errors import UsageError
-from tpudata.estimator.api.counts import check_steps
-from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.engine import Engine
 from tpudata.estimator.export.saved_model import export_saved_model
 from tpudata.estimator.export.serving_input import ServingInputReceiver
-from tpudata.estimator.hooks.saving import CheckpointFollower
-from tpudata.estimator.loops.evaluation import evaluate
-from tpudata.estimator.loops.model_check import check_model
-from tpudata.estimator.loops.prediction import predict
-from tpudata.estimator.loops.runtime import Runtimes
-from tpudata.estimator.loops.training.loop import train
-from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.state.model_dir import ModelDir
-from tpudata.estimator.tpu_check.rehearsal import rehearse
-from tpudata.estimator.tpu_check.result import stand_in
-from tpudata.tensorflow_internals import eager_mode
 
 _E = TypeVar("_E", bound="BaseEstimator")
 
@@ -32,25 +17,22 @@ class BaseEstimator(ModelDir):
     """Base of estimators.
 
     Args:
-        runtimes: the runtimes that train, evaluate and predict.
-        rehearses: whether calls only look for what a TPU would reject.
+        engine: the engine, which trains, evaluates and predicts.
     """
 
-    def __init__(self, runtimes: Runtimes, *, rehearses: bool = False) -> None:
-        super().__init__(runtimes.training.model_dir)
-        self._runtimes = runtimes
-        self._rehearses = rehearses
-        self._last_loss: float | None = None
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.training.model_dir)
+        self._engine = engine
 
     @property
     def config(self) -> RunConfig:
         """The configuration, with the model_dir that is used."""
-        return self._runtimes.training.config
+        return self._engine.config
 
     @property
     def params(self) -> dict[str, Any]:
         """A copy of the params."""
-        return copy.deepcopy(dict(self._runtimes.training.user_model.params))
+        return copy.deepcopy(dict(self._engine.training.user_model.params))
 
     @property
     def model_fn(self) -> Callable[..., Any]:
@@ -58,7 +40,7 @@ class BaseEstimator(ModelDir):
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             del config  # The estimator's config applies, as in the original.
-            runtime = self._runtimes.training
+            runtime = self._engine.training
             return runtime.user_model.call_model(features, labels, runtime.deployment(mode))
 
         return model_fn
@@ -66,7 +48,7 @@ class BaseEstimator(ModelDir):
     @property
     def last_loss(self) -> float | None:
         """Loss of the last step that this estimator trained; None if it trained none."""
-        return self._last_loss
+        return self._engine.last_loss
 
     def train(
         self: _E,
@@ -109,34 +91,8 @@ class BaseEstimator(ModelDir):
             ValueError: there are both `steps` and `max_steps`, or one is not positive; a hook has no counterpart here; a checkpoint
                 does not fit model_fn (a CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
         """
-        if self._rehearses:
-            check_steps(steps, max_steps)
-            self._rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
-        else:
-            self._train(input_fn, steps, max_steps, hooks, saving_listeners)
+        self._engine.train(input_fn, steps, max_steps, hooks, saving_listeners)
         return self
-
-    def _train(
-        self,
-        input_fn: Any,
-        steps: int | None,
-        max_steps: int | None,
-        hooks: Any = None,
-        saving_listeners: Any = None,
-        follower: CheckpointFollower | None = None,
-    ) -> None:
-        config = self.config
-        if config.task_type == "evaluator" and not self._runtimes.training.topology.is_tpu:
-            raise UsageError(
-                f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
-                "train_and_evaluate or evaluate). Call train in the chief and the workers."
-            )
-        with self._runtimes.taken_for_training() as runtime:
-            claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
-            # Programs may call this inside a graph.
-            with claim, eager_mode():
-                loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, follower)
-        self._last_loss = self._last_loss if loss is None else loss
 
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
@@ -156,25 +112,7 @@ class BaseEstimator(ModelDir):
             TypeError, ValueError: the mode is unknown, input_fn does not fit, or the replicas cannot split the batch size of this
                 or another mode.
         """
-        runtimes = self._runtimes
-        with runtimes.idle(runtimes.training if mode == ModeKeys.TRAIN else runtimes.predicting) as runtime:
-            return check_model(runtime, input_fn, mode)
-
-    def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the modes that run on the TPU."""
-        # Without a look at the devices, which a rehearsal does not need.
-        evaluates = not self._runtimes.evaluates_elsewhere
-        return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
-
-    def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
-        """Rehearse instead of a call; return placeholders for the metrics.
-
-        Raises:
-            RehearsalError: a TPU would reject something.
-        """
-        with eager_mode():
-            found = rehearse(self._runtimes.training, self._modes_on_tpu(input_fns))
-        return stand_in(found, list(input_fns), has_limit=has_limit)
+        return self._engine.check_model(input_fn, mode)
 
     def evaluate(
         self,
@@ -204,24 +142,7 @@ class BaseEstimator(ModelDir):
             ValueError: steps is not positive, or missing for endless data; the checkpoint is missing or does not fit model_fn (a
                 CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
         """
-        if self._rehearses:
-            return self._rehearse_call({ModeKeys.EVAL: input_fn})
-        eager = eager_mode()  # Hooks call from within a graph.
-        with eager, self._runtimes.idle(self._runtimes.evaluating) as runtime:
-            return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self._events_dir(name))
-
-    def _evaluate_saved(
-        self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
-    ) -> dict[str, Any]:
-        """Evaluate the checkpoint just saved, using the training's variables, into which training loads it again afterwards."""
-        runtime = self._runtimes.evaluating
-        with contextlib.nullcontext(runtime) if runtime.trains else self._runtimes.idle(runtime) as taken:
-            return evaluate(taken, input_fn, steps, hooks, path, self._events_dir(name))
-
-    def _events_dir(self, name: str | None) -> str | None:
-        """Return the folder of an evaluation's summaries; None in the hosts of a TPU that evaluate the same as the first one."""
-        topology = self._runtimes.training.topology
-        return None if topology.is_tpu and not topology.peers.is_chief else self.eval_dir(name)
+        return self._engine.evaluate(input_fn, steps, hooks, checkpoint_path, self.eval_dir(name))
 
     def predict(
         self,
@@ -251,21 +172,7 @@ class BaseEstimator(ModelDir):
             ValueError: predict_keys selects nothing; a prediction has another number of rows than the batch; the checkpoint is
                 missing or does not fit model_fn (a CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
         """
-        if self._rehearses:
-            self._rehearse_call({ModeKeys.PREDICT: input_fn})
-            return iter(())
-        rows = self._predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
-        if tf.executing_eagerly():
-            return rows
-        with eager_mode():  # Hooks call from within a graph.
-            return iter(list(rows))
-
-    def _predict(self, *arguments: Any) -> Iterator[Any]:
-        runtime = self._runtimes.predicting
-        if runtime.trains:
-            with self._runtimes.idle(runtime) as runtime:
-                pass  # Evaluations and predictions may share one.
-        yield from predict(runtime, *arguments)
+        return self._engine.predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
 
     def export_saved_model(
         self,
@@ -298,7 +205,7 @@ class BaseEstimator(ModelDir):
             StorageError: the files could not be written, or a file of assets_extra could not be read.
         """
         return export_saved_model(
-            self._runtimes.predicting,
+            self._engine.predicting,
             export_dir_base,
             serving_input_receiver_fn,
             assets_extra,
@@ -308,3 +215,8 @@ class BaseEstimator(ModelDir):
 
     # The name in tf.contrib.
     export_savedmodel = export_saved_model
+
+
+def engine_of(estimator: BaseEstimator) -> Engine:
+    """Return the engine of an estimator, for this package's functions that take one; it is no attribute that users see."""
+    return estimator._engine  # noqa: SLF001

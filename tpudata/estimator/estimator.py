@@ -8,15 +8,17 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import local_topology
+from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig, task_of
 from tpudata.estimator.config.run_devices import cluster_topology
 from tpudata.estimator.config.session_config import apply_session_config
+from tpudata.estimator.engine import Engine
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
-from tpudata.estimator.loops.runtime import Runtime, Runtimes
+from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
 
 _log = logging.getLogger("tpudata")
@@ -68,8 +70,7 @@ class Estimator(BaseEstimator):
             dict.fromkeys(MODES),
             is_plain=True,
         )
-        runtime = Runtime(user_model, lambda: topology, warm_start)
-        super().__init__(Runtimes(runtime))
+        super().__init__(Engine(Runtime(user_model, lambda: topology, warm_start)))
 
 
 def load_global_step(checkpoint_dir: str) -> int:
@@ -78,5 +79,5 @@ def load_global_step(checkpoint_dir: str) -> int:
         reader = tf.train.load_checkpoint(checkpoint_dir)
         return int(reader.get_tensor(tf.compat.v1.GraphKeys.GLOBAL_STEP))
     except (ValueError, tf.errors.OpError) as error:
-        _log.info("There is no global step in %s: %s", checkpoint_dir, str(error).partition("\n")[0])
+        _log.info("There is no global step in %s: %s", checkpoint_dir, first_line(error))
         return 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.checks import require_positive_int
+from tpudata.checks import require, require_positive_int
 
 __all__ = ["numpy_input_fn"]
 
@@ -41,8 +41,7 @@ def numpy_input_fn(
         TypeError: a value has the wrong type.
         ValueError: shuffle is missing, there are no rows, or arrays have different lengths.
     """
-    if not isinstance(shuffle, bool):
-        raise ValueError(f"numpy_input_fn(shuffle=...) must be True or False, got {shuffle!r}. Pass one of them.")
+    require("numpy_input_fn", "shuffle", shuffle, isinstance(shuffle, bool), "True or False", ValueError)
     for name, value in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):
         require_positive_int("numpy_input_fn", name, value)
     features = _arrays("x", x)

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpudata.checks import require_one_of, require_type
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.errors import UsageError
-from tpudata.estimator.base_estimator import BaseEstimator
-from tpudata.estimator.tpu_check.rehearsal import rehearse
+from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.tpu_check.result import Findings
-from tpudata.tensorflow_internals import eager_mode
 
 
 def check_tpu_compatibility(
@@ -45,14 +44,8 @@ def check_tpu_compatibility(
         ValueError: a mode is unknown.
         UsageError: there is no such slice or effort, or the slice has not TPUConfig's num_shards devices.
     """
-    if not isinstance(estimator, BaseEstimator):
-        raise TypeError(f"check_tpu_compatibility: estimator must be a TPUEstimator, got {type(estimator).__name__}.")
+    is_estimator = isinstance(estimator, BaseEstimator)
+    require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator")
     tpu_slice = None if tpu is None else find_slice(tpu, "check_tpu_compatibility(tpu=...)")
-    if tpu_effort not in EFFORTS:
-        raise UsageError(
-            f"check_tpu_compatibility: tpu_effort must be one of {', '.join(EFFORTS)}, got {tpu_effort!r}."
-        )
-    with eager_mode():
-        return Findings(
-            rehearse(estimator._runtimes.training, estimator._modes_on_tpu(input_fns), tpu_slice, tpu_effort)
-        )
+    require_one_of("check_tpu_compatibility: tpu_effort", tpu_effort, EFFORTS, UsageError)
+    return Findings(engine_of(estimator).rehearse(input_fns, tpu_slice, tpu_effort))

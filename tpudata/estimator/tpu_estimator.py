@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.checks import require_positive_int
+from tpudata.checks import require_positive_int, require_type
 from tpudata.devices.processes.topology import local_topology
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -19,10 +19,11 @@ from tpudata.estimator.config.run_config import RunConfig, task_of
 from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
+from tpudata.estimator.engine import Engine
 from tpudata.estimator.feeding.deployment import BATCH_SIZE_NAMES
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
-from tpudata.estimator.loops.runtime import Runtime, Runtimes
+from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 
@@ -103,8 +104,8 @@ class TPUEstimator(BaseEstimator):
     ) -> None:
         check_model_fn(model_fn)
         config = RunConfig() if config is None else config
-        if not isinstance(config, RunConfig) or not isinstance(config.tpu_config, TPUConfig):
-            raise ValueError(f"TPUEstimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
+        is_config = isinstance(config, RunConfig) and isinstance(config.tpu_config, TPUConfig)
+        require_type("TPUEstimator(config=...)", config, is_config, "a tpudata RunConfig", ValueError)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
@@ -155,8 +156,8 @@ class TPUEstimator(BaseEstimator):
             checked_batch_axis(batch_axis, config.tpu_config),
         )
         runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
-        runtimes = Runtimes(runtime, None if eval_on_tpu else runtime.elsewhere(lambda: local_topology(None)))
-        super().__init__(runtimes, rehearses=rehearse)
+        evaluating = None if eval_on_tpu else runtime.elsewhere(lambda: local_topology(None))
+        super().__init__(Engine(runtime, evaluating, rehearses=rehearse))
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]], tpu: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of `check_tpu_compatibility`."""

@@ -8,19 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import require_positive_int, require_seconds
-from tpudata.estimator.api.errors import CheckpointNotFoundError
+from tpudata.checks import require_positive_int, require_seconds, require_type
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.export.exporters import Exporter
+from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import latest
 
 _log = logging.getLogger("tpudata")
-# Interval at which an evaluator looks for a new checkpoint.
-_POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +79,7 @@ class EvalSpec(NamedTupleMethods):
     def __post_init__(self) -> None:
         _require_callable("EvalSpec", self.input_fn)
         require_positive_int("EvalSpec", "steps", self.steps, or_none=True)
-        if self.name is not None and not isinstance(self.name, str):
-            raise TypeError(f"EvalSpec(name=...) must be a string or None, got {type(self.name).__name__}.")
+        require_type("EvalSpec(name=...)", self.name, isinstance(self.name, str | None), "a string or None")
         for field in ("start_delay_secs", "throttle_secs"):
             require_seconds("EvalSpec", field, getattr(self, field))
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "EvalSpec(hooks=...)"))
@@ -90,8 +87,7 @@ class EvalSpec(NamedTupleMethods):
 
 
 def _require_callable(owner: str, input_fn: object) -> None:
-    if not callable(input_fn):
-        raise TypeError(f"{owner}(input_fn=...) must be callable, got {type(input_fn).__name__}.")
+    require_type(f"{owner}(input_fn=...)", input_fn, callable(input_fn), "callable")
 
 
 def _exporters(given: Any) -> tuple[Exporter, ...]:
@@ -139,33 +135,30 @@ def train_and_evaluate(
         TypeError: an argument has the wrong type; also an error of train, evaluate or export_saved_model.
         ValueError: an error of train, evaluate or export_saved_model.
     """
-    for name, value, kind in (
-        ("estimator", estimator, BaseEstimator),
-        ("train_spec", train_spec, TrainSpec),
-        ("eval_spec", eval_spec, EvalSpec),
+    for name, value, kind, allowed in (
+        ("estimator", estimator, BaseEstimator, "a TPUEstimator or an Estimator"),
+        ("train_spec", train_spec, TrainSpec, "a TrainSpec"),
+        ("eval_spec", eval_spec, EvalSpec, "a EvalSpec"),
     ):
-        if not isinstance(value, kind):
-            expected = "TPUEstimator or an Estimator" if kind is BaseEstimator else kind.__name__
-            raise TypeError(f"train_and_evaluate({name}=...) must be a {expected}, got {type(value).__name__}.")
-    if estimator._rehearses:
+        require_type(f"train_and_evaluate({name}=...)", value, isinstance(value, kind), allowed)
+    engine, config, max_steps = engine_of(estimator), estimator.config, train_spec.max_steps
+    if engine.rehearses:
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
-        return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
-    max_steps = train_spec.max_steps
-    config = estimator.config
-    topology = estimator._runtimes.training.topology
+        return engine.rehearse_call(modes, has_limit=max_steps is not None), []
+    topology = engine.training.topology
     has_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     if not topology.is_tpu and (topology.peers.count > 1 or has_evaluator):
         estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)
-    if estimator.config.task_type == "evaluator":
+    if config.task_type == "evaluator":
         evaluator.run()
         return evaluator.metrics, evaluator.exports
     start = latest(estimator.model_dir)
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None
-    estimator._train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
+    engine.train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 
@@ -177,12 +170,11 @@ class _Evaluator:
         self.metrics: dict[str, Any] | None = None
         self.exports: list[Any] | None = None
         self._estimator = estimator
+        self._engine = engine_of(estimator)
         self._spec = spec
         self._max_steps = max_steps
         self._started: float | None = None
         self._evaluated: str | None = None
-        self._is_final = False
-        self._is_waiting = False
 
     def after_save(self, checkpoint: Checkpoint) -> None:
         """Evaluate a checkpoint, unless it is too soon after the last evaluation."""
@@ -197,22 +189,9 @@ class _Evaluator:
         if spec.start_delay_secs:
             _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)
             time.sleep(spec.start_delay_secs)
-        while not self._is_final:
-            path = self._estimator.latest_checkpoint()
-            if path is None or path == self._evaluated:
-                if not self._is_waiting:
-                    _log.info("Waiting for a checkpoint in %s.", self._estimator.model_dir)
-                self._is_waiting = True
-                time.sleep(min(_POLL_SECONDS, spec.throttle_secs or _POLL_SECONDS))
-                continue
-            self._is_waiting = False
-            try:
-                self._evaluate(path)
-            except CheckpointNotFoundError:
-                _log.info("%s was removed before it could be evaluated.", path)
-                continue
-            if not self._is_final and self._started is not None:
-                time.sleep(max(0.0, self._started + spec.throttle_secs - time.monotonic()))
+        evaluate_new_checkpoints(
+            self._estimator.model_dir, self._evaluate, newest_only=True, throttle_secs=spec.throttle_secs
+        )
 
     def finish(self) -> None:
         """Evaluate the last checkpoint, unless that is done."""
@@ -220,16 +199,18 @@ class _Evaluator:
         if path is not None and path != self._evaluated:
             self._evaluate(path)
 
-    def _evaluate(self, path: str) -> None:
+    def _evaluate(self, path: str) -> bool:
+        """Evaluate and export a checkpoint; return whether it has reached the last step."""
         self._started = time.monotonic()
         spec = self._spec
-        metrics = self._estimator._evaluate_saved(spec.input_fn, spec.steps, spec.hooks, path, spec.name)
+        events_dir = self._estimator.eval_dir(spec.name)
+        metrics = self._engine.evaluate(spec.input_fn, spec.steps, spec.hooks, path, events_dir, shares_variables=True)
         self._evaluated = path
         self.metrics = metrics
-        self._is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
-        if not self._estimator._runtimes.training.peers.is_chief:
+        is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
+        if not self._engine.training.peers.is_chief:
             self.exports = []
-            return
+            return is_final
         folder = tf.io.gfile.join(self._estimator.model_dir, "export")
         self.exports = [
             exporter.export(
@@ -237,7 +218,8 @@ class _Evaluator:
                 export_path=tf.io.gfile.join(folder, exporter.name),
                 checkpoint_path=path,
                 eval_result=metrics,
-                is_the_final_export=self._is_final,
+                is_the_final_export=is_final,
             )
             for exporter in _exporters(spec.exporters)
         ]
+        return is_final

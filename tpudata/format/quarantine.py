@@ -17,25 +17,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, parse_json, shown
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
+from tpudata.format.checksums import NO_CHECKSUM, checksum_fits, insert_checksum
 from tpudata.format.layout import INDEX_FOLDER
 from tpudata.format.manifest.manifest import Manifest, Shard
 from tpudata.storage import storage_for
 
 QUARANTINE_NAME = f"{INDEX_FOLDER}/quarantine.json"
 _VERSION = 1
-_CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
-_NO_CHECKSUM = "00000000"
 _SCHEMA = Keys(
     {
         "version": WHOLE,
@@ -111,14 +108,14 @@ class Quarantine:
         """Return the file's bytes."""
         value = {
             "version": _VERSION,
-            "checksum": _NO_CHECKSUM,
+            "checksum": NO_CHECKSUM,
             "shards": {
                 name: {"crc32c": f"{shard.crc32c:08x}", "bytes": shard.bytes, "records": shard.records}
                 for name, shard in sorted(self.shards.items())
             },
         }
         data = json.dumps(value, indent=1).encode() + b"\n"
-        return _CHECKSUM.sub(b"%08x" % google_crc32c.value(data), data, count=1)
+        return insert_checksum(data)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Quarantine:
@@ -131,9 +128,7 @@ class Quarantine:
         Raises:
             CorruptionError: the file is damaged, or of another version, or skipped records overlap or do not ascend.
         """
-        match = _CHECKSUM.search(data)
-        zeroed = b"" if match is None else data[: match.start()] + _NO_CHECKSUM.encode() + data[match.end() :]
-        if match is None or google_crc32c.value(zeroed) != int(match[0], 16):
+        if not checksum_fits(data):
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         try:
             value = parse_json(data)

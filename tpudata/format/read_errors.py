@@ -17,12 +17,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tpudata.errors import CorruptionError, FeatureError, StorageError, TpudataError
+from tpudata.console.tables import counted
+from tpudata.error_text import libraries as texts
+from tpudata.error_text.own import own_error
+from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceError, StorageError, TpudataError
 from tpudata.format.dataset import open_dataset
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
 from tpudata.format.shards.stored_shards import find_changed_shard
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, find_damage, read_records
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import storage_error
 
@@ -32,14 +35,9 @@ OTHER_RECORDS = "A file has other records than its index says."
 _MOST_BYTES = 1000
 # Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
+_PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 # Ways in which a record may differ from the others.
 Odd: TypeAlias = Literal["absent", "kind", "count"]
-_DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
-_DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
-_UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
-_CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
-_GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
-_UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
 # Errors of the operating system by their text, which is all that TensorFlow passes on.
 _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
@@ -55,6 +53,73 @@ def name_of_files(paths: Sequence[str]) -> str:
     return name if len(name) <= _MOST_BYTES else _mangle([""])
 
 
+def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
+    """Return `own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
+
+    Args:
+        error: the raised error.
+        may_be_plain: whether the records may be in files without a manifest.
+    """
+    own = own_error(error)
+    if own is not None:
+        return own
+    # TensorFlow's message contains the record, which Python cannot decode if it is not text.
+    text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    lost = texts.CHECKED_SERVICE.search(text)
+    translated = read_error(text) if lost is None else ServiceError(lost[1])
+    if translated is not None:
+        return translated
+    plain = _PLAIN if may_be_plain else ""
+    where = (
+        "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
+    )
+    if texts.NO_EXAMPLE.search(text):
+        return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
+    odd = _find_odd_feature(text)
+    if odd is not None:
+        feature, what, kind = odd
+        located: TpudataError | None
+        try:
+            located = odd_record_error(text, feature, what, kind)
+        except TpudataError as error:
+            located = error
+        return located or FeatureError(f"feature {feature!r} of a record {what}. {where}{plain}")
+    undecoded = texts.NO_IMAGE.search(text)
+    if undecoded is not None:
+        return DatasetError(
+            f"an encoded image does not decode: {undecoded[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify"
+            " DIR --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
+            f" images.{plain}"
+        )
+    shapes = texts.OTHER_IMAGE_SHAPE.search(text)
+    if shapes is not None:
+        varies = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
+        return FeatureError(
+            f"an encoded image is {shapes[1]}, and its feature says {shapes[2]}. Convert the dataset again."
+            f"{varies if may_be_plain else ''}"
+        )
+    misfit = texts.CHECKED_VALUE.search(text)
+    return None if misfit is None else FeatureError(misfit[1])
+
+
+def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
+    """Return the feature that does not fit, what is wrong with it in words, and the kind of the mistake."""
+    match = texts.ABSENT_FEATURE.search(text)
+    if match is not None:
+        return match[1], "is not in the record", "absent"
+    match = texts.OTHER_KIND.search(text)
+    if match is not None:
+        return match[1], "has values of another kind", "kind"
+    match = texts.OTHER_VALUES.search(text)
+    if match is not None:
+        return match[1], "has another number of values", "count"
+    match = texts.OTHER_COUNT.search(text)
+    if match is not None:
+        return match[1], f"has {counted(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
+    match = texts.CHECKED_BYTES.search(text)
+    return None if match is None else (match[1], match[2], "count")
+
+
 def read_error(text: str) -> TpudataError | None:
     """Return the `TpudataError` for the text of a TensorFlow error, if one of our datasets failed to read its files.
 
@@ -65,7 +130,7 @@ def read_error(text: str) -> TpudataError | None:
         return None
     *paths, split = parts
     where = paths[0] if split else "a file"
-    damaged = _DAMAGED.search(text)
+    damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
         # The offset is that of the record's data, or of its header if that is damaged.
         offset = int(damaged[1])
@@ -81,13 +146,13 @@ def read_error(text: str) -> TpudataError | None:
         return TpudataError(
             f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
         )
-    failed = _GCS_FAILED.search(text)
+    failed = texts.GCS_FAILURE.search(text)
     if failed is not None:
         fix = "Check the network and the credentials."
         if "requester pays" in failed[1]:
             fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
         return StorageError(f"{failed[2]} could not be read: {failed[1]}. {fix}")
-    unreadable = _UNREADABLE.search(text)
+    unreadable = texts.UNREADABLE_FILE.search(text)
     if unreadable is not None:
         path, reason = unreadable[1], unreadable[2].strip()
         if reason in _NUMBERS:
@@ -101,12 +166,12 @@ def read_error(text: str) -> TpudataError | None:
 
 
 def _find_reason(text: str, split: str) -> str | None:
-    """Return the difference between the files and their index, with a fix; None if the error has another cause."""
-    if _UNPACKED.search(text):
+    """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
+    if texts.DAMAGED_BLOCK.search(text):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
     if OTHER_RECORDS in text:
         return f"an index has other places of records than its shard. {_choose_fix(split)}"
-    if _CHANGED.search(text):
+    if texts.SHORT_FILE.search(text):
         return "it has changed since it was opened. Make the input_fn again."
     return None
 
@@ -162,10 +227,10 @@ def _find_trait(values: Value | None, odd: Odd) -> object:
 
 def _parse_parts(text: str) -> list[str] | None:
     """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
-    marked = _DATASET_NAME.search(text)
-    if marked is None:
+    name = texts.DATASET_NAME.search(text)
+    if name is None:
         return None
-    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), marked[1]))
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), name[1]))
     return parts
 
 
@@ -183,7 +248,7 @@ def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
         place = int(np.searchsorted(offsets, offset))
         if place < len(offsets) - 1 and offsets[place] == offset:
             frame = storage_for(path).read_range(path, offset, int(offsets[place + 1]) - offset)
-            if not _is_whole(frame):
+            if len(frame) < FRAME_BYTES or find_damage(frame, frame[HEADER_BYTES:-FOOTER_BYTES]):
                 return path
     return None
 
@@ -199,15 +264,6 @@ def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
             if error.offset == offset:
                 return path
     return None
-
-
-def _is_whole(frame: bytes) -> bool:
-    header, record, footer = frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    return (
-        masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
-        and len(record) == int.from_bytes(header[:8], "little")
-        and masked_crc32c(record) == int.from_bytes(footer, "little")
-    )
 
 
 def _mangle(parts: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from PIL import Image, UnidentifiedImageError
 
-from tpudata.console.process import owns_process
+from tpudata.console.interrupts import owns_process
 from tpudata.errors import UsageError
 from tpudata.images.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
 from tpudata.images.modern_formats import PLUGINS, open_modern

@@ -13,7 +13,7 @@ from tpudata.devices.batches.prefetcher import Prefetcher
 from tpudata.errors import FeatureError, MissingExtraError, UsageError
 from tpudata.input.elements import named_leaves
 from tpudata.input.input_fn import InputFn
-from tpudata.input.numpy_batches import check_integer, translate_errors
+from tpudata.input.numpy_batches import to_integer, translate_errors
 from tpudata.input.row_blocks import RowBlocks, find_row_blocks
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def as_jax(
         raise MissingExtraError("tpudata.as_jax", "tpu")
     import jax
 
-    ahead = check_integer("prefetch", prefetch, 1)
+    ahead = to_integer("prefetch", prefetch, 1)
     blocks = find_row_blocks(sharding, axis)
     datasets = _make_datasets(input_fn, batch_size, start_step, blocks)
     leaves = _list_leaves(datasets[0].element_spec)
@@ -100,7 +100,7 @@ def _make_datasets(
         return [input_fn]
     if not callable(input_fn):
         raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    params = {"batch_size": blocks.local_rows(check_integer("batch_size", batch_size, 1))}
+    params = {"batch_size": blocks.local_rows(to_integer("batch_size", batch_size, 1))}
     # The first call fills the cache, so it reads records too.
     with translate_errors():
         return [

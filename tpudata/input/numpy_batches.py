@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import is_integer
+from tpudata.checks import check_integer
 from tpudata.console.tables import counted
-from tpudata.error_text import reader_error
 from tpudata.errors import UsageError
+from tpudata.format.read_errors import reader_error
 from tpudata.input.input_fn import InputFn
 
 
@@ -55,9 +55,9 @@ def as_numpy(
         return _iterate_arrays(input_fn)
     if not callable(input_fn):
         raise UsageError(f"as_numpy: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    count = check_integer("process_count", process_count, 1)
-    index = check_integer("process_index", process_index, 0)
-    size = check_integer("batch_size", batch_size, 1)
+    count = to_integer("process_count", process_count, 1)
+    index = to_integer("process_index", process_index, 0)
+    size = to_integer("batch_size", batch_size, 1)
     if index >= count:
         raise UsageError(
             f"process_index: out of range (got {index}, expected 0 to {count - 1}, as process_count is {count})."
@@ -95,8 +95,7 @@ def translate_errors() -> Iterator[None]:
         raise translated from None
 
 
-def check_integer(name: str, value: Any, least: int) -> int:
+def to_integer(name: str, value: Any, least: int) -> int:
     """Return an argument as an integer; raise a UsageError if it is none, or too small."""
-    if not is_integer(value, least):
-        raise UsageError(f"{name}={value!r}: expected an integer of {least} or more.")
+    check_integer(name, value, least)
     return operator.index(value)

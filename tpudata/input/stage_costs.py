@@ -12,9 +12,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tpudata.error_text import reader_error
+from tpudata.error_text.lines import first_line
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
+from tpudata.format.read_errors import reader_error
 from tpudata.input.files.open_data import list_fields
 from tpudata.input.files.shards import open_shards
 from tpudata.input.graph.records import Records
@@ -175,7 +176,7 @@ class Stages:
                 if translated is not None:
                     raise translated from error
                 # TensorFlow puts its own traceback after the message, which Python cannot decode if it has a record.
-                message = str(error.message if isinstance(error, tf.errors.OpError) else error).strip().splitlines()[0]
+                message = first_line(error.message if isinstance(error, tf.errors.OpError) else error)
                 raise DatasetError(f"{self._path}: no batch could be made: {message}") from error
 
 

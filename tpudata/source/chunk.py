@@ -10,8 +10,15 @@ import numpy as np
 
 from tpudata.errors import CorruptionError
 from tpudata.format import ShardIndex
-from tpudata.format.shards.indexed_records import check_frame, find_damage, read_blocks
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
+from tpudata.format.shards.indexed_records import read_blocks
+from tpudata.format.tfrecord.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    LENGTH_BYTES,
+    check_frame,
+    find_damage,
+)
 from tpudata.storage import is_remote, storage_for
 
 # At 50 ms a request and 25 MB/s, latency is an eighth of its time; its CPU, some 1 ms, is a tenth of that of its bytes.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, SupportsIndex
 
-import numpy as np
-
+from tpudata.checks import check_integer, is_integer
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import open_dataset
 from tpudata.source.chunk import Record
@@ -73,12 +73,7 @@ class RecordSource:
             raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
         if isinstance(features, str):
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
-        if read_ahead is not None and (
-            isinstance(read_ahead, bool) or not isinstance(read_ahead, int) or read_ahead < 1
-        ):
-            raise UsageError(
-                f"read_ahead={read_ahead!r}: expected a number of bytes, 1 or more. Omit it for the default."
-            )
+        check_integer("read_ahead", read_ahead, 1, or_none=True)
         dataset = open_dataset(folder)
         default = _REMOTE_READ_AHEAD if is_remote(folder) else _DISK_READ_AHEAD
         self._read_ahead = default if read_ahead is None else read_ahead
@@ -164,12 +159,12 @@ class RecordSource:
         return f"RecordSource({self._folder!r}, split={self._split!r}, decode={decode!r}, records={len(self)})"
 
     def _number(self, number: SupportsIndex) -> int:
-        if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
+        if not is_integer(number):
             raise TypeError(f"RecordSource takes record numbers (got {number!r}). Use source.__getitems__ for several.")
-        count = len(self)
-        if not -count <= number < count:
+        index, count = operator.index(number), len(self)
+        if not -count <= index < count:
             raise IndexError(f"{self!r}: no record {number} (expected {-count} to {count - 1}).")
-        return int(number) % count
+        return index % count
 
     def _decode_record(self, record: Record) -> Any:
         if self._decode is None:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.shards.indexed_records import check_frame, read_blocks
+from tpudata.format.shards.indexed_records import read_blocks
+from tpudata.format.tfrecord.framing import check_frame
 from tpudata.source.byte_cache import ByteCache
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, load_chunk
 from tpudata.source.readers import Readers

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.checks import check_integer, is_integer
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format.shards.index import BLOCK_RECORDS
@@ -50,14 +51,16 @@ class ShuffledRecords:
         window_bytes: int,
     ) -> None:
         self._options = {
-            "seed": _check_integer("seed", seed, 0),
-            "epochs": _check_integer("epochs", epochs, 1),
-            "host_index": _check_integer("host_index", host_index, 0),
-            "host_count": _check_integer("host_count", host_count, 1),
-            "workers": _check_integer("workers", workers, 1),
-            "batch_size": _check_integer("batch_size", batch_size, 1),
-            "window_bytes": _check_integer("window_bytes", window_bytes, 1),
+            "seed": seed,
+            "epochs": epochs,
+            "host_index": host_index,
+            "host_count": host_count,
+            "workers": workers,
+            "batch_size": batch_size,
+            "window_bytes": window_bytes,
         }
+        for name, value in self._options.items():
+            check_integer(name, value, 0 if name in ("seed", "host_index") else 1)
         if host_index >= host_count:
             raise UsageError(
                 f"host_index={host_index}: expected less than host_count={host_count}. Pass the number of this host, from 0."
@@ -96,7 +99,7 @@ class ShuffledRecords:
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
-        if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
+        if not is_integer(position):
             raise TypeError(f"{self!r} takes positions (got {position!r}). Use __getitems__ for several.")
         count = len(self)
         if not -count <= position < count:
@@ -211,12 +214,6 @@ class _LoadingWindow:
 
 
 _Lane = dict[WindowKey, _LoadingWindow]
-
-
-def _check_integer(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name}={value!r}: expected an integer of {least} or more. Pass one.")
-    return value
 
 
 def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:

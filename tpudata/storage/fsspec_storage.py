@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
+from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.storage.interface import Entry
 from tpudata.storage.limits import request_limits
@@ -258,4 +259,4 @@ def _format_reason(error: BaseException) -> str:
     if isinstance(error, TimeLimitError):
         return f"{error.__cause__}, until the time limit of retries"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(f"{type(error).__name__}: {text}".split()).rstrip(".")
+    return one_line(f"{type(error).__name__}: {text}")

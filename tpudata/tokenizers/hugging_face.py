@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.error_text.lines import one_line
 from tpudata.errors import FeatureError, MissingExtraError, SourceError, UsageError
 from tpudata.json_values import parse_json
 from tpudata.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
@@ -81,7 +82,7 @@ class HuggingFaceTokenizer:
         except _NOT_OF_PACKAGE:
             raise
         except BaseException as error:  # See _NOT_OF_PACKAGE.
-            raise FeatureError(f"the tokenizer cannot decode ids: {_join_lines(error)}. {COPY_AGAIN}") from None
+            raise FeatureError(f"the tokenizer cannot decode ids: {one_line(error)}. {COPY_AGAIN}") from None
         return text
 
     def _find_unknown_id(self) -> int | None:
@@ -109,7 +110,7 @@ def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> lis
     except _NOT_OF_PACKAGE:
         raise
     except BaseException as error:  # See _NOT_OF_PACKAGE.
-        raise ValueError(f"the tokenizer cannot encode it: {_join_lines(error)}") from None
+        raise ValueError(f"the tokenizer cannot encode it: {one_line(error)}") from None
 
 
 def _tokenizer(data: bytes, path: str) -> Any:
@@ -124,10 +125,4 @@ def _tokenizer(data: bytes, path: str) -> Any:
     except _NOT_OF_PACKAGE:
         raise
     except BaseException as error:  # See _NOT_OF_PACKAGE.
-        raise SourceError(
-            f"{path} is not a tokenizer.json of Hugging Face: {_join_lines(error)}. {COPY_AGAIN}"
-        ) from None
-
-
-def _join_lines(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".")
+        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {one_line(error)}. {COPY_AGAIN}") from None

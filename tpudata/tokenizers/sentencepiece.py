@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, SourceError, UsageError
 from tpudata.tokenizers.tokenizer import COPY_AGAIN, TOKEN, Ids, TokenizerIdentity, content_ids, sha256
 
@@ -77,7 +78,7 @@ class SentencePieceTokenizer:
         try:
             encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
         except RuntimeError as error:
-            raise ValueError(f"the tokenizer cannot encode it: {' '.join(str(error).split())}") from None
+            raise ValueError(f"the tokenizer cannot encode it: {one_line(error)}") from None
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -105,4 +106,4 @@ def _processor(data: bytes, path: str) -> Any:
     try:
         return package.SentencePieceProcessor(model_proto=data)
     except (RuntimeError, ValueError) as error:
-        raise SourceError(f"{path} is not a SentencePiece model: {str(error).strip(' .')}. {COPY_AGAIN}") from None
+        raise SourceError(f"{path} is not a SentencePiece model: {one_line(error)}. {COPY_AGAIN}") from None

@@ -4,7 +4,7 @@
 
 In addition to the estimator's files, the model's folder gets evaluation.json (the metrics of the last evaluation),
 predictions.jsonl (see tpudata.train.outputs.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see
-tpudata.train.evaluation) and a record of the run (see tpudata.train.outputs.record).
+tpudata.train.outputs.early_stopping) and a record of the run (see tpudata.train.outputs.record).
 
 Training that continues from a checkpoint gets exactly the next batch, since the order of the records is a function of the seed, the
 step and the batch size. SIGTERM ends training with a checkpoint after the current loop, and ends an evaluation during training at
@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
+from tpudata.format.read_errors import reader_error
 from tpudata.train.job import global_step, prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions

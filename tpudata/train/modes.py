@@ -14,12 +14,13 @@ from tpudata.estimator import ModeKeys, check_tpu_compatibility
 from tpudata.estimator.export.serving_input import NamedReceiver
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
-from tpudata.train.evaluation import Evaluation, check_metric
+from tpudata.train.evaluation import Evaluation
 from tpudata.train.feeding_rate import read_feeding_rate
 from tpudata.train.input import CheckedInput, serving_features, without_weights
 from tpudata.train.job import Job, global_step
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.cost_table import cost_table
+from tpudata.train.outputs.early_stopping import check_metric
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
 
@@ -186,8 +187,7 @@ def _inference_input_fn(job: Job) -> Callable[..., Any]:
 def _train(job: Job, evaluation: Evaluation | None) -> Row:
     """Train up to the last step, or with evaluations until they stop improving; the row covers only the training."""
     options, estimator = job.options, job.estimator
-    input_fn = job.training_input
-    before = global_step(estimator) or 0
+    input_fn, before = job.training_input, job.first_step
     if before >= options.train_steps:
         print(f"nothing to train: {options.model_dir} is at step {before}, and --train-steps is {options.train_steps}")
     seconds = 0.0

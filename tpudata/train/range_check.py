@@ -6,10 +6,10 @@ TensorFlow's own error names neither the dataset nor the feature, and on a GPU o
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tpudata.error_text.libraries import LABEL_OUTSIDE
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Feature
 from tpudata.models import learns_label_maps, param_defaults
@@ -18,8 +18,6 @@ from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-_OUTSIDE = re.compile(r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +78,7 @@ def value_ranges(
 
 def label_error(options: TrainOptions, error: BaseException) -> DatasetError | None:
     """Return the error of a label that a user's model has no output for, from TensorFlow's; None for another error."""
-    found = _OUTSIDE.search(str(error))
+    found = LABEL_OUTSIDE.search(str(error))
     if found is None:
         return None
     return DatasetError(
@@ -153,7 +151,7 @@ def _assert_shares(item: ValueRange, shares: tf.Tensor) -> tf.Operation:
 
 
 def _message(item: ValueRange, found: tf.Tensor) -> tf.Tensor:
-    """Return a message in the form that `tpudata.error_text` recognises."""
+    """Return a message in the form that `tpudata.error_text.libraries` recognises."""
     import tensorflow as tf
 
     begin = f"Feature {item.feature}: a value does not fit {item.model} (got "

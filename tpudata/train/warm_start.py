@@ -16,6 +16,7 @@ import tensorflow as tf
 from tpudata.console.nearest import did_you_mean
 from tpudata.console.tables import counted
 from tpudata.devices.graphs.keras_state import fresh_keras_state
+from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, RunConfig, WarmStartSettings
 from tpudata.estimator.feeding.signature import call_model_fn
@@ -118,7 +119,7 @@ def _model_variables(
             except Exception as error:
                 raise UsageError(
                     f"--warm-start: {options.model} cannot be built for prediction, which shows its variables (got "
-                    f"{type(error).__name__}: {str(error).partition(chr(10))[0]}). Let it return predictions in mode "
+                    f"{type(error).__name__}: {first_line(error)}). Let it return predictions in mode "
                     f"{ModeKeys.PREDICT!r}."
                 ) from error
         variables = {variable.op.name: variable for variable in _v1.global_variables() if variable is not step}

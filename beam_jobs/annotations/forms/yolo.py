@@ -38,6 +38,7 @@ from beam_jobs.annotations.files.rows import parse_number, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.segmentation import Polygons, pack_polygon
 from tpudata.console.tables import counted
+from tpudata.error_text.lines import one_line
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
@@ -179,7 +180,7 @@ def _read_yaml_names(path: str) -> _Names | None:
     try:
         content = yaml.safe_load(storage_for(path).read(path))
     except yaml.YAMLError as error:
-        raise SourceError(f"{path}: not YAML: {' '.join(str(error).split())}. Fix it.") from None
+        raise SourceError(f"{path}: not YAML: {one_line(error)}. Fix it.") from None
     if not isinstance(content, dict) or "names" not in content:
         return None
     classes = _list_classes(content["names"])

@@ -15,9 +15,8 @@ from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
-from tpudata.format.shards.indexed_records import check_frame
 from tpudata.format.tfrecord.frame_scan import is_header
-from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, check_frame
 from tpudata.storage import storage_for
 
 _RECORDS = 100

@@ -41,7 +41,13 @@ def test_rejects_invalid_and_conflicting_flags(argv: list[str], message: str, tm
         run([f"--input={tmp_path}", f"--output={tmp_path}-out", *argv])
 
 
-@pytest.mark.parametrize("values", [{"unlabelled": True, "label_column": "x"}, {"path_column": ""}])
-def test_rejects_invalid_and_conflicting_options(values: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"unlabelled": True, "label_column": "x"}, "--unlabelled and --label-column: choose one"),
+        ({"path_column": ""}, "--path-column is empty"),
+    ],
+)
+def test_rejects_invalid_and_conflicting_options(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         SourceOptions(**values)

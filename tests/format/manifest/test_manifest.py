@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tpudata.errors import DatasetError
 from tpudata.format import Feature, Manifest, Shard, Source, Split
-from tpudata.format.manifest.manifest import checksum_fits
+from tpudata.format.checksums import checksum_fits
 
 NAMES = ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "test-00000-of-00001.tfrecord"]
 TRAIN = Split((Shard(NAMES[0], 3, 100, 0xDEADBEEF), Shard(NAMES[1], 4, 120, 7)), decoded_bytes=999)

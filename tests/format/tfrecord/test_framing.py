@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.errors import CorruptionError, StorageError
 from tpudata.format import RecordWriter, read_records
-from tpudata.format.tfrecord.framing import masked_crc32c
+from tpudata.format.tfrecord.framing import pack_checksum, pack_header
 
 RECORDS = [b"", b"a", b"hello" * 10, bytes(range(256)), b"\x00" * 20_000]
 
@@ -41,7 +41,8 @@ def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
 
 def test_masked_checksum_matches_a_known_vector() -> None:
     # CRC-32C of "123456789" is 0xe3069283 (RFC 3720); the mask as TensorFlow's lib/hash/crc32c.h has it.
-    assert masked_crc32c(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) % 2**32
+    masked = ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) % 2**32
+    assert pack_checksum(0xE3069283) == masked.to_bytes(4, "little")
 
 
 def test_reads_records_with_their_offsets(tmp_path: Path) -> None:
@@ -83,8 +84,7 @@ def test_detects_every_truncation_at_its_record(tmp_path: Path) -> None:
 
 def test_rejects_a_length_beyond_the_file_despite_a_valid_checksum(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    length = (2**62).to_bytes(8, "little")
-    path.write_bytes(length + masked_crc32c(length).to_bytes(4, "little") + b"short")
+    path.write_bytes(pack_header(2**62) + b"short")
     with pytest.raises(CorruptionError, match=f"ends inside a record of {2**62} bytes"):
         list(read_records(str(path)))
 

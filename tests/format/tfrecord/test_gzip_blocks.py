@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tpudata.errors import CorruptionError
 from tpudata.format import RecordWriter, ShardIndex, read_records
-from tpudata.format.tfrecord.framing import masked_crc32c
+from tpudata.format.tfrecord.framing import pack_header
 from tpudata.format.tfrecord.gzip_blocks import GzipBlockWriter, unpack_blocks
 
 RECORDS = [
@@ -145,7 +145,6 @@ def test_rejects_a_file_that_is_not_compressed(tmp_path: Path) -> None:
 def test_rejects_a_length_beyond_the_stream_despite_a_valid_checksum(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for size, message in ((2**62, f"a record of {2**62:,} bytes is too large"), (2**30, "ends inside a record")):
-        length = size.to_bytes(8, "little")
-        path.write_bytes(gzip.compress(length + masked_crc32c(length).to_bytes(4, "little") + b"short"))
+        path.write_bytes(gzip.compress(pack_header(size) + b"short"))
         with pytest.raises(CorruptionError, match=message):
             list(read_records(str(path), "gzip"))

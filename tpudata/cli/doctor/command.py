@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import io
 import json
-import os
 import platform
 import re
 import subprocess
@@ -26,10 +24,11 @@ from tpudata.cli.doctor.checks import (
     check_shapes,
 )
 from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, read_config, rehearsal_flags
+from tpudata.console.lifeline import Lifeline
 from tpudata.console.tables import counted, table
 from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
-from tpudata.installation import install_command
+from tpudata.installation import install_command, installed_versions
 
 # TensorFlow with the TPU runtime that ended with 2.20: its import aborts with libtpu of this version and later.
 _TENSORFLOW_TPU = "tensorflow_tpu"
@@ -152,12 +151,7 @@ def _check_dataset(flags: argparse.Namespace, lines: _ReportPrinter) -> None:
 
 
 def _check_versions() -> tuple[str, str]:
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    versions = installed_versions(_PACKAGES)
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
     libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
@@ -171,25 +165,22 @@ def _check_versions() -> tuple[str, str]:
 
 def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     """Run a probe in a separate process; return its state, `otherwise` if it fails, and its text."""
-    # The pipe ends the probe with this process.
-    reader, writer = os.pipe()
-    command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
-        )
-    except subprocess.TimeoutExpired:
-        return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
-    finally:
-        os.close(writer)
-        os.close(reader)
-    lines = process.stdout.splitlines()
-    if process.returncode != 0 or not lines:
-        error_lines = process.stderr.strip().splitlines()
-        return (
-            otherwise,
-            f"the probe ended with exit code {process.returncode}: {error_lines[-1] if error_lines else 'no output'}",
-        )
+    with Lifeline() as lifeline:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tpudata.cli.doctor.probe", str(lifeline.reader), *words],
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[lifeline.reader],
+            )
+        except subprocess.TimeoutExpired:
+            return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        said = done.stderr.strip().splitlines()
+        return otherwise, f"the probe ended with exit code {done.returncode}: {said[-1] if said else 'no output'}"
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]

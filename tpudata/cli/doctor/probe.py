@@ -24,6 +24,7 @@ from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
 from tpudata.console.quiet import quiet_loading
 from tpudata.console.tables import bytes_text, counted
+from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
@@ -216,8 +217,7 @@ def main(words: list[str]) -> None:
     except NoTPUError as error:
         answer = {"none": str(error)}
     except Exception as error:
-        text = str(error).strip() or type(error).__name__
-        answer = {"problem": text.splitlines()[0]}
+        answer = {"problem": first_line(error)}
     print(json.dumps(answer))
 
 

@@ -16,7 +16,6 @@ import contextlib
 import functools
 import logging
 import os
-import re
 import socket
 import sys
 import threading
@@ -32,14 +31,12 @@ from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.links import Link, LinkEndedError
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup
+from tpudata.error_text import libraries as texts
 
 _log = logging.getLogger("tpudata")
 _SUM, _LEAST, _BYTES = b"s", b"m", b"b"
 # The first process gets numbers, the others also values of variables.
 _MOST_BYTES_OF_NUMBERS, _MOST_BYTES_OF_VALUES = 1 << 20, 1 << 36
-# Errors of the devices' own exchanges, after a process has ended.
-_OF_DEVICES = re.compile(r"Gloo|NCCL|[Cc]ollective|[Cc]oordination ?[Ss]ervice|Connection (reset|closed) by peer")
-_OF_RUNTIME = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 # The connections may notice the end of a process later than the devices.
 _NOTICE_SECONDS = 3.0
 STUCK_SECONDS = 5.0
@@ -192,7 +189,7 @@ class ClusterPeers(Peers):
     def _follows(self, error: Exception) -> bool:
         """Return whether an error follows from the end of another process."""
         text = str(error)
-        return bool(_OF_DEVICES.search(text) or (self._lost.is_set() and _OF_RUNTIME.match(text)))
+        return bool(texts.LOST_EXCHANGE.search(text) or (self._lost.is_set() and texts.RUNTIME_STATUS.match(text)))
 
     def _message(self) -> str:
         self._lost.wait(_NOTICE_SECONDS)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.checks import is_integer
 from tpudata.console.tables import counted
 from tpudata.devices.errors import ClusterConfigError
 
@@ -57,7 +58,7 @@ class ClusterTask:
             ClusterConfigError: the address is not HOST:PORT, or a number is not allowed.
         """
         for name, number, least in (("num_processes", num_processes, 1), ("process_id", process_id, 0)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            if not is_integer(number, least):
                 raise ClusterConfigError(
                     f"{owner}({name}=...): got {_short(number)} (expected a whole number from {least}). Pass "
                     "coordinator_address, num_processes and process_id together."

@@ -5,17 +5,17 @@ option `jax_num_cpu_devices` of the program, for which there is no other way.
 """
 
 import importlib.util
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes.tpu_pod import count_chips
+from tpudata.error_text.libraries import TPU_IN_USE
+from tpudata.error_text.lines import first_line
 from tpudata.errors import MissingExtraError, UsageError
 from tpudata.installation import install_command
 
 _CPU_DEVICES = "jax_num_cpu_devices"
-_IN_USE = re.compile(r"already in use by process with pid (\d+)|lockfile|[Dd]evice or resource busy")
 
 
 def import_jax(feature: str) -> Any:
@@ -104,7 +104,7 @@ def tpu_devices() -> tuple[Any, ...]:
 
 def _explain(reason: str, platforms: str | None) -> str:
     """Return why there is no TPU, and what to do."""
-    in_use = _IN_USE.search(reason)
+    in_use = TPU_IN_USE.search(reason)
     if in_use:
         who = f"the process {in_use[1]}" if in_use[1] else "another process"
         return f"the TPU is in use by {who}. End that process; one process at a time can use a TPU."
@@ -112,8 +112,7 @@ def _explain(reason: str, platforms: str | None) -> str:
         return f"jax may not use a TPU (got JAX_PLATFORMS={platforms}, expected tpu,cpu). Unset JAX_PLATFORMS."
     if not count_chips():
         return "this machine has no TPU chip. Run the program on a TPU VM, or pass use_tpu=False."
-    first = reason.strip().partition("\n")[0].rstrip(".")
-    return f"jax cannot start the TPU: {first}. Run `tpudata doctor`."
+    return f"jax cannot start the TPU: {first_line(reason)}. Run `tpudata doctor`."
 
 
 def _devices(platform: str) -> list[Any]:
@@ -125,9 +124,9 @@ def _devices(platform: str) -> list[Any]:
     except RuntimeError as error:
         if platform != "cpu":
             return []
-        reason = str(error).partition("\n")[0]
         raise UsageError(
-            f"jax cannot start its CPU devices: {reason}. Set JAX_PLATFORMS=cpu in the environment to train without a TPU."
+            f"jax cannot start its CPU devices: {first_line(error)}. Set JAX_PLATFORMS=cpu in the environment to train "
+            "without a TPU."
         ) from error
 
 

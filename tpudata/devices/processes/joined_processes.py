@@ -28,6 +28,7 @@ from tpudata.devices.processes.device_search import (
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.devices.processes.rendezvous import meet, split_address
+from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
 
 _STARTED = (
@@ -136,9 +137,8 @@ def _initialize(jax: Any, group: ProcessGroup) -> None:
             coordinator_bind_address=None if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}",
         )
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
         raise ClusterError(
-            f"{group.origin}: {group.name} could not join the cluster: {reason}. Start all processes again."
+            f"{group.origin}: {group.name} could not join the cluster: {first_line(error)}. Start all processes again."
         ) from error
     finally:
         options.update("jax_enable_preemption_service", preemption)

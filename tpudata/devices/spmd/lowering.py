@@ -9,14 +9,11 @@ import jax
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
+from tpudata.devices.graphs.graph_copy import SCOPE
 from tpudata.devices.graphs.traced_code import traced_code
-from tpudata.devices.graphs.xla_errors import places_of, reason_of
 from tpudata.devices.spmd.stablehlo import export_module
+from tpudata.error_text import libraries as texts
 
-# TensorFlow's text on an operation without a compiled form: its type, and then its place in the graph.
-_UNSUPPORTED = re.compile(
-    r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?(\{\{node [^}]+\}\})"
-)
 # The operation that shortens a tensor, in modules of StableHLO and in XLA's text.
 _DYNAMIC = b"set_dimension_size"
 _DYNAMIC_PLACE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
@@ -90,7 +87,7 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
             serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
         # A result without a shape often comes from an operation that does not run, such as tf.py_function.
-        shape = "" if _UNSUPPORTED.search(str(error)) else _explain_shape(graph.outputs)
+        shape = "" if texts.NO_KERNEL.search(str(error)) else _explain_shape(graph.outputs)
         raise ModelFnValueError(shape or _explain(str(error))) from None
     shape = _explain_shape(graph.outputs)
     if shape:
@@ -122,12 +119,13 @@ def _explain_shape(outputs: Sequence[Any]) -> str:
 
 def _explain(error: str) -> str:
     code = traced_code()
-    unsupported = _UNSUPPORTED.search(error)
+    unsupported = texts.NO_KERNEL.search(error)
     if unsupported is not None:
         kind, place = unsupported.groups()
         return (
-            f"{code}: the operation {places_of(place)[0]!r} does not run on several devices or a TPU (got {kind}, expected "
-            f"operations that XLA compiles). Compute it {code.before}, or {code.after}."
+            f"{code}: the operation {texts.find_nodes(place, SCOPE)[0]!r} does not run on several devices or a TPU "
+            f"(got {kind}, expected operations that XLA compiles). Compute it {code.before}, or {code.after}."
         )
-    name = "".join(f" at {name!r}" for name in places_of(error)[:1])
-    return f"{code}: XLA cannot compile it{name} (got: {reason_of(error)}). Use static shapes, or compute it {code.before}."
+    name = "".join(f" at {name!r}" for name in texts.find_nodes(error, SCOPE)[:1])
+    reason = texts.find_xla_reason(error, SCOPE)
+    return f"{code}: XLA cannot compile it{name} (got: {reason}). Use static shapes, or compute it {code.before}."

@@ -14,12 +14,12 @@ from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.traced_code import traced_code
-from tpudata.errors import TpudataError, UsageError
+from tpudata.error_text.libraries import NEW_VARIABLE
+from tpudata.error_text.own import find_own
+from tpudata.errors import UsageError
 
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
-# In TensorFlow's text on a variable that a function makes when it is traced again.
-_MAKES_VARIABLES = "only supports singleton tf.Variables"
 
 
 class TracedFunction:
@@ -57,10 +57,11 @@ class TracedFunction:
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
         except Exception as error:
-            own = _own_error(error)
+            # AutoGraph replaces an error by one with lines of the user's code.
+            own = find_own(error)
             if own is not None:
                 raise own from None
-            if _MAKES_VARIABLES in str(error):
+            if NEW_VARIABLE.search(str(error)):
                 raise ModelFnValueError(
                     f"{traced_code()}: it makes a variable at each call (got a new tf.Variable, expected those of the first call). "
                     "Make variables, layers and optimizers outside of the function."
@@ -108,13 +109,6 @@ class TracedFunction:
             if is_keras_seed(variable.name, variable.dtype)
         ]
         return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica, seeds)
-
-
-def _own_error(error: BaseException | None) -> TpudataError | None:
-    """Return this project's error that AutoGraph replaced by one with lines of the user's code; None for others' errors."""
-    while error is not None and not isinstance(error, TpudataError):
-        error = error.__context__
-    return error
 
 
 def _external(graph: Any) -> list[tuple[Any, str]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tpudata.console.tables import counted
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
+from tpudata.error_text.libraries import NO_DEVICE_MEMORY
 from tpudata.errors import TpudataError, UsageError
 from tpudata.installation import install_command
 
@@ -27,7 +28,6 @@ _PROGRAM = Path(__file__).with_name("topology_compiler.py")
 EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
 _TIME_LIMITS = {"quick": 900, "full": 7200}
-_NO_MEMORY = "RESOURCE_EXHAUSTED"
 # For a machine without a TPU: nothing is asked of Google's metadata server, and several processes may load libtpu at once.
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -147,7 +147,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         found = json.loads(answer.read_text())
     if "error" in found:
         text = found["error"]
-        raise CompilerError(Fault.MEMORY if text.startswith(_NO_MEMORY) else Fault.REJECTED, text)
+        raise CompilerError(Fault.MEMORY if NO_DEVICE_MEMORY.match(text) else Fault.REJECTED, text)
     compiled = CompiledLoop(**found)
     _log.info("%s compiled the loop for %s in %.1f seconds.", compiled.compiler, tpu.name, compiled.seconds)
     return compiled

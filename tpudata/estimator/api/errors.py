@@ -1,10 +1,9 @@
-"""Errors of the estimator, and one-line reasons of TensorFlow's errors.
+"""Errors of the estimator.
 
 These are for errors during a run: TpudataErrors that are also of the types that ported programs catch. Wrong arguments of a call
 raise plain TypeError and ValueError.
 """
 
-import re
 from typing import Any
 
 import tensorflow as tf
@@ -13,17 +12,7 @@ from tpudata.devices.errors import ModelFnError, ModelFnValueError
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.api.findings import Finding
 
-# Text around the reason in TensorFlow's messages: in a session, the reason follows the line of the operation.
-_OF_OPERATION = re.compile(r"\nNode: .*\n(.*)")
-_AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 SPACE_AND_PERMISSION = "Provide space and permission, and run again."
-
-
-def reason(error: tf.errors.OpError) -> str:
-    """Return the reason of an operation's error in one line, without the place at which the operation was built."""
-    found = _OF_OPERATION.search(error.message)
-    line = found[1] if found else error.message.strip().partition("\n")[0]
-    return _AROUND.sub("", line)
 
 
 class CheckpointError(TpudataError, ValueError):

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import ModelFnTypeError
 
@@ -102,8 +103,7 @@ class RegressionOutput(ExportOutput):
 
 
 def _require_tensor(where: str, value: Any) -> None:
-    if not isinstance(value, tf.Tensor):
-        raise ModelFnValueError(f"{where} must be a tensor, got {type(value).__name__}.")
+    require_type(where, value, isinstance(value, tf.Tensor), "a tensor", ModelFnValueError)
 
 
 def _require_floating(where: str, value: Any) -> None:
@@ -132,16 +132,11 @@ def check_export_outputs(export_outputs: Any, owner: str) -> None:
     if export_outputs is None:
         return
     where = f"{owner}(export_outputs=...)"
-    if not isinstance(export_outputs, Mapping):
-        raise ModelFnTypeError(
-            f"{where} must be a dict from name to ExportOutput, got {type(export_outputs).__name__}."
-        )
+    is_dict = isinstance(export_outputs, Mapping)
+    require_type(where, export_outputs, is_dict, "a dict from name to ExportOutput", ModelFnTypeError)
+    allowed = "a PredictOutput, ClassificationOutput or RegressionOutput of tpudata.estimator.export"
     for name, output in export_outputs.items():
-        if not isinstance(output, ExportOutput):
-            raise ModelFnTypeError(
-                f"{where}: {name!r} must be a PredictOutput, ClassificationOutput or RegressionOutput of "
-                f"tpudata.estimator.export, got {type(output).__name__}."
-            )
+        require_type(f"{where}: {name!r}", output, isinstance(output, ExportOutput), allowed, ModelFnTypeError)
     if len(export_outputs) > 1 and DEFAULT_SIGNATURE not in export_outputs:
         raise ModelFnValueError(
             f"{where} has several outputs (got {sorted(export_outputs)}, expected {DEFAULT_SIGNATURE!r} among them). Give the "

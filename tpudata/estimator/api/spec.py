@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_one_of, require_type
 from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError
@@ -20,8 +21,7 @@ RESERVED_METRICS = ("loss", "global_step")
 
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
     owner = type(spec).__name__
-    if spec.mode not in MODES:
-        raise ModelFnValueError(f"{owner}(mode=...) must be one of {', '.join(MODES)}, got {spec.mode!r}.")
+    require_one_of(f"{owner}(mode=...)", spec.mode, MODES, ModelFnValueError)
     if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         if spec.loss is None:
             raise ModelFnValueError(f"{owner} has no loss, which mode {spec.mode!r} requires. Pass loss.")
@@ -88,10 +88,8 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _check_common(self)
-        if self.scaffold_fn is not None and not callable(self.scaffold_fn):
-            raise ModelFnTypeError(
-                f"TPUEstimatorSpec(scaffold_fn=...) must be callable, got {type(self.scaffold_fn).__name__}."
-            )
+        where, is_valid = "TPUEstimatorSpec(scaffold_fn=...)", self.scaffold_fn is None or callable(self.scaffold_fn)
+        require_type(where, self.scaffold_fn, is_valid, "callable", ModelFnTypeError)
         if self.eval_metrics is not None:
             _check_host_function("eval_metrics", "metric_fn", self.eval_metrics, is_used=self.mode == ModeKeys.EVAL)
         if self.host_call is not None:
@@ -177,8 +175,8 @@ def _require_dense(tensors: Any, where: str) -> None:
     )
     for name, value in named.items():
         for item in tf.nest.flatten(value):
-            if item is None or isinstance(item, tf.SparseTensor | tf.RaggedTensor):
-                raise ModelFnTypeError(f"{where}: {name!r} must be a dense tensor, got {type(item).__name__}.")
+            is_dense = not isinstance(item, tf.SparseTensor | tf.RaggedTensor | None)
+            require_type(f"{where}: {name!r}", item, is_dense, "a dense tensor", ModelFnTypeError)
 
 
 def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: bool) -> None:
@@ -228,6 +226,14 @@ class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Ten
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
+def check_spec(spec: Any) -> None:
+    """Check the result of model_fn; ModelFnTypeError if it is no spec."""
+    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
+        raise ModelFnTypeError(
+            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
+        )
+
+
 def check_metrics(metrics: Any, where: str) -> None:
     """Check a dict of metrics.
 
@@ -239,8 +245,7 @@ def check_metrics(metrics: Any, where: str) -> None:
         TypeError: it is not a dict, or an entry is neither a pair nor a metric.
         ValueError: an entry has a name that evaluate reserves.
     """
-    if not isinstance(metrics, Mapping):
-        raise ModelFnTypeError(f"{where} must be a dict from name to metric, got {type(metrics).__name__}.")
+    require_type(where, metrics, isinstance(metrics, Mapping), "a dict from name to metric", ModelFnTypeError)
     for name, metric in metrics.items():
         if name in RESERVED_METRICS:
             raise ModelFnValueError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import require_flag
+from tpudata.checks import require, require_flag, require_type
 from tpudata.errors import UsageError
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
@@ -26,8 +26,8 @@ def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | 
     """
     if batch_axis is None:
         return None
-    if not isinstance(batch_axis, tuple | list) or not all(type(axis) is int for axis in batch_axis):
-        raise TypeError(f"TPUEstimator(batch_axis=...) must be a tuple of ints or None, got {batch_axis!r}.")
+    are_ints = isinstance(batch_axis, tuple | list) and all(type(axis) is int for axis in batch_axis)
+    require("TPUEstimator", "batch_axis", batch_axis, are_ints, "a tuple of ints or None")
     pipeline = InputPipelineConfig(config.per_host_input_for_training)
     if pipeline is not InputPipelineConfig.PER_HOST_V1:
         raise ValueError(
@@ -62,8 +62,7 @@ def copied_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any
     """
     if params is None:
         return {}
-    if not isinstance(params, Mapping):
-        raise TypeError(f"{owner}(params=...) must be a dict or None, got {type(params).__name__}.")
+    require_type(f"{owner}(params=...)", params, isinstance(params, Mapping), "a dict or None")
     return copy.deepcopy(dict(params))
 
 
@@ -73,15 +72,15 @@ def check_plain_config(config: Any) -> RunConfig:
     Raises:
         ValueError: it has the wrong type, or names a TPU or several replicas.
     """
-    config = RunConfig() if config is None else config
-    if not isinstance(config, RunConfig):
-        raise ValueError(f"Estimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
-    if config.master or config.cluster is not None or config.tpu_config.num_replicas not in (None, 1):
+    checked: RunConfig = RunConfig() if config is None else config
+    is_config = isinstance(checked, RunConfig)
+    require_type("Estimator(config=...)", checked, is_config, "a tpudata RunConfig", ValueError)
+    if checked.master or checked.cluster is not None or checked.tpu_config.num_replicas not in (None, 1):
         raise ValueError(
             "Estimator runs on one device, and its RunConfig names a TPU or several replicas. Use TPUEstimator, or omit master, "
             "cluster and num_replicas."
         )
-    return config
+    return checked
 
 
 def found_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:

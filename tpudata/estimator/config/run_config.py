@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.checks import require_flag, require_positive_int, require_seconds
+from tpudata.checks import require, require_flag, require_positive_int, require_seconds, require_type
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.topology import JOIN_LIMIT
 from tpudata.estimator.api.errors import ArgumentTypeError
@@ -109,24 +109,23 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         given: object = self.tf_config
-        if given is not None and not isinstance(given, Mapping):
-            raise TypeError(f"RunConfig(tf_config=...) must be a dict or None, got {type(given).__name__}.")
+        require_type("RunConfig(tf_config=...)", given, isinstance(given, Mapping | None), "a dict or None")
         object.__setattr__(self, "_task", self._found_task())
         tpu_config: object = self.tpu_config
         if tpu_config is None:  # Programs pass None for the default.
             object.__setattr__(self, "tpu_config", TPUConfig())
-        elif not isinstance(tpu_config, TPUConfig):
-            hint = " Pass the folder as model_dir=." if isinstance(tpu_config, str | os.PathLike) else ""
-            raise TypeError(f"RunConfig(tpu_config=...) must be a TPUConfig, got {type(tpu_config).__name__}.{hint}")
+        else:
+            fix = "Pass the folder as model_dir=." if isinstance(tpu_config, str | os.PathLike) else ""
+            is_config = isinstance(tpu_config, TPUConfig)
+            require_type("RunConfig(tpu_config=...)", tpu_config, is_config, "a TPUConfig", fix=fix)
         for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise TypeError(f"RunConfig({name}=...) must be a str or None, got {type(value).__name__}.")
+            require_type(f"RunConfig({name}=...)", value, isinstance(value, str | None), "a str or None")
         object.__setattr__(self, "master", self.master or "")
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
-        if self.cluster is not None and not callable(getattr(self.cluster, "master", None)):
-            raise TypeError(f"RunConfig(cluster=...) must be a TPUClusterResolver, got {type(self.cluster).__name__}.")
+        is_resolver = self.cluster is None or callable(getattr(self.cluster, "master", None))
+        require_type("RunConfig(cluster=...)", self.cluster, is_resolver, "a TPUClusterResolver")
         if self.model_dir is not None:
             object.__setattr__(self, "model_dir", str(self.model_dir))
             if not self.model_dir:
@@ -136,10 +135,8 @@ class RunConfig:
         if self.keep_checkpoint_max != 0:
             require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
         seed: object = self.tf_random_seed
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
-            raise ArgumentTypeError(
-                f"RunConfig(tf_random_seed=...) must be an int or None, got {self.tf_random_seed!r}."
-            )
+        is_seed = isinstance(seed, Integral | None) and not isinstance(seed, bool)
+        require("RunConfig", "tf_random_seed", seed, is_seed, "an int or None", ArgumentTypeError)
         hours = self.keep_checkpoint_every_n_hours
         require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, above=True)
         for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
@@ -173,15 +170,14 @@ class RunConfig:
                     f"RunConfig({name}=...) is for parameter servers, which are not supported, got {getattr(self, name)!r}. "
                     "Omit it."
                 )
-        if self.protocol not in (None, "grpc"):
-            raise ValueError(f"RunConfig(protocol=...) must be 'grpc' or None, got {self.protocol!r}.")
+        require("RunConfig", "protocol", self.protocol, self.protocol in (None, "grpc"), "'grpc' or None", ValueError)
 
     def _check_profile_steps(self) -> None:
-        steps: object = self.profile_steps
+        steps: Any = self.profile_steps
         if steps is None:
             return
-        if not isinstance(steps, tuple | list) or len(steps) != 2 or not all(type(step) is int for step in steps):
-            raise TypeError(f"RunConfig(profile_steps=...) must be (first, last) or None, got {steps!r}.")
+        is_pair = isinstance(steps, tuple | list) and len(steps) == 2 and all(type(step) is int for step in steps)
+        require("RunConfig", "profile_steps", steps, is_pair, "(first, last) or None")
         if not 1 <= steps[0] <= steps[1]:
             raise ValueError(
                 f"RunConfig(profile_steps={steps!r}): steps count from 1, and the last is not before the first."
@@ -265,4 +261,4 @@ class RunConfig:
 
 def task_of(config: RunConfig) -> ClusterTask:
     """Return the task of this process in the cluster that a config describes."""
-    return config._task
+    return config._task  # noqa: SLF001 (no field that users see)

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.estimator.api.errors import ArgumentTypeError
 
 _APPLIED = (
@@ -42,10 +43,8 @@ def apply_session_config(config: Any) -> None:
     """
     if config is None:
         return
-    if not isinstance(config, tf.compat.v1.ConfigProto):
-        raise ArgumentTypeError(
-            f"RunConfig(session_config=...) must be a tf.compat.v1.ConfigProto, got {type(config).__name__}."
-        )
+    is_proto = isinstance(config, tf.compat.v1.ConfigProto)
+    require_type("RunConfig(session_config=...)", config, is_proto, "a tf.compat.v1.ConfigProto", ArgumentTypeError)
     for field, value in config.ListFields():
         if field.name == "allow_soft_placement":
             tf.config.set_soft_device_placement(value)

@@ -112,12 +112,9 @@ class TPUConfig(NamedTupleMethods):
                 f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {mode!r}."
             ) from None
         allowed_modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
-        if self.eval_training_input_configuration not in allowed_modes:
-            raise ValueError(
-                "TPUConfig(eval_training_input_configuration=...) must be PER_HOST_V1 or SLICED, got "
-                f"{self.eval_training_input_configuration!r}."
-            )
-        mode = InputPipelineConfig(self.eval_training_input_configuration)
+        mode, name = self.eval_training_input_configuration, "eval_training_input_configuration"
+        require("TPUConfig", name, mode, mode in allowed_modes, "PER_HOST_V1 or SLICED", ValueError)
+        mode = InputPipelineConfig(mode)
         object.__setattr__(self, "eval_training_input_configuration", mode)
 
     def check_for_tpu(self) -> None:

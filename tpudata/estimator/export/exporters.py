@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tpudata.checks import require
 from tpudata.estimator.export.serving_input import ServingInputReceiver
 
 if TYPE_CHECKING:
@@ -63,10 +64,9 @@ class _SavedModelExporter(Exporter):
         as_text: bool,
         exports_to_keep: int | None = None,
     ) -> None:
-        if exports_to_keep is not None and exports_to_keep <= 0:
-            raise ValueError(
-                f"{type(self).__name__}(exports_to_keep=...) must be positive or None, got {exports_to_keep}."
-            )
+        is_valid = exports_to_keep is None or exports_to_keep > 0
+        owner = type(self).__name__
+        require(owner, "exports_to_keep", exports_to_keep, is_valid, "positive or None", ValueError)
         self._name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -200,11 +200,9 @@ class BestExporter(_SavedModelExporter):
     ) -> None:
         if serving_input_receiver_fn is None:
             raise ValueError("BestExporter needs a serving_input_receiver_fn (got None). Pass one.")
-        if not callable(compare_fn) or {*inspect.signature(compare_fn).parameters} != _COMPARE_FN_ARGUMENTS:
-            raise ValueError(
-                "BestExporter(compare_fn=...) must be a function of best_eval_result and current_eval_result, got "
-                f"{compare_fn!r}."
-            )
+        is_valid = callable(compare_fn) and {*inspect.signature(compare_fn).parameters} == _COMPARE_FN_ARGUMENTS
+        allowed = "a function of best_eval_result and current_eval_result"
+        require("BestExporter", "compare_fn", compare_fn, is_valid, allowed, ValueError)
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn

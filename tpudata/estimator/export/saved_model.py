@@ -14,14 +14,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.graph_walk import needed_operations
 from tpudata.devices.graphs.keras_state import fresh_keras_state
+from tpudata.error_text.libraries import find_reason
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError, reason
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError
 from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.api.spec import check_spec
 from tpudata.estimator.export.serving_input import NamedReceiver, ServingInputReceiver
 from tpudata.estimator.feeding.signature import call_model_fn
 from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
@@ -45,11 +47,13 @@ def export_saved_model(
     checkpoint_path: str | None,
 ) -> bytes:
     """Export a SavedModel; see `TPUEstimator.export_saved_model`."""
-    if not callable(serving_input_receiver_fn):
-        raise ValueError(
-            "export_saved_model(serving_input_receiver_fn=...) must be a function that returns a ServingInputReceiver, got "
-            f"{type(serving_input_receiver_fn).__name__}."
-        )
+    require_type(
+        "export_saved_model(serving_input_receiver_fn=...)",
+        serving_input_receiver_fn,
+        callable(serving_input_receiver_fn),
+        "a function that returns a ServingInputReceiver",
+        ValueError,
+    )
     checkpoint = _checkpoint(runtime, checkpoint_path)
     target, temporary = _folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
     with tf.Graph().as_default():
@@ -64,7 +68,7 @@ def export_saved_model(
             except tf.errors.OpError as error:
                 _remove(temporary)
                 raise StorageError(
-                    f"export_saved_model: {target} could not be written: {reason(error)}. {SPACE_AND_PERMISSION}"
+                    f"export_saved_model: {target} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION}"
                 ) from error
             except BaseException:
                 _remove(temporary)
@@ -116,10 +120,7 @@ def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, 
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with fresh_keras_state(seed):
         spec = call(runtime.user_model.model_fn, receiver.features, None, ModeKeys.PREDICT, params, runtime.config)
-    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
-        raise ModelFnTypeError(
-            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
-        )
+    check_spec(spec)
     return _signatures(receiver, spec), scaffold_of(spec)
 
 

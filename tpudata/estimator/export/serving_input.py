@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
+
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
@@ -30,14 +32,11 @@ class ServingInputReceiver:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _named(self.features, "features", "feature"))
         object.__setattr__(self, "receiver_tensors", _named(self.receiver_tensors, "receiver_tensors", "input"))
-        others: object = self.receiver_tensors_alternatives
+        others: Any = self.receiver_tensors_alternatives
         if others is None:
             return
-        if not isinstance(others, Mapping):
-            raise ValueError(
-                "ServingInputReceiver(receiver_tensors_alternatives=...) must be a dict from name to tensors, got "
-                f"{type(others).__name__}."
-            )
+        where = "ServingInputReceiver(receiver_tensors_alternatives=...)"
+        require_type(where, others, isinstance(others, Mapping), "a dict from name to tensors", ValueError)
         named = {
             name: _named(item, f"receiver_tensors_alternatives[{name!r}]", "input") for name, item in others.items()
         }
@@ -54,11 +53,8 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
     def __post_init__(self) -> None:
         tensor = self.features
-        if not isinstance(tensor, _TENSORS):
-            raise ValueError(
-                f"TensorServingInputReceiver(features=...) must be a tensor, got {type(tensor).__name__}. Use ServingInputReceiver "
-                "for a dict of features."
-            )
+        where, fix = "TensorServingInputReceiver(features=...)", "Use ServingInputReceiver for a dict of features."
+        require_type(where, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError, fix)
         super().__post_init__()
         object.__setattr__(self, "features", tensor)
 
@@ -82,10 +78,8 @@ def _named(tensors: Any, field: str, default: str) -> dict[str, Any]:
         # Some programs number their features; a fed tensor needs a name.
         if not isinstance(name, str) and not (field == "features" and isinstance(name, int)):
             raise ValueError(f"ServingInputReceiver({field}=...): the names must be strings, got {name!r}.")
-        if not isinstance(tensor, _TENSORS):
-            raise ValueError(
-                f"ServingInputReceiver({field}=...): {name!r} must be a tensor, got {type(tensor).__name__}."
-            )
+        where = f"ServingInputReceiver({field}=...): {name!r}"
+        require_type(where, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError)
     return named
 
 

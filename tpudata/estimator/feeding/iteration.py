@@ -34,7 +34,7 @@ class Iteration:
     def __init__(self, dataset: Any, *, is_endless: bool = False) -> None:
         self.is_endless = is_endless
         iterator = iter(dataset)
-        self.spec = iterator._type_spec
+        self.spec = tf.type_spec_from_value(iterator)
         # This list has the only references to the iterator, for the thread to clear.
         self._parts = [iterator, tuple(tf.nest.flatten(iterator, expand_composites=True))]
         self._closed = threading.Event()

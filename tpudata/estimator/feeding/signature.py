@@ -6,8 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
+from tpudata.error_text.libraries import NEEDS_GRAPH
 from tpudata.estimator.api.errors import ModelFnTypeError
 from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
 from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
@@ -27,8 +29,7 @@ def check_model_fn(model_fn: Any) -> None:
         ModelFnTypeError: model_fn is not callable.
         ModelFnValueError: it has no argument `features`, or an unknown one without a default.
     """
-    if not callable(model_fn):
-        raise ModelFnTypeError(f"model_fn must be callable, got {type(model_fn).__name__}.")
+    require_type("model_fn", model_fn, callable(model_fn), "callable", ModelFnTypeError)
     names = _argument_names(model_fn)
     if "features" not in names:
         raise ModelFnValueError(f"model_fn must take an argument named features, got {names}.")
@@ -93,8 +94,7 @@ def call_input_fn(
         TypeError: input_fn is not callable, or returned a value of the wrong type.
         ValueError: input_fn has no argument `params`, or its elements are neither features nor (features, labels).
     """
-    if not callable(input_fn):
-        raise TypeError(f"input_fn must be callable, got {type(input_fn).__name__}.")
+    require_type("input_fn", input_fn, callable(input_fn), "callable")
     names = _argument_names(input_fn)
     if needs_params and "params" not in names:
         raise ValueError(f"input_fn must take an argument named params, which has the batch_size, got {names}. Add it.")
@@ -139,8 +139,7 @@ def _called(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except RuntimeError as error:
-        # In the errors of make_initializable_iterator, placeholders and the queues of tf.compat.v1.train.
-        if "eager" in str(error):
+        if NEEDS_GRAPH.search(str(error)):
             return None
         raise
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
+from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import SPACE_AND_PERMISSION
 
@@ -70,7 +71,6 @@ class EventWriter:
         try:
             yield
         except tf.errors.OpError as error:
-            reason = " ".join(error.message.split()).rstrip(".")
             raise StorageError(
-                f"the summaries in {self._folder} could not be written: {reason}. {SPACE_AND_PERMISSION}"
+                f"the summaries in {self._folder} could not be written: {one_line(error.message)}. {SPACE_AND_PERMISSION}"
             ) from error

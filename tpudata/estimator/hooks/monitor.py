@@ -192,3 +192,25 @@ class Monitor:
         with self._session.installed():
             for hook in self.hooks:
                 hook.end(self._session)
+
+
+def training_hooks(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the hooks of a training in their order: those of the chief, of the call, and of model_fn."""
+    return (*_chief_hooks(spec), *hooks, *spec.training_hooks)
+
+
+def hooks_of_worker(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
+    """Return those of `training_hooks` that run in a process other than the chief, which writes no files."""
+    kinds = (
+        _train.CheckpointSaverHook,
+        _train.SummarySaverHook,
+        _train.StepCounterHook,
+        _train.ProfilerHook,
+        ProfilerHook,
+    )
+    return tuple(hook for hook in hooks if not isinstance(hook, kinds) and hook not in _chief_hooks(spec))
+
+
+def _chief_hooks(spec: Any) -> Sequence[Any]:
+    chiefs: Sequence[Any] = getattr(spec, "training_chief_hooks", ())
+    return chiefs

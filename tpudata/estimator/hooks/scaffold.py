@@ -4,8 +4,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError
+from tpudata.error_text.lines import one_line
+from tpudata.errors import StorageError
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.store import VariableStore
@@ -37,10 +40,8 @@ def scaffold_of(spec: Any) -> Any:
     if getattr(spec, "scaffold_fn", None) is not None:
         scaffold = spec.scaffold_fn()
     scaffold = _Scaffold() if scaffold is None else scaffold
-    if not isinstance(scaffold, _Scaffold):
-        raise ModelFnTypeError(
-            f"{type(spec).__name__}: the scaffold must be a tf.compat.v1.train.Scaffold, got {type(scaffold).__name__}."
-        )
+    where, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
+    require_type(where, scaffold, is_scaffold, "a tf.compat.v1.train.Scaffold", ModelFnTypeError)
     if scaffold.saver is not None:
         if not isinstance(scaffold.saver, tf.compat.v1.train.Saver):
             raise ModelFnTypeError(
@@ -64,6 +65,25 @@ def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
             f"The saver of model_fn's scaffold cannot restore {checkpoint.prefix}: {error}. Let it restore variables that the "
             "checkpoint contains."
         ) from error
+
+
+def save_with(saver: Any, session: HookSession, model_dir: str, step: int) -> Checkpoint:
+    """Write `model.ckpt-STEP` with a scaffold's saver, which also deletes old checkpoints.
+
+    Raises:
+        StorageError: the checkpoint could not be written.
+    """
+    base = tf.io.gfile.join(model_dir, "model.ckpt")
+    try:
+        tf.io.gfile.makedirs(model_dir)
+        with session.installed():
+            prefix = saver.save(session, base, global_step=step, write_meta_graph=False)
+    except tf.errors.OpError as error:
+        raise StorageError(
+            f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {one_line(error.message)}. "
+            f"{SPACE_AND_PERMISSION}"
+        ) from error
+    return Checkpoint.open(prefix)
 
 
 class ScaffoldLoader:

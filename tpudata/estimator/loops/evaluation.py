@@ -15,9 +15,9 @@ from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
-from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import requested_or_latest
 from tpudata.estimator.steps.eval_step import EvalStep
 
 _log = logging.getLogger("tpudata")
@@ -29,7 +29,7 @@ def evaluate(
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
-    checkpoint = given_or_newest(runtime, checkpoint_path)
+    checkpoint = requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)
     if steps is None and feed.endless:
         raise ValueError(

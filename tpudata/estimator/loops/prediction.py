@@ -16,8 +16,8 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
-from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.state.checkpoints import requested_or_latest
 from tpudata.estimator.steps.predict_step import PredictStep
 
 _log = logging.getLogger("tpudata")
@@ -33,7 +33,7 @@ def predict(
 ) -> Iterator[Any]:
     """Yield predictions; see `TPUEstimator.predict`."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
-    checkpoint = given_or_newest(runtime, checkpoint_path)
+    checkpoint = requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
     step: PredictStep = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
     keys = _selected_keys(step.spec.predictions, predict_keys)

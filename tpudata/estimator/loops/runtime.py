@@ -1,17 +1,15 @@
-"""Runtimes of an estimator, which train, evaluate and predict share."""
+"""A model on devices, which train, evaluate and predict share."""
 
-import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
-from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
@@ -171,76 +169,3 @@ def _device_steps() -> Mapping[str, _StepKind]:
         ModeKeys.EVAL: functools.partial(EvalStep, calls=DeviceCalls),
         ModeKeys.PREDICT: functools.partial(PredictStep, calls=DeviceCalls),
     }
-
-
-class Runtimes:
-    """Owner of the runtimes of one estimator, which gives each call one that is not in use.
-
-    Attributes:
-        training: runtime that trains.
-
-    Args:
-        training: as the attribute.
-        evaluating: runtime that evaluates; None for the one that predicts.
-    """
-
-    def __init__(self, training: Runtime, evaluating: Runtime | None = None) -> None:
-        self.training = training
-        self._evaluating = evaluating
-        # Further runtimes that evaluate and predict while a runtime is in use, by its id.
-        self._others: dict[int, list[Runtime]] = {}
-
-    @functools.cached_property
-    def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: the one that trains, or in one of several processes one of this process alone."""
-        training = self.training
-        if training.peers.count == 1:
-            return training
-        return training.elsewhere(lambda: training.topology.of_this_process())
-
-    @property
-    def evaluates_elsewhere(self) -> bool:
-        """Whether evaluation has other devices than training, as with eval_on_tpu=False."""
-        return self._evaluating is not None
-
-    @property
-    def evaluating(self) -> Runtime:
-        """The runtime that evaluates."""
-        return self._evaluating or self.predicting
-
-    @contextlib.contextmanager
-    def taken_for_training(self) -> Iterator[Runtime]:
-        """Yield the runtime that trains, for exclusive use inside the context.
-
-        Raises:
-            UsageError: the runtime is in use.
-        """
-        runtime = self.training
-        if not runtime.in_use.acquire(blocking=False):
-            raise UsageError(
-                "train: the same estimator is already training or evaluating (got a call from a hook, an input_fn or another "
-                "thread, expected none in the meantime). Let it end first, or use another estimator."
-            )
-        try:
-            with runtime.lock:
-                runtime.trains = True
-            yield runtime
-        finally:
-            runtime.trains = False
-            self._others.clear()
-            runtime.in_use.release()
-
-    @contextlib.contextmanager
-    def idle(self, runtime: Runtime) -> Iterator[Runtime]:
-        """Yield an idle runtime: this one, or one with separate variables if it is busy."""
-        others = self._others.setdefault(id(runtime), [])
-        free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))
-        found = next(free, None)
-        if found is None:
-            found = runtime.another()
-            found.in_use.acquire()
-            others.append(found)
-        try:
-            yield found
-        finally:
-            found.in_use.release()

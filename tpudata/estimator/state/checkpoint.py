@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.console.nearest import did_you_mean
+from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state.partition import Part, whole_of
 
@@ -156,8 +157,7 @@ def read_tensor(reader: Any, prefix: str, name: str) -> Any:
 
 
 def _damaged(prefix: str, error: Exception) -> CheckpointError:
-    text = str(error).partition("\n")[0]
     return CheckpointError(
-        f"{prefix} cannot be read: {text}. Restore its files, or pass the path of an older checkpoint; to continue "
+        f"{prefix} cannot be read: {first_line(error)}. Restore its files, or pass the path of an older checkpoint; to continue "
         "training from that one, name it in the file 'checkpoint' of its folder."
     )

@@ -13,8 +13,12 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
+from tpudata.devices.errors import ClusterError
+from tpudata.devices.processes.peers import Peers
+from tpudata.error_text.libraries import find_reason
+from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, CheckpointNotFoundError, reason
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
@@ -45,6 +49,52 @@ def latest(model_dir: str) -> Checkpoint | None:
         ) from None
 
 
+def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
+    """Return the newest checkpoint of the chief's model_dir, with which training begins, or None.
+
+    Args:
+        model_dir: the folder.
+        peers: the processes that train together.
+
+    Raises:
+        CheckpointError: as in `latest`.
+        StorageError: as in `latest`.
+        ClusterError: this process does not find the chief's checkpoint in its model_dir.
+    """
+    own = latest(model_dir) if peers.is_chief else None
+    if peers.count == 1:
+        return own
+    data = peers.chiefs_bytes(b"" if own is None else own.to_bytes())
+    if own is not None or not data:
+        return own
+    chiefs = Checkpoint.from_bytes(data)
+    try:
+        here = Checkpoint.open(chiefs.prefix)
+    except CheckpointError:
+        here = None
+    if here != chiefs:
+        raise ClusterError(
+            f"{model_dir}: the chief begins with {chiefs.prefix}, which is {'missing' if here is None else 'different'} for this "
+            "process (expected one folder for all processes). Put model_dir on a storage that all machines share."
+        )
+    return here
+
+
+def requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
+    """Return the checkpoint at `path`, or if that is None the newest one of model_dir, or None if there is none yet.
+
+    Raises:
+        CheckpointError: there is no checkpoint at the path; or as in `latest`.
+        StorageError: as in `latest`.
+    """
+    if path is not None:
+        return Checkpoint.open(str(path))
+    newest = latest(model_dir)
+    if newest is None:
+        _log.warning("There is no checkpoint in %s: using initial values.", model_dir)
+    return newest
+
+
 def _state_path(model_dir: str) -> str:
     return str(tf.io.gfile.join(model_dir, _STATE_FILE))
 
@@ -59,7 +109,7 @@ def known(model_dir: str) -> list[str]:
         return []
     except tf.errors.OpError as error:
         raise StorageError(
-            f"{path}, which names the newest checkpoint, could not be read: {reason(error)}. Check its permissions."
+            f"{path}, which names the newest checkpoint, could not be read: {find_reason(error)}. Check its permissions."
         ) from error
     # TensorFlow does not publish the type.
     state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any", ["any"]))()
@@ -143,8 +193,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {reason(error)}. {SPACE_AND_PERMISSION} Training continues from the"
-            f" last one, {last}."
+            f"the checkpoint {prefix} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION} Training continues "
+            f"from the last one, {last}."
         ) from error
     for path in surplus:
         if not retention.is_kept(model_dir, path):
@@ -177,4 +227,4 @@ def _delete(model_dir: str, path: str) -> None:
     except tf.errors.NotFoundError:
         pass  # Another process has deleted it.
     except tf.errors.OpError as error:
-        _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, error.message)
+        _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, one_line(error.message))

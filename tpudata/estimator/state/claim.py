@@ -5,6 +5,7 @@ import contextvars
 import logging
 from collections.abc import Iterator
 
+from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
 from tpudata.storage.claims.hold import check_own, claimed
@@ -50,12 +51,11 @@ def claimed_model_dir(
             )
             stack.enter_context(claimed(model_dir, Claim.new(PROCESS), fix=fix, dead_after=dead_after))
         except StorageError as error:
-            reason = " ".join(str(error).split())
             _log.warning(
                 "%s: this training holds no claim on its model_dir, so a second one there would not be noticed, and both would mix "
-                "their checkpoints: %s",
+                "their checkpoints: %s.",
                 model_dir,
-                reason,
+                one_line(error),
             )
         token = _HELD.set(held | {model_dir} if for_trainings else held)
         try:

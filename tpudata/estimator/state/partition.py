@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from tpudata.tensorflow_internals import save_slice_info
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -28,7 +30,7 @@ class Part:
     @classmethod
     def of(cls, variable: Any) -> "Part | None":
         """Return the place of a v1 variable; None if it is whole."""
-        found = variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
+        found = save_slice_info(variable)
         if found is None:
             return None
         return cls(found.full_name, tuple(found.full_shape), tuple(found.var_offset), tuple(found.var_shape))

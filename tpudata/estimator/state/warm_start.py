@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_type
 from tpudata.console.nearest import did_you_mean
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
@@ -45,20 +46,15 @@ class WarmStartSettings(NamedTupleMethods):
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        path: object = self.ckpt_to_initialize_from
+        path: Any = self.ckpt_to_initialize_from
         if not path:
             raise ValueError(f"WarmStartSettings(ckpt_to_initialize_from={path!r}) names no checkpoint. Pass its path.")
-        if not isinstance(path, str | bytes | os.PathLike):
-            raise TypeError(
-                f"WarmStartSettings(ckpt_to_initialize_from=...) must be a path, got {type(path).__name__}."
-            )
+        is_path = isinstance(path, str | bytes | os.PathLike)
+        require_type("WarmStartSettings(ckpt_to_initialize_from=...)", path, is_path, "a path")
         object.__setattr__(self, "ckpt_to_initialize_from", os.fsdecode(path))
         given: object = self.vars_to_warm_start
-        if given is not None and not isinstance(given, str | list | tuple):
-            raise TypeError(
-                "WarmStartSettings(vars_to_warm_start=...) must be a regular expression, a list of them or None, got "
-                f"{type(given).__name__}."
-            )
+        where, allowed = "WarmStartSettings(vars_to_warm_start=...)", "a regular expression, a list of them or None"
+        require_type(where, given, isinstance(given, str | list | tuple | None), allowed)
         if self.var_name_to_vocab_info:
             raise ValueError(
                 "WarmStartSettings(var_name_to_vocab_info=...) is not supported: vocabularies are not remapped, got "
@@ -133,12 +129,10 @@ def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
-    if not isinstance(warm_start_from, str | bytes | os.PathLike):
-        raise ValueError(
-            "TPUEstimator(warm_start_from=...) must be the path of a checkpoint or WarmStartSettings, got "
-            f"{type(warm_start_from).__name__}."
-        )
-    return WarmStartSettings(warm_start_from)  # type: ignore[arg-type]
+    is_path = isinstance(warm_start_from, str | bytes | os.PathLike)
+    allowed = "the path of a checkpoint or WarmStartSettings"
+    require_type("TPUEstimator(warm_start_from=...)", warm_start_from, is_path, allowed, ValueError)
+    return WarmStartSettings(warm_start_from)
 
 
 def warm_values(

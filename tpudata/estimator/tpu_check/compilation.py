@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.graph_copy import SCOPE
 from tpudata.devices.graphs.graph_walk import reached
-from tpudata.devices.graphs.xla_errors import places_of, reason_of
 from tpudata.devices.tpu_compiler.topologies import GIB
+from tpudata.error_text import libraries as texts
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.steps.replica_step import replica_graph
@@ -22,12 +23,12 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 _log = logging.getLogger("tpudata")
 _MOST = 50  # Largest number of problems; each costs another compilation.
 _FIXES = (
-    ("compile-time constant", "compute sizes from Python numbers and static shapes, as in x.shape"),
+    (texts.NO_CONSTANT, "compute sizes from Python numbers and static shapes, as in x.shape"),
     (
-        "fixed tensor list size",
+        texts.NO_LIST_SIZE,
         "pass maximum_iterations to tf.while_loop, and a Python number as the size of a tf.TensorArray",
     ),
-    ("loop body do not match", "keep the shape of each of a loop's tensors"),
+    (texts.OTHER_LOOP_SHAPE, "keep the shape of each of a loop's tensors"),
 )
 OTHER_OPERATIONS = "use other operations, or do it in input_fn"
 
@@ -175,9 +176,10 @@ def compile_step(parts: StepParts, lacking: set[Any], find: Find, stage: str) ->
                 time.monotonic() - begin,
             )
             return part
-        known = [name for name in places_of(error) if name in outermost]
+        known = [name for name in texts.find_nodes(error, SCOPE) if name in outermost]
         culprit = next((outermost[name] for name in known if outermost[name] not in cut), None)
-        what, fix = reason_of(error), next((fix for sign, fix in _FIXES if sign in error), OTHER_OPERATIONS)
+        what = texts.find_xla_reason(error, SCOPE)
+        fix = next((fix for sign, fix in _FIXES if sign.search(error)), OTHER_OPERATIONS)
         if culprit is None:
             find("the step", f"XLA: {what}", fix)
             return None

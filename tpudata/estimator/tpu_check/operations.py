@@ -13,7 +13,7 @@ import tensorflow as tf
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.state.blueprint import Blueprint
-from tpudata.tensorflow_internals import kernels
+from tpudata.tensorflow_internals import graph_of_function, kernels
 
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
@@ -69,7 +69,7 @@ class Graph:
     def nested(self, operation: Any) -> Iterator[Any]:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
         for name in _functions(operation):
-            inner = getattr(operation.graph._get_function(name), "graph", None)
+            inner = graph_of_function(operation.graph, name)
             for item in inner.get_operations() if inner is not None else ():
                 yield item
                 yield from self.nested(item)

@@ -13,11 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require_one_of
 from tpudata.devices.errors import ModelFnError
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.tpu_compiler.compiler import missing_compiler
 from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
+from tpudata.error_text.libraries import EAGER_CAPTURE
+from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
@@ -53,8 +56,7 @@ def rehearse(
     metrics: tuple[str, ...] = ()
     costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
-        if mode not in MODES:
-            raise ValueError(f"rehearse: a mode must be one of {', '.join(MODES)}, got {mode!r}.")
+        require_one_of("rehearse: a mode", mode, MODES)
         found = _Rehearsal(runtime, mode, cores, tpu, effort)
         found.rehearse(input_fn)
         findings += dict.fromkeys(found.findings)
@@ -224,12 +226,11 @@ def _flat(structure: Any) -> list[Any]:
 
 def _explained(error: Exception) -> tuple[str, str]:
     """Return the reason why model_fn stopped, and the fix."""
-    text = str(error).strip()
-    if "capture an EagerTensor" in text:
+    if EAGER_CAPTURE.search(str(error)):
         return (
             "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "
             "core of a TPU has it",
             "make variables and layers inside model_fn, at every call",
         )
     fix = "" if isinstance(error, ModelFnError) else "see the text of the error, which stops training on every device"
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", fix
+    return f"{type(error).__name__}: {first_line(str(error))}", fix

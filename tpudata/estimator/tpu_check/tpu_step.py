@@ -1,7 +1,6 @@
 """Rehearsal by the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
 
 import dataclasses
-import re
 from typing import Any
 
 from tpudata.console.tables import memory_text
@@ -9,6 +8,8 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.tpu_compiler.compiler import CompiledLoop, CompilerError, Fault, compile_for
 from tpudata.devices.tpu_compiler.device_loop import DeviceLoop, export_loop
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
+from tpudata.error_text.libraries import find_memory_sizes
+from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.steps.device_calls import lower_step
@@ -18,13 +19,6 @@ from tpudata.estimator.tpu_check.memory import LESS, describe_largest
 from tpudata.estimator.tpu_check.operations import place_of
 from tpudata.estimator.tracing.traced_model import TracedModel
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = r"([\d.]+)([KMGT]?)"
-# Texts of libtpu: bytes that are needed, and bytes that there are.
-_MEMORY_TEXTS = (
-    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
-    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
-)
 # Largest number of rejected operations to look for; each costs a compilation for every doubling of the step's operations.
 _MOST = 3
 _REJECTS = (Fault.REJECTED, Fault.CRASH)
@@ -69,7 +63,7 @@ class TPUCompilation:
                     self._report(error, parts, find)
                     return None
                 culprit = self._find_culprit(parts, part)
-                what = f"the compiler of {self.tpu.name} rejects %s: {_first_line(error)}"
+                what = f"the compiler of {self.tpu.name} rejects %s: {first_line(error)}"
                 if culprit is None:
                     find("the step", what % "it", OTHER_OPERATIONS)
                     return None
@@ -92,12 +86,12 @@ class TPUCompilation:
             )
             return
         if error.fault is Fault.START:
-            what = f"it does not start, and the step is not compiled for {self.tpu.name}: {_first_line(error)}"
+            what = f"it does not start, and the step is not compiled for {self.tpu.name}: {first_line(error)}"
             find("the TPU's compiler", what, is_rejected=False)
             return
-        sizes = _memory_sizes(str(error))
+        sizes = find_memory_sizes(str(error))
         if sizes is None:
-            what = f"{_first_line(error)}"
+            what = first_line(error)
         else:
             needed, available = map(memory_text, sizes)
             what = f"a loop of steps needs {needed}, and a device of {self.tpu.name} has {available} for programs"
@@ -138,17 +132,3 @@ def _export(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
     checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]
     replicas = traced.num_replicas or 1
     return export_loop(program, layout, replicas, part.num_batch, iterations if is_loop else None, checked)
-
-
-def _memory_sizes(text: str) -> tuple[float, float] | None:
-    """Return the bytes that a program needs and that there are, as the compiler's error has them."""
-    for pattern in _MEMORY_TEXTS:
-        match = pattern.search(text)
-        if match is not None:
-            needed, unit, available, other = match.groups()
-            return float(needed) * _UNITS[unit], float(available) * _UNITS[other]
-    return None
-
-
-def _first_line(error: CompilerError) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")

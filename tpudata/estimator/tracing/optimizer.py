@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.checks import require, require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import sum_replicas
 from tpudata.devices.graphs.keras_effects import KERAS_UPDATES
@@ -42,13 +43,11 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
         self._is_keras = not isinstance(opt, tf.compat.v1.train.Optimizer)
-        if self._is_keras and not callable(getattr(opt, "apply_gradients", None)):
-            raise TypeError(
-                "CrossShardOptimizer(opt=...) must be a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3, got "
-                f"{type(opt).__name__}."
-            )
-        if reduction not in (_Reduction.MEAN, _Reduction.SUM):
-            raise ValueError(f"CrossShardOptimizer(reduction=...) must be Reduction.MEAN or SUM, got {reduction!r}.")
+        is_optimizer = not self._is_keras or callable(getattr(opt, "apply_gradients", None))
+        allowed = "a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3"
+        require_type("CrossShardOptimizer(opt=...)", opt, is_optimizer, allowed)
+        is_known = reduction in (_Reduction.MEAN, _Reduction.SUM)
+        require("CrossShardOptimizer", "reduction", reduction, is_known, "Reduction.MEAN or SUM", ValueError)
         if self._is_keras:
             _require_no_counting(opt)
         super().__init__(False, name)

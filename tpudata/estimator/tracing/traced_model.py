@@ -10,8 +10,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.xla_graph import mark_for_xla
-from tpudata.estimator.api.errors import ModelFnTypeError
-from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.api.spec import check_spec
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
 
@@ -119,10 +118,7 @@ def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any
     tf.compat.v1.train.get_or_create_global_step()
     with fresh_keras_state(seed):
         spec = call_model(features, labels, mode)
-    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
-        raise ModelFnTypeError(
-            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
-        )
+    check_spec(spec)
     if spec.mode != mode:
         raise ModelFnValueError(
             f"model_fn must return a spec of its mode (got {spec.mode!r}, expected {mode!r}). Pass mode."

@@ -53,21 +53,22 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     features: dict[str, Value] = {}
     try:
         # A view copies an image once, at the leaf, instead of at each level.
-        for number, wire, body in fields(memoryview(data)):
+        view = memoryview(data)
+        for number, wire, begin, end in fields(view):
             if wire != LENGTH:
                 continue
             if number == _FEATURE_LISTS:
                 raise ValueError("it is a tf.train.SequenceExample, of which only the context would be read")
             if number != 1:
                 continue
-            for inner_number, inner_wire, entry in fields(body):
+            for inner_number, inner_wire, start, stop in fields(view, begin, end):
                 if (inner_number, inner_wire) != (1, LENGTH):
                     continue
-                if len(entry) <= _SHORT_ENTRY:
-                    name, values = _parse_short_entry(bytes(entry))
+                if stop - start <= _SHORT_ENTRY:
+                    name, values = _parse_short_entry(bytes(view[start:stop]))
                     features[name] = values.copy()
                 else:
-                    name, features[name] = _parse_entry(entry)
+                    name, features[name] = _parse_entry(view[start:stop])
     except (IndexError, ValueError, struct.error) as error:
         raise CorruptionError(path, offset, f"the record is not a tf.train.Example: {error}") from None
     return features
@@ -76,11 +77,11 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:
     key: memoryview | None = None
     value: memoryview | None = None
-    for number, wire, body in fields(entry):
+    for number, wire, begin, end in fields(entry):
         if (number, wire) == (1, LENGTH) and key is None:
-            key = body
+            key = entry[begin:end]
         elif (number, wire) == (2, LENGTH) and value is None:
-            value = body
+            value = entry[begin:end]
         else:
             raise ValueError("an entry of the map is not one key and one value")
     name = "" if key is None else str(key, "utf-8")
@@ -95,13 +96,16 @@ def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
 
 def _parse_feature(data: memoryview) -> Value:
     result: Value | None = None
-    for number, wire, body in fields(data):
+    for number, wire, begin, end in fields(data):
         if wire != LENGTH or number not in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
             continue
         if result is not None:
             raise ValueError("a feature has several lists")
+        body = data[begin:end]
         if number == BYTES_LIST:
-            result = [bytes(item) for inner, kind, item in fields(body) if (inner, kind) == (1, LENGTH)]
+            result = [
+                bytes(body[start:stop]) for inner, kind, start, stop in fields(body) if (inner, kind) == (1, LENGTH)
+            ]
         elif number == FLOAT_LIST:
             packed = b"".join(_list_pieces(body, FIXED32))
             if len(packed) % 4:
@@ -121,12 +125,12 @@ def _list_pieces(body: memoryview, single: int) -> list[memoryview]:
     """
     pieces: list[memoryview] = []
     is_packed = False
-    for number, wire, item in fields(body):
+    for number, wire, begin, end in fields(body):
         if number == 1 and wire in (LENGTH, single):
             if pieces and (is_packed or wire == LENGTH):
                 raise ValueError("packed values in several pieces")
             is_packed = wire == LENGTH
-            pieces.append(item)
+            pieces.append(body[begin:end])
     return pieces
 
 

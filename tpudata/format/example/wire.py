@@ -24,15 +24,20 @@ _START_GROUP, _END_GROUP = 3, 4
 _MOST_FIELDS = 2**29 - 1
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Yield (field number, wire type, payload) of a message; a varint's payload is its own bytes.
+def fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (field number, wire type, begin, end) of a message: the offsets of a payload; that of a varint is its own bytes.
+
+    Args:
+        data: bytes with the message.
+        begin: offset of the message.
+        end: offset of the byte after it; None for the end of the data.
 
     Raises:
         ValueError: the bytes are no message, or have a group, which no Example has, or a tag that is longer than needed, which
             TensorFlow's parser takes for an unknown field.
         IndexError: they end inside a field.
     """
-    position, end = 0, len(data)
+    position, end = begin, len(data) if end is None else end
     while position < end:
         tag = data[position]
         position += 1
@@ -58,8 +63,9 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
             raise ValueError(f"wire type {wire}")
         if size > end - position:
             raise ValueError(f"a field of {size} bytes in {end - position}")
-        yield number, wire, data[position : position + size]
+        begin = position
         position += size
+        yield number, wire, begin, position
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:

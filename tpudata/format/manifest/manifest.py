@@ -35,15 +35,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-import google_crc32c
 
 from tpudata.checked_json import INT64_MAX, parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
+from tpudata.format.checksums import NO_CHECKSUM, insert_checksum
 from tpudata.format.layout import MOST_SHARDS, is_listing_rejects, is_split_name, place_of, prefix_of, shard_stem
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.json_check import check_manifest_json
@@ -51,13 +49,10 @@ from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 
-__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits", "join_maxima"]
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "join_maxima"]
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
-# The line of the outermost object: JSON has no line breaks inside strings.
-_CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
-_NO_CHECKSUM = "00000000"
 # Layouts whose records consist of several inputs, or of parts of them.
 _MIXED_LAYOUTS = ("sequences", "packed", "packed_pairs")
 
@@ -156,7 +151,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Return the manifest as stored on disk."""
         value = {
-            "checksum": _NO_CHECKSUM,
+            "checksum": NO_CHECKSUM,
             "format_version": self.format_version,
             "created_by": self.created_by,
             "layout": self.layout,
@@ -185,7 +180,7 @@ class Manifest:
         data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
             errors="backslashreplace"
         )
-        return _CHECKSUM.sub(b"%08x" % google_crc32c.value(data), data, count=1)
+        return insert_checksum(data)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
@@ -242,15 +237,6 @@ def join_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
     parts = [manifest.maxima for manifest in manifests]
     names = set.intersection(*map(set, parts)) if parts else set()
     return {name: max(part[name] for part in parts) for name in sorted(names)}
-
-
-def checksum_fits(data: bytes) -> bool | None:
-    """Return whether the checksum in a manifest's bytes is right; None if they have none."""
-    match = _CHECKSUM.search(data)
-    if match is None:
-        return None
-    zeroed = data[: match.start()] + _NO_CHECKSUM.encode() + data[match.end() :]
-    return bool(google_crc32c.value(zeroed) == int(match[0], 16))
 
 
 def _check_version(version: int) -> None:

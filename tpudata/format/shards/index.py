@@ -31,13 +31,13 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from tpudata.checked_json import INT64_MAX, Anything, Plain, parse_json
 from tpudata.console.tables import count_text, counted
 from tpudata.errors import CorruptionError
+from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 from tpudata.format.tfrecord.record_writer import Written
@@ -50,7 +50,6 @@ _COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
 # few blocks of 100 kB images fit a buffer.
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
-_CRC = struct.Struct("<I")
 # The offsets of the records follow the header.
 HEAD_BYTES = _HEAD.size
 OFFSET_BYTES = 8
@@ -133,7 +132,7 @@ class ShardIndex:
         block_offsets = b"" if self.block_offsets is None else self.block_offsets.astype("<u8").tobytes()
         offsets, block_crc32c = self.offsets.astype("<u8").tobytes(), self.block_crc32c.astype("<u4").tobytes()
         body = b"".join((head, offsets, block_crc32c, block_offsets, summary))
-        return body + _CRC.pack(google_crc32c.value(body))
+        return append_checksum(body)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> ShardIndex:
@@ -152,10 +151,10 @@ class ShardIndex:
                 0,
                 f"an index of another layout (got {data[: len(MAGIC)]!r}, expected {MAGIC!r}). Convert the dataset again.",
             )
-        if len(data) < _HEAD.size + _CRC.size or not data.startswith(MAGIC):
+        if len(data) < _HEAD.size + CHECKSUM_BYTES or not data.startswith(MAGIC):
             raise CorruptionError(path, 0, f"not an index (expected {MAGIC!r} at its start)")
-        body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
-        if google_crc32c.value(body) != crc:
+        body, is_whole = split_checksum(data)
+        if not is_whole:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not records or not block_records or compression not in _COMPRESSIONS:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import TypeAlias
-
-import google_crc32c
-import numpy as np
-import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format.shards.index import ShardIndex
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, UNPACKED, mask_crc
+from tpudata.format.tfrecord.framing import UNPACKED, check_frame
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.storage import storage_for
-
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
-# The checksum takes an array without a copy.
-Bytes: TypeAlias = "bytes | npt.NDArray[np.uint8]"
 
 
 def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterator[tuple[int, bytes]]:
@@ -73,31 +62,3 @@ def read_blocks(path: str, index: ShardIndex, first: int, last: int, *, is_check
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
             raise CorruptionError(path, offset, reason) from None
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
-
-
-def check_frame(frame: bytes, path: str, offset: int) -> bytes:
-    """Return the data of a record from its bytes in the shard, after comparing length and checksums.
-
-    Raises:
-        CorruptionError: they differ.
-    """
-    data = frame[HEADER_BYTES:-FOOTER_BYTES]
-    damage = find_damage(frame, data)
-    if damage:
-        raise CorruptionError(path, offset, damage)
-    return data
-
-
-def find_damage(frame: Bytes, data: Bytes) -> str | None:
-    """Return the damage of a record, in words, or None.
-
-    Args:
-        frame: the record's bytes in the shard.
-        data: the part of them that is the record.
-    """
-    length, length_crc = _HEADER.unpack(bytes(frame[:HEADER_BYTES]))
-    if mask_crc(google_crc32c.value(frame[:LENGTH_BYTES])) != length_crc or length != len(data):
-        return "the length of a record does not match its checksum or the index"
-    if mask_crc(google_crc32c.value(data)) != _FOOTER.unpack(bytes(frame[-FOOTER_BYTES:]))[0]:
-        return f"the checksum of a record of {length} bytes does not match"
-    return None

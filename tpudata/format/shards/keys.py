@@ -21,12 +21,12 @@ import dataclasses
 import struct
 from typing import TypeAlias
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
+from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.manifest.manifest import Shard
 
 MAGIC = b"TPUDKEY1"
@@ -37,7 +37,6 @@ RECORD, REJECTED = b"\0", b"\1"
 ENTRY = np.dtype(f"S{ENTRY_BYTES}")
 Entries: TypeAlias = npt.NDArray[np.bytes_]
 _HEAD = struct.Struct("<8sQI")
-_CRC = struct.Struct("<I")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class ShardKeys:
     def to_bytes(self) -> bytes:
         """Return the keys as stored on disk."""
         body = _HEAD.pack(MAGIC, len(self.entries), self.shard_crc32c) + self.entries.tobytes()
-        return body + _CRC.pack(google_crc32c.value(body))
+        return append_checksum(body)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> ShardKeys:
@@ -78,10 +77,10 @@ class ShardKeys:
         Raises:
             CorruptionError: the bytes are not the whole keys of a shard.
         """
-        if len(data) < _HEAD.size + _CRC.size or data[: len(MAGIC)] != MAGIC:
+        if len(data) < _HEAD.size + CHECKSUM_BYTES or data[: len(MAGIC)] != MAGIC:
             raise CorruptionError(path, 0, f"not the keys of a shard (expected {MAGIC!r} at its start)")
-        body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
-        if google_crc32c.value(body) != crc:
+        body, is_whole = split_checksum(data)
+        if not is_whole:
             raise CorruptionError(path, 0, "the checksum of the keys does not match")
         _, count, shard_crc32c = _HEAD.unpack_from(body)
         if len(body) != _HEAD.size + ENTRY_BYTES * count:

@@ -5,7 +5,6 @@ It reads the headers and compares their checksums; small records are read whole.
 
 from __future__ import annotations
 
-import struct
 import zlib
 from array import array
 from typing import TypeAlias
@@ -14,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
-from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, unpack_header
 from tpudata.storage import Entry, LocalStorage, storage_for
 
 Offsets: TypeAlias = "npt.NDArray[np.int64]"
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
-_HEADER = struct.Struct("<QI")
 # Bytes of a read.
 READ_BYTES = 4 << 20
 # A file of larger records is read header by header: in the time of a request, a local disk reads 16 kB, and an object store some
@@ -45,7 +43,7 @@ def is_zlib(data: bytes) -> bool:
 
 def is_header(data: bytes) -> bool:
     """Return whether bytes are the header of a record: a length and its checksum."""
-    return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == _HEADER.unpack(data)[1]
+    return len(data) == HEADER_BYTES and unpack_header(data) is not None
 
 
 def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int | None = None) -> Offsets:
@@ -99,9 +97,9 @@ def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
     place = 0
     while place + HEADER_BYTES <= len(data):
         header = data[place : place + HEADER_BYTES]
-        length, crc = _HEADER.unpack(header)
+        length = unpack_header(header)
         begin = offset + place
-        if masked_crc32c(header[:8]) != crc:
+        if length is None:
             if begin == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
                 raise CorruptionError(file.path, 0, reason)

@@ -17,9 +17,11 @@ import gzip
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.storage import storage_for
@@ -30,6 +32,8 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 # For messages with an offset in a compressed file, which is one in the unpacked stream, as in TensorFlow.
 UNPACKED = " (the offset counts unpacked bytes)"
 MASK_DELTA = 0xA282EAD8
+# The checksum takes an array without a copy.
+Bytes: TypeAlias = "bytes | npt.NDArray[np.uint8]"
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
@@ -39,14 +43,60 @@ _READ_BYTES = 1 << 24
 MOST_RECORD_BYTES = (1 << 31) - 1
 
 
-def masked_crc32c(data: bytes) -> int:
-    """Return the masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
-    return mask_crc(google_crc32c.value(data))
+def pack_header(size: int) -> bytes:
+    """Return the header of a record of a number of bytes."""
+    length = _LENGTH.pack(size)
+    return length + pack_checksum(google_crc32c.value(length))
 
 
-def mask_crc(crc: int) -> int:
-    """Return a CRC-32C as TFRecord stores it."""
-    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+def pack_checksum(crc: int) -> bytes:
+    """Return a CRC-32C as TFRecord stores it, masked."""
+    return _CRC.pack(_mask(crc))
+
+
+def pack_frame(data: bytes) -> bytes:
+    """Return a record as it stands in a file."""
+    return b"".join((pack_header(len(data)), data, pack_checksum(google_crc32c.value(data))))
+
+
+def unpack_header(header: bytes) -> int | None:
+    """Return the length of the data by a record's header; None if it differs from its checksum."""
+    length: int
+    length, crc = _HEADER.unpack(header)
+    return length if _mask(google_crc32c.value(header[:LENGTH_BYTES])) == crc else None
+
+
+def has_checksum(data: Bytes, footer: bytes) -> bool:
+    """Return whether the data of a record has the checksum in its footer."""
+    return _CRC.unpack(footer) == (_mask(google_crc32c.value(data)),)
+
+
+def find_damage(frame: Bytes, data: Bytes) -> str | None:
+    """Return what is wrong with a record, or None.
+
+    Args:
+        frame: the record's bytes in the file.
+        data: the part of them that is the record.
+    """
+    length = unpack_header(bytes(frame[:HEADER_BYTES]))
+    if length != len(data):
+        return "the length of a record does not match its checksum or the index"
+    if not has_checksum(data, bytes(frame[-FOOTER_BYTES:])):
+        return f"the checksum of a record of {length} bytes does not match"
+    return None
+
+
+def check_frame(frame: bytes, path: str, offset: int) -> bytes:
+    """Return the data of a record from its bytes in the file, after comparing length and checksums.
+
+    Raises:
+        CorruptionError: they differ.
+    """
+    data = frame[HEADER_BYTES:-FOOTER_BYTES]
+    damage = find_damage(frame, data)
+    if damage:
+        raise CorruptionError(path, offset, damage)
+    return data
 
 
 def read_records(path: str, compression: str | None = None) -> Iterator[tuple[int, bytes]]:
@@ -91,8 +141,8 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
             raise CorruptionError(
                 path, offset, f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)"
             )
-        length, crc = _HEADER.unpack(header)
-        if masked_crc32c(header[: _LENGTH.size]) != crc:
+        length = unpack_header(header)
+        if length is None:
             raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
         if size is not None and length > size - offset - FRAME_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
@@ -104,7 +154,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
         footer = file.read(FOOTER_BYTES)
         if len(data) + len(footer) < length + FOOTER_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
-        if masked_crc32c(data) != _CRC.unpack(footer)[0]:
+        if not has_checksum(data, footer):
             raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
         yield offset, data
         offset += length + FRAME_BYTES
@@ -114,3 +164,7 @@ def _read_long(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
     while length > 0 and (part := file.read(min(length, _READ_BYTES))):
         yield part
         length -= len(part)
+
+
+def _mask(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF

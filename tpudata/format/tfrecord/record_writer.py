@@ -8,7 +8,6 @@ from __future__ import annotations
 import array
 import dataclasses
 import functools
-import struct
 from typing import BinaryIO
 
 import google_crc32c
@@ -16,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.format.tfrecord.crc32c import extend_crc32c, move_crc32c
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, mask_crc, masked_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, pack_checksum, pack_header
 from tpudata.format.tfrecord.gzip_blocks import GZIP, GzipBlockWriter, check_compression
 
-_LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
 # From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
 # Bytes that are collected for one write. More saves no time; with less, small records would not share a call.
@@ -85,14 +82,14 @@ class RecordWriter:
             size += len(part)
             crc = google_crc32c.extend(crc, part)
         small = self._small
-        small.append(_small_header(size) if size < _LARGE else _make_header(size))
+        small.append(_small_header(size) if size < _LARGE else pack_header(size))
         for part in parts:
             if len(part) < _LARGE:
                 small.append(part)
             else:
                 self._pieces += (b"".join(small), part)
                 small.clear()
-        small.append(_CRC.pack(mask_crc(crc)))
+        small.append(pack_checksum(crc))
         self._sizes.append(size)
         self._crcs.append(crc)
         self._held += size + FRAME_BYTES
@@ -146,13 +143,8 @@ class RecordWriter:
         self._held = 0
 
 
-def _make_header(size: int) -> bytes:
-    length = _LENGTH.pack(size)
-    return length + _CRC.pack(masked_crc32c(length))
-
-
 # Cached for small records, whose sizes recur.
-_small_header = functools.lru_cache(maxsize=4096)(_make_header)
+_small_header = functools.lru_cache(maxsize=4096)(pack_header)
 
 
 def _compute_block_checksums(
@@ -174,7 +166,7 @@ def _compute_block_checksums(
 
 
 def _mask_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    # As `mask_crc`; uint32 sums wrap.
+    # As in `tpudata.format.tfrecord.framing`; uint32 sums wrap.
     summed: npt.NDArray[np.uint32] = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
     return summed.astype("<u4")
 

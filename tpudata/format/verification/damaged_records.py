@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -13,15 +12,12 @@ from tpudata.format.dataset import Dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
 from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine, ShardQuarantine, SkippedRecords
 from tpudata.format.shards.index import ShardIndex
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, has_checksum, unpack_header
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.verification.shard_walk import Problems
 from tpudata.storage import storage_for
-
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
 
 
 def quarantine_damage(
@@ -126,10 +122,9 @@ def _find_frame_damage(frame: bytes, size: int) -> str | None:
     """Return the problem of a record's frame or data, in words, or None."""
     if len(frame) < size:
         return "the file ends before it"
-    length, length_crc = _HEADER.unpack_from(frame)
-    if masked_crc32c(frame[:8]) != length_crc or length != size - FRAME_BYTES:
+    if unpack_header(frame[:HEADER_BYTES]) != size - FRAME_BYTES:
         return "its length does not match its checksum or the index"
-    if masked_crc32c(frame[HEADER_BYTES:-FOOTER_BYTES]) != _FOOTER.unpack(frame[-FOOTER_BYTES:])[0]:
+    if not has_checksum(frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]):
         return "its checksum does not match"
     return None
 

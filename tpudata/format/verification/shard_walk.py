@@ -8,7 +8,6 @@ value is the checksum of an uncompressed file, and the checksum of a block follo
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Callable, Generator, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -18,15 +17,19 @@ from tpudata.console.tables import count_text, counted
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.crc32c import split_crc32c
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
+from tpudata.format.tfrecord.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    UNPACKED,
+    has_checksum,
+    unpack_header,
+)
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.format.verification.defect import Defect, Problem
 
 # From path, offset and data of a record to the problems of its content.
 Problems = Callable[[str, int, bytes], list[Problem]]
-
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
 
 
 class _BadBlocks(NamedTuple):
@@ -129,9 +132,8 @@ class Walk:
         if len(header) < HEADER_BYTES:
             yield self._break_off(f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)")
             return
-        length, header_crc = _HEADER.unpack(header)
-        whole = masked_crc32c(header[:8]) == header_crc
-        if not whole:
+        length = unpack_header(header)
+        if length is None:
             reason = "the checksum of a record's length does not match"
             if end is None or end > size:
                 yield self._break_off(f"{reason}; the rest is not checked, because the next record cannot be located")
@@ -147,7 +149,7 @@ class Walk:
             yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
         self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
-        if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
+        if not has_checksum(data, footer):
             yield self._report_damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
             for problem in problems(self._path, start, data):

@@ -10,6 +10,7 @@ import google_crc32c
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format import tfds
+from tpudata.format.checksums import checksum_fits
 from tpudata.format.dataset import open_dataset
 from tpudata.format.layout import (
     INDEX_FOLDER,
@@ -20,7 +21,7 @@ from tpudata.format.layout import (
     index_name,
     keys_name,
 )
-from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
 from tpudata.format.metadata import list_metadata_names
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
 from tpudata.format.reject_lines import reject_lines

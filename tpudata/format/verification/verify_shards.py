@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import functools
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
+from tpudata.console.lifeline import watch
 from tpudata.console.process import useful_workers
+from tpudata.console.signals import deferred
+from tpudata.errors import TpudataError
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ShardCheck
@@ -42,9 +43,9 @@ def shard_defects(
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
-            with _defer_signals():
-                defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
-            for shard, defects in zip(shards, defects_by_shard, strict=True):
+            with deferred():
+                found = pool.map(functools.partial(_list_defects, check), shards)
+            for shard, defects in zip(shards, found, strict=True):
                 yield from defects
                 if advance:
                     advance(shard.bytes)
@@ -57,42 +58,10 @@ def shard_defects(
             reader.close()
 
 
-@contextlib.contextmanager
-def _defer_signals() -> Iterator[None]:
-    """Handle signals after processes have started: a half-started one would end with a traceback.
-
-    Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the
-    main thread blocks, and the main thread handles it.
-    """
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    received: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        # A handler that is not Python's cannot be restored.
-        handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
-        for number in handlers:
-            signal.signal(number, lambda number, _: received.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for late in received:
-            signal.raise_signal(late)
-
-
 def _start_process(lifeline: Connection) -> None:
     """Let a process end with the one that started it, or by SIGTERM. Ctrl-C, which goes to all, stays blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
-
-
-def _end_with(lifeline: Connection) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        lifeline.recv_bytes()
-    os._exit(1)
+    watch(lifeline.fileno(), functools.partial(os._exit, TpudataError.exit_code))
 
 
 def _advance(progress: Callable[[int, int], None], total: int, read: int) -> None:

@@ -17,7 +17,7 @@ from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import Dataset, decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import label_map_problem
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, has_checksum
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.storage import storage_for
 
@@ -45,7 +45,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    if len(frame) < max(end - offset, FRAME_BYTES) or masked_crc32c(record) != int.from_bytes(footer, "little"):
+    if len(frame) < max(end - offset, FRAME_BYTES) or not has_checksum(record, footer):
         return
     try:
         example = decode_example(record, path=path, offset=offset)

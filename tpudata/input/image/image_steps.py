@@ -17,7 +17,7 @@ from tpudata.input.image.augment import augment_with_maps
 from tpudata.input.image.normalize import normalize
 from tpudata.input.lists.moves import crop_move
 from tpudata.input.options.images import Images
-from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
+from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED, derive_seed
 
 # Label maps of one record by the names that a model is fed: the feature, and its value.
 Maps: TypeAlias = Mapping[str, tuple[Feature, tf.Tensor]]
@@ -87,7 +87,7 @@ def prepare_image(
         # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
-        crop_seed = _derive_seed(seed, CROP_SEED)
+        crop_seed = derive_seed(seed, CROP_SEED)
         place: CropPlace
         if image.dtype == tf.string:
             image, place = decode_and_place(image, channels, options.crop, crop_seed, dtype)
@@ -104,7 +104,7 @@ def prepare_image(
         shape = place.shape
         moves += [crop_move(*place)] if tracks_moves else []
     if options.augment is not None:
-        seed = _derive_seed(seed, AUGMENT_SEED)
+        seed = derive_seed(seed, AUGMENT_SEED)
         augmented = augment_with_maps(
             image,
             tuple(moved.values()),
@@ -124,7 +124,3 @@ def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
     if options.normalize is not None:
         return normalize(images, options.normalize, tf.as_dtype(options.dtype_name))
     return images if options.dtype_name == "uint8" else cast_image(images, tf.as_dtype(options.dtype_name))
-
-
-def _derive_seed(seed: tf.Tensor | None, purpose: tuple[int, int]) -> tf.Tensor | None:
-    return None if seed is None else tf.bitwise.bitwise_xor(seed, tf.constant(purpose, tf.int32))

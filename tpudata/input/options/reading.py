@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 
-from tpudata.checks import is_integer
-from tpudata.errors import UsageError
+from tpudata.checks import check_flag, check_integer
 
 MEBIBYTE = 1 << 20
 # Pieces that are being read take a quarter of the free memory at most.
@@ -43,12 +42,9 @@ class Reading:
 
     def __post_init__(self) -> None:
         for name in ("streams", "piece_bytes", "lanes"):
-            if not is_integer(getattr(self, name), 1):
-                raise UsageError(f"Reading: {name} is {getattr(self, name)!r}, expected an integer of 1 or more.")
-        if self.memory is not None and not is_integer(self.memory, 1):
-            raise UsageError(f"Reading: memory is {self.memory!r}, expected a number of bytes, or None.")
-        if self.pieces is not None and not isinstance(self.pieces, bool):
-            raise UsageError(f"Reading: pieces is {self.pieces!r}, expected True, False or None.")
+            check_integer(f"Reading.{name}", getattr(self, name), 1)
+        check_integer("Reading.memory", self.memory, 1, or_none=True)
+        check_flag("Reading.pieces", self.pieces, or_none=True)
 
     def reads(self, piece_memory: int, free: int | None) -> int:
         """Return the number of pieces that are read at the same time.

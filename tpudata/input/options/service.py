@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from tpudata.checks import is_integer, is_number
-from tpudata.errors import UsageError
+from tpudata.checks import check, check_flag, check_integer, is_number
 
 _MOST_SECONDS = 1_000_000
 _ADDRESS = re.compile(r"grpc://[^\s/]+:\d+")
@@ -36,19 +35,14 @@ class DataService:
     timeout_seconds: float = 300.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.address, str) or _ADDRESS.fullmatch(self.address) is None:
-            raise UsageError(
-                f'DataService: address is {self.address!r}, expected "grpc://HOST:PORT". Pass the dispatcher\'s.'
-            )
-        if not is_integer(self.workers, 1):
-            raise UsageError(
-                f"DataService: workers is {self.workers!r}, expected an integer of 1 or more. Pass the number of workers."
-            )
-        if not isinstance(self.compress, bool):
-            raise UsageError(f"DataService: compress is {self.compress!r}, expected True or False.")
-        seconds: object = self.timeout_seconds
-        if not is_number(seconds) or not 0 < self.timeout_seconds < _MOST_SECONDS:
-            raise UsageError(
-                f"DataService: timeout_seconds is {seconds!r}, expected a positive number of seconds, less than {_MOST_SECONDS:,}. "
-                "Pass the time after which a worker counts as lost."
-            )
+        is_address = isinstance(self.address, str) and _ADDRESS.fullmatch(self.address) is not None
+        check("DataService.address", self.address, is_address, '"grpc://HOST:PORT"', "Pass the dispatcher's.")
+        check_integer("DataService.workers", self.workers, 1)
+        check_flag("DataService.compress", self.compress)
+        check(
+            "DataService.timeout_seconds",
+            self.timeout_seconds,
+            is_number(self.timeout_seconds) and 0 < self.timeout_seconds < _MOST_SECONDS,
+            f"a positive number of seconds, less than {_MOST_SECONDS:,}",
+            "Pass the time after which a worker counts as lost.",
+        )

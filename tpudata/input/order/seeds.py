@@ -1,4 +1,4 @@
-"""Seeds for random draws of a record or a batch: functions of the run's seed and the position in the run alone."""
+"""Seeds for random draws of a record or a batch: functions of the run's seed, the position in the run and the use alone."""
 
 from __future__ import annotations
 
@@ -34,3 +34,8 @@ def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     bits = xor_shift(bits, 30) * number(0xBF58476D1CE4E5B9)
     bits = xor_shift(bits, 27) * number(0x94D049BB133111EB)
     return tf.bitcast(xor_shift(bits, 31), tf.int32)
+
+
+def derive_seed(seed: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
+    """Return the seed, int32 [..., 2], of a use of a record's seed: one of the numbers above; None without a seed."""
+    return None if seed is None else tf.bitwise.bitwise_xor(seed, tf.constant(use, tf.int32))

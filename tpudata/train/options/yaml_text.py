@@ -6,6 +6,7 @@ import importlib
 import re
 from typing import Any
 
+from tpudata.error_text.lines import first_line
 from tpudata.errors import MissingExtraError, UsageError
 
 # Composing a node takes three calls of Python for each level, of the 1,000 that it allows.
@@ -39,7 +40,7 @@ def parse_yaml(text: str, place: str) -> Any:
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
         raise UsageError(f"{place}: not valid YAML{where}: {error.problem or error.context}.") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise UsageError(f"{place}: not valid YAML: {str(error).splitlines()[0]}.") from error
+        raise UsageError(f"{place}: not valid YAML: {first_line(error)}.") from error
 
 
 def _loader(yaml: Any) -> Any:

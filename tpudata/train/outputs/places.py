@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpudata.error_text.libraries import find_reason
 from tpudata.errors import DatasetError, StorageError, UsageError
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
+from tpudata.train.outputs.early_stopping import best_folder
 
 # Schemes that TensorFlow reads and writes without another package.
 _SCHEMES = ("file", "gs")
@@ -90,7 +92,7 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
     import tensorflow as tf
 
     if options.checkpoint == BEST:
-        folder = best_folder(options)
+        folder = best_folder(options.model_dir)
         path = find_checkpoint("--checkpoint", folder)
         if path is None:
             raise UsageError(
@@ -122,7 +124,6 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     """
     import tensorflow as tf
 
-    from tpudata.estimator.api.errors import reason
     from tpudata.estimator.state.checkpoint import Checkpoint
     from tpudata.estimator.state.checkpoints import latest
 
@@ -139,44 +140,9 @@ def find_checkpoint(flag: str, path: str) -> str | None:
         if not tf.io.gfile.exists(f"{prefix}.index"):
             return None
     except tf.errors.OpError as error:
-        raise StorageError(f"{flag} {path} could not be read: {reason(error)}. Check the path.") from error
+        raise StorageError(f"{flag} {path} could not be read: {find_reason(error)}. Check the path.") from error
     Checkpoint.open(prefix).step()
     return str(prefix)
-
-
-def best_folder(options: TrainOptions) -> str:
-    """Return the folder in which early stopping keeps the best checkpoint."""
-    return storage_for(options.model_dir).join(options.model_dir, BEST)
-
-
-def keep_best(options: TrainOptions, checkpoint: str) -> None:
-    """Copy a checkpoint to `best_folder`, in place of the previous one.
-
-    Raises:
-        StorageError: the checkpoint could not be written.
-    """
-    import tensorflow as tf
-
-    from tpudata.estimator.api.errors import reason
-
-    folder, name = best_folder(options), Path(checkpoint).name
-    before = tf.train.latest_checkpoint(folder)
-    try:
-        tf.io.gfile.makedirs(folder)
-        for path in tf.io.gfile.glob(f"{checkpoint}.*"):
-            tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
-    except tf.errors.OpError as error:
-        raise StorageError(
-            f"{checkpoint}, the best so far, could not be copied to {folder}: {reason(error)}. Provide space and permission, and "
-            "run again; training continues."
-        ) from error
-    # The state file, replaced in one piece, names the best checkpoint: until then the previous one is valid.
-    storage = storage_for(folder)
-    with storage.create(storage.join(folder, "checkpoint")) as file:
-        file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
-    if before is not None and Path(before).name != name:
-        for path in tf.io.gfile.glob(f"{before}.*"):
-            tf.io.gfile.remove(path)
 
 
 def _check_scheme(flag: str, path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import platform
 import textwrap
@@ -11,6 +10,7 @@ from typing import Any
 
 from tpudata._version import __version__
 from tpudata.format import Dataset, Manifest
+from tpudata.installation import installed_versions
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
 
@@ -48,7 +48,7 @@ def configuration_of(options: TrainOptions, dataset: Dataset, params: dict[str, 
             "python": platform.python_version(),
             # Packages of several names bring it, such as tensorflow-cpu.
             "tensorflow": tf.__version__,
-            **_versions(),
+            **installed_versions(_PACKAGES),
         },
     }
 
@@ -85,16 +85,6 @@ def _split_digest(manifest: Manifest, split: str) -> str:
     features = [feature.to_json() for feature in manifest.features]
     text = json.dumps([shards, manifest.compression, features, manifest.labels_crc32c], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def write_json(folder: str, name: str, value: dict[str, Any]) -> None:

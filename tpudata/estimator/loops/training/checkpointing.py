@@ -1,65 +1,135 @@
-"""Checkpoints of a training: when they are saved, and what follows."""
+"""Checkpoints of a training: when they are saved, who listens, and what follows."""
 
 import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+import tensorflow as tf
+
+from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
-from tpudata.estimator.hooks.saving import CheckpointFollower, Saving
-from tpudata.estimator.hooks.scaffold import ScaffoldLoader
+from tpudata.estimator.hooks.scaffold import ScaffoldLoader, save_with
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
 from tpudata.estimator.loops.training.termination import Termination
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import Retention
+from tpudata.estimator.state.claim import check_model_dir
 from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.tensorflow_internals import eager_mode, replace_listeners
 
 _log = logging.getLogger("tpudata")
+_v1 = tf.compat.v1
+
+
+class CheckpointFollower(Protocol):
+    """What follows the checkpoints of a training: the evaluations of train_and_evaluate."""
+
+    def after_save(self, checkpoint: Checkpoint) -> None:
+        """Follow a written checkpoint, except for the one at the start."""
+
+    def finish(self) -> None:
+        """Follow the last checkpoint, unless that is done. Called before the hooks' `end`, as in the original."""
 
 
 class Checkpointing:
     """The checkpoints of one training, at the intervals of the RunConfig.
 
+    If there is a CheckpointSaverHook, it writes them instead, at its intervals, and calls the listeners.
+
     Attributes:
-        saves: whether checkpoints are written, by a hook or by `saving`.
+        saves: whether checkpoints are written.
         by_hook: whether a hook writes them.
 
     Args:
         runtime: runtime of the training.
         step: step whose variables are saved.
+        session: session of the run, for the listeners and the saver.
         loader: loader of the variables.
         events: event file, which is flushed with each checkpoint.
-        saving: writer of the checkpoints; None if a hook writes them, or nothing does.
+        start: checkpoint that training begins with, or None.
+        saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
+        hooks: hooks of all processes.
+        listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         follower: what follows the checkpoints; or None.
         termination: state of a requested termination.
-        saves: as the attribute.
+
+    Raises:
+        ValueError: no checkpoints are saved, and listeners or train_and_evaluate need them.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         step: TrainStep,
+        session: HookSession,
         loader: ScaffoldLoader,
         events: EventWriter,
-        saving: Saving | None,
+        *,
+        start: Checkpoint | None,
+        saver: Any,
+        hooks: Sequence[Any],
+        listeners: Sequence[Any],
         follower: CheckpointFollower | None,
         termination: Termination,
-        *,
-        saves: bool,
     ) -> None:
-        self.saves = saves
-        self.by_hook = saves and saving is None
+        config = runtime.config
+        has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
+        saver_hook = next((hook for hook in hooks if isinstance(hook, _v1.train.CheckpointSaverHook)), None)
+        self.by_hook = saver_hook is not None
+        self.saves = self.by_hook or has_interval
+        if not self.saves and (listeners or follower is not None):
+            raise ValueError(
+                "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
+                "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
+            )
         self._runtime = runtime
         self._step = step
+        self._session = session
         self._loader = loader
         self._events = events
-        self._saving = saving
+        self._saver = saver
+        self._listeners = tuple(listeners)
         self._follower = follower
         self._termination = termination
+        self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
         self._cadence = Cadence(0)
+        self._saved_step = None if start is None else start.step()
+        self._writes = has_interval and not self.by_hook
+        if self._writes and saver is not None:
+            # So that the saver later deletes checkpoints of earlier runs, too.
+            saver.recover_last_checkpoints(checkpoints.known(runtime.model_dir))
+        if saver_hook is not None and runtime.peers.is_chief:
+            self._hand_over(saver_hook)
+
+    def _hand_over(self, saver_hook: Any) -> None:
+        """Prepare the hook to write the checkpoints and to call the listeners."""
+        follower = _HookFollower(self, self._runtime.model_dir, self._saved_step or 0)
+
+        def with_listeners(known: Sequence[Any]) -> list[Any]:
+            # The hook may have been used in another call, with other listeners.
+            own = [item for item in known if not isinstance(item, _HookFollower) and item not in self._listeners]
+            return [*own, *self._listeners, follower]
+
+        replace_listeners(saver_hook, with_listeners)
+        tf.io.gfile.makedirs(self._runtime.model_dir)
+        with self._session.adding():
+            if not _v1.get_collection(_v1.GraphKeys.SAVERS):
+                # The hook's default saver.
+                saver = _v1.train.Saver(
+                    max_to_keep=self._retention.keep_max,
+                    keep_checkpoint_every_n_hours=self._retention.every_hours,
+                    save_relative_paths=True,
+                )
+                _v1.add_to_collection(_v1.GraphKeys.SAVERS, saver)
 
     def prepare(self) -> None:
-        """Let listeners add operations to the graph."""
-        if self._saving is not None:
-            self._saving.begin()
+        """Let the listeners add operations to the graph."""
+        if self._writes and self._listeners:
+            with self._session.adding():
+                for listener in self._listeners:
+                    listener.begin()
 
     def begin(self, step: int) -> None:
         """Save at the first step of training, unless it has a checkpoint, and count intervals from there."""
@@ -80,27 +150,69 @@ class Checkpointing:
         return bool(self._runtime.peers.chiefs(int(due))) if is_timed else due
 
     def save(self, step: int, *, at_start: bool = False) -> bool:
-        """Write a checkpoint, unless this step has one; return whether a listener requests the end of training."""
-        self._cadence.restart(step)
-        if self._saving is None:  # A hook does it.
-            return False
-        checkpoint, stop = self._saving.save(step, at_start=at_start)
-        if checkpoint is not None:
-            self._runtime.store.mark(list(self._step.variables), checkpoint)
-            self._events.flush()
-            self._step.flush()
-            _log.info("Saved %s.", checkpoint.prefix)
-            if not at_start:
-                self.after_save(checkpoint)
-        return stop
+        """Write a checkpoint, unless this step has one, or a hook writes them; call the listeners and the follower.
 
-    def after_save(self, checkpoint: Checkpoint) -> None:
+        Args:
+            step: the global step.
+            at_start: whether no step was done yet; listeners are then called even if the step has a checkpoint, and the follower is
+                not.
+
+        Returns:
+            Whether a listener requests the end of training.
+
+        Raises:
+            StorageError: the checkpoint could not be written; the previous one remains the newest.
+            OutputError: another training has taken model_dir over.
+        """
+        self._cadence.restart(step)
+        is_saved = self._saved_step == step and not (at_start and self._listeners)
+        if not self._writes or is_saved:
+            return False
+        with self._session.installed():
+            for listener in self._listeners:
+                listener.before_save(self._session, step)
+        checkpoint = self._write(step)
+        self._saved_step = step
+        with self._session.installed():
+            stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
+        self._runtime.store.mark(list(self._step.variables), checkpoint)
+        self._events.flush()
+        self._step.flush()
+        _log.info("Saved %s.", checkpoint.prefix)
+        if not at_start:
+            self.follow(checkpoint)
+        return any(stops)
+
+    def _write(self, step: int) -> Checkpoint:
+        """Return the checkpoint of a step, which the chief writes while the other processes wait."""
+        peers, model_dir = self._runtime.peers, self._runtime.model_dir
+        if not peers.is_chief:
+            return Checkpoint.from_bytes(peers.chiefs_bytes(b""))
+        check_model_dir(model_dir)
+        if self._saver is not None:
+            checkpoint = save_with(self._saver, self._session, model_dir, step)
+        else:
+            self._step.to_host(self._step.variables)
+            checkpoint = checkpoints.save(model_dir, step, self._step.variables, self._retention)
+        peers.chiefs_bytes(checkpoint.to_bytes())
+        return checkpoint
+
+    def follow(self, checkpoint: Checkpoint) -> None:
         """Call the follower with a written checkpoint."""
         if self._follower is not None:
             with self._termination.nothing_to_lose():
                 self._follower.after_save(checkpoint)
             # An evaluation may have replaced the values of variables by averages.
             self._loader.restore(checkpoint)
+
+    def end(self, step: int) -> None:
+        """Save the last step, call the listeners' `end`, and let the follower finish; a hook does so in its `end`."""
+        self.save(step)
+        if self._writes:
+            with self._session.installed():
+                for listener in self._listeners:
+                    listener.end(self._session, step)
+            self.finish()
 
     def finish(self) -> None:
         """Let the follower finish, unless SIGTERM ends the training."""
@@ -112,9 +224,23 @@ class Checkpointing:
         if newest is not None:  # The hooks' `end` sees the trained values.
             self._loader.restore(newest)
 
-    def end(self, step: int) -> None:
-        """Save the last step, and call the listeners' `end` and the follower's `finish`."""
-        self.save(step)
-        if self._saving is not None:
-            self._saving.end(step)
-            self.finish()
+
+class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
+    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint except the one at the start, and at the end."""
+
+    def __init__(self, checkpointing: Checkpointing, model_dir: str, start: int) -> None:
+        self._checkpointing = checkpointing
+        self._model_dir = model_dir
+        self._start = start
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        del session
+        checkpoint = checkpoints.latest(self._model_dir)
+        if checkpoint is not None and global_step_value != self._start:
+            with eager_mode():
+                self._checkpointing.follow(checkpoint)
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        del session, global_step_value
+        with eager_mode():
+            self._checkpointing.finish()

@@ -6,29 +6,27 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.counts import check_steps
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import Iteration
-from tpudata.estimator.feeding.signature import leaves
-from tpudata.estimator.feeding.sparse_parts import without_sparse
-from tpudata.estimator.hooks.monitor import tensor_names
-from tpudata.estimator.hooks.saving import CheckpointFollower
+from tpudata.estimator.hooks.events import EventWriter
+from tpudata.estimator.hooks.model_summaries import ModelSummaries
+from tpudata.estimator.hooks.monitor import Monitor, hooks_of_worker, training_hooks
+from tpudata.estimator.hooks.profiler import Profiler
+from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.feed import Feed
-from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.checkpointing import CheckpointFollower, Checkpointing
+from tpudata.estimator.loops.training.device_loops import DeviceLoops
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.loops.training.pace import LoopSize
-from tpudata.estimator.loops.training.parts import Request, TrainingParts, training_parts
-from tpudata.estimator.loops.training.profile import Profiler
-from tpudata.estimator.loops.training.progress import Progress
+from tpudata.estimator.loops.training.progress import Progress, count_examples
 from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.steps.train_step import LoopRequest, TrainStep
+from tpudata.estimator.state.checkpoints import latest_of_chief
+from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
 
@@ -57,7 +55,7 @@ def train(
     peers = runtime.peers
     ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
     with ending as termination, peers.watched():
-        start = first_checkpoint(runtime)
+        start = latest_of_chief(runtime.model_dir, peers)
         if max_steps is not None and start is not None and start.step() >= max_steps:
             _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
             return None
@@ -65,56 +63,70 @@ def train(
         with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
             step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
-        parts = training_parts(runtime, step, Request(start, hooks, listeners, follower, termination))
-        training = _Training(runtime, step, parts, start, termination, _rows_of_a_step(runtime, feed.element_spec))
+        training = _Training(runtime, step, start, hooks, listeners, follower, termination)
         try:
             return training.run(feed, steps, max_steps)
         finally:
             training.close()
 
 
-def _rows_of_a_step(runtime: Runtime, element_spec: Any) -> int | None:
-    """Return the global batch size, or None if it is unknown."""
-    size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
-    if size is not None:
-        return size
-    sizes = {spec.shape[0] for _, spec in leaves((without_sparse(element_spec), None)) if spec.shape.rank}
-    static = sizes.pop() if len(sizes) == 1 else None
-    return None if static is None else int(static) * runtime.peers.count
-
-
 class _Training:
-    """One call of train: its position, and the work that is due."""
+    """One call of train: its parts, and the work that is due between two loops."""
 
     def __init__(
         self,
         runtime: Runtime,
         step: TrainStep,
-        parts: TrainingParts,
         start: Checkpoint | None,
+        hooks: Sequence[Any],
+        listeners: Sequence[Any],
+        follower: CheckpointFollower | None,
         termination: Termination,
-        rows: int | None,
     ) -> None:
-        config = runtime.config
-        self.step = 0
+        config, tpu, peers = runtime.config, runtime.config.tpu_config, runtime.peers
         self._runtime = runtime
-        self._peers = runtime.peers
-        self._train_step = step
-        self._parts = parts
+        self._peers = peers
+        self._step = step
         self._start = start
         self._termination = termination
-        self._rows = rows
+        self._stops = False
+        is_added_to = bool(training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
+        session = step.session(is_added_to=is_added_to)
+        # The session may have called model_fn again, which makes other hooks.
+        hooks = training_hooks(step.spec, hooks)
+        scaffold = make_scaffold(step.spec, session)
+        self._loader = ScaffoldLoader(step, runtime.store, session, scaffold)
+        self._events = EventWriter(runtime.model_dir if peers.is_chief else None)
+        fetched = [step.spec.train_op, step.spec.loss]
+        own_hooks = hooks if peers.is_chief else hooks_of_worker(step.spec, hooks)
+        self._monitor = Monitor(session, own_hooks, fetched, feeds_model=peers.count == 1)
+        self._summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
+        self._checkpointing = Checkpointing(
+            runtime,
+            step,
+            session,
+            self._loader,
+            self._events,
+            start=start,
+            saver=scaffold.saver,
+            hooks=hooks,
+            listeners=listeners if peers.is_chief else (),
+            follower=follower,
+            termination=termination,
+        )
         # Without a TPU, hooks see every step, and loops end at all steps at which something is due. In a cluster this holds for all
         # processes, even if only the chief has hooks.
         self._is_exact = not runtime.topology.is_tpu
-        self._is_step = parts.has_hooks and self._is_exact
-        self._stops = False
-        tpu = config.tpu_config
+        self._has_hooks = bool(hooks)
+        is_step = self._has_hooks and self._is_exact
         # A hook may save at any step.
-        every = 1 if parts.checkpointing.by_hook else tpu.steps_of_a_loop
-        self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
-        self._loop = LoopSize(TPUConfig(1) if self._is_step else tpu)
-        profiled = config.profile_steps if self._peers.is_chief else None
+        every = 1 if self._checkpointing.by_hook else tpu.steps_of_a_loop
+        self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=is_step)
+        self._loops = DeviceLoops(
+            step, runtime.store, self._summaries, self._finite_check, has_hooks=self._has_hooks, is_step=is_step
+        )
+        self._size = LoopSize(TPUConfig(1) if is_step else tpu)
+        profiled = config.profile_steps if peers.is_chief else None
         self._profiler = Profiler(runtime.model_dir, profiled, on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
@@ -123,95 +135,86 @@ class _Training:
         Returns:
             The loss of the last step, or None if there was no data for one.
         """
-        parts = self._parts
-        self._begin()
+        self._begin(feed)
         last = self.step + steps if steps is not None else max_steps
         # A hook may change the step.
-        counts = self._train_step.counts_all and not parts.has_hooks
+        counts = self._step.counts_all and not self._has_hooks
         # Hooks may have initialised the iterators of input_fn.
         with contextlib.closing(feed.iterate(last - self.step if counts and last is not None else None)) as iteration:
             last_loss = self._run_loops(iteration, last)
         if last_loss is not None:
             self._finite_check.check_variables(self.step, last_loss)
             self._progress.end(self.step, last_loss)
-        parts.checkpointing.end(self.step)
-        parts.monitor.end()
-        is_ended = self._termination.requested or self._stops or parts.monitor.should_stop
+        self._checkpointing.end(self.step)
+        self._monitor.end()
+        is_ended = self._termination.requested or self._stops or self._monitor.should_stop
         if last_loss is None and not is_ended and (last is None or self.step < last):
             _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
         if self._termination.requested:
             saved = (
                 ", which is saved. Run again to continue"
-                if parts.checkpointing.saves
+                if self._checkpointing.saves
                 else "; the RunConfig has no interval for checkpoints"
             )
             _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
         return last_loss
 
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return self._loops.global_step
+
+    def _begin(self, feed: Feed) -> None:
+        """Load the variables, and begin the work of hooks, listeners and the log."""
+        runtime, tpu = self._runtime, self._runtime.config.tpu_config
+        self._checkpointing.prepare()
+        self._monitor.begin()
+        self._loader.load(self._start)
+        self._step.reset_local()
+        self._loops.global_step = self._step.global_step
+        examples = count_examples(runtime, feed.element_spec)
+        self._progress = Progress(
+            self._events, self._summaries, runtime.config, examples, self.step, every_step=self._is_exact
+        )
+        self._checkpointing.begin(self.step)
+        self._monitor.after_create_session()
+        if not self._is_exact and tpu.initial_infeed_sleep_secs:
+            time.sleep(tpu.initial_infeed_sleep_secs)
+
     def _run_loops(self, iteration: Iteration, last: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
-        parts = self._parts
         last_loss = None
         while (last is None or self.step < last) and (size := self._next_size(last)):
             begin = time.monotonic()
             self._profiler.before_loop(self.step)
-            asked = parts.monitor.before_run()
+            fetches = self._monitor.before_run()
             # The processes of a cluster take this step together, and end after it.
-            if parts.monitor.should_stop and self._peers.count == 1:
+            if self._monitor.should_stop and self._peers.count == 1:
                 _log.info("A hook stopped training at step %d.", self.step)
                 break
             before = self.step
-            steps, losses, has_data, fetched = self._run_loop(iteration, size, asked)
+            summarises = self._progress.summarises(size)
+            values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, summarises=summarises)
             self._profiler.after_loop(self.step)
-            self._loop.measure(len(losses), time.monotonic() - begin)
-            if losses:
-                last_loss = losses[-1]
-                self._progress.report(before, steps, losses, fetched)
-                if parts.checkpointing.is_due(self.step):
+            self._size.measure(len(values.losses), time.monotonic() - begin)
+            if values.losses:
+                last_loss = values.losses[-1]
+                self._progress.report(before, values.steps, values.losses, values.fetched)
+                if self._checkpointing.is_due(self.step):
                     self._finite_check.check_variables(self.step, last_loss)
-                    self._stops |= parts.checkpointing.save(self.step)
-                parts.monitor.after_run(fetched)
+                    self._stops |= self._checkpointing.save(self.step)
+                self._monitor.after_run(values.fetched)
                 if self._note_writes() and self._peers.count == 1:  # A hook may count the steps.
-                    self.step = self._train_step.global_step
-            if not has_data:
+                    self._loops.global_step = self._step.global_step
+            if not values.has_data:
                 _log.info("The input ended at step %d.", self.step)
                 break
         return last_loss
 
-    def close(self) -> None:
-        """Write buffered profiles and summaries."""
-        self._note_writes()
-        self._profiler.close(self.step)
-        self._parts.events.close()
-        self._train_step.flush()
-
-    def _note_writes(self) -> bool:
-        """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
-        has_written = self._parts.monitor.takes_writes()
-        if has_written:
-            self._runtime.store.mark(list(self._train_step.variables), None)
-        return has_written
-
-    def _begin(self) -> None:
-        """Load the variables, and begin the work of hooks, listeners and the log."""
-        parts, config = self._parts, self._runtime.config
-        parts.checkpointing.prepare()
-        parts.monitor.begin()
-        parts.loader.load(self._start)
-        self._train_step.reset_local()
-        self.step = self._train_step.global_step
-        self._progress = Progress(
-            parts.events, parts.summaries, config, self._rows, self.step, every_step=self._is_exact
-        )
-        parts.checkpointing.begin(self.step)
-        parts.monitor.after_create_session()
-        if not self._is_exact and config.tpu_config.initial_infeed_sleep_secs:
-            time.sleep(config.tpu_config.initial_infeed_sleep_secs)
-
     def _next_size(self, last: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
-        stops = self._stops or self._parts.monitor.should_stop
+        size = self._size.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
+        stops = self._stops or self._monitor.should_stop
         size, stopped, ended = self._peers.sum_numbers([size, int(stops), int(self._termination.requested)])
         if ended:
             self._termination.requested = True
@@ -221,48 +224,22 @@ class _Training:
 
     def _ends(self) -> tuple[int | None, ...]:
         """Return the steps at which a loop has to end."""
+        profiled = self._profiler.end(self.step)
         if not self._is_exact:
-            return (self._profiler.end(self.step),)
-        return (
-            self._profiler.end(self.step),
-            self._parts.checkpointing.next_step(self.step, self._loop.step_seconds),
-            *self._progress.ends(self.step),
-        )
+            return (profiled,)
+        saved = self._checkpointing.next_step(self.step, self._size.step_seconds)
+        return (profiled, saved, *self._progress.ends(self.step))
 
-    def _run_loop(
-        self, iteration: Iteration, size: int, asked: Sequence[Any]
-    ) -> tuple[list[int], list[float], bool, dict[str, Any]]:
-        """Run a loop; return the global step after each step and the losses, whether there is more data, and fetched values."""
-        if size > 1 and self._progress.summarises(size) and self._parts.summaries.needs_own_step:
-            steps, losses, has_data, fetched = self._run_steps(iteration, size - 1, asked, is_due=False)
-            if has_data and len(losses) == size - 1:
-                last_steps, last_losses, has_data, last_fetched = self._run_steps(iteration, 1, asked, is_due=True)
-                return [*steps, *last_steps], [*losses, *last_losses], has_data, fetched | last_fetched
-            return steps, losses, has_data, fetched
-        return self._run_steps(iteration, size, asked, is_due=self._progress.summarises(size))
+    def _note_writes(self) -> bool:
+        """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
+        has_written = self._monitor.takes_writes()
+        if has_written:
+            self._runtime.store.mark(list(self._step.variables), None)
+        return has_written
 
-    def _run_steps(
-        self, iteration: Iteration, size: int, asked: Sequence[Any], *, is_due: bool
-    ) -> tuple[list[int], list[float], bool, dict[str, Any]]:
-        """Run steps, of which the last is summarised if `is_due`; return what `_run_loop` does."""
-        summaries, step = self._parts.summaries, self._train_step
-        wanted = tensor_names(asked)
-        # Always fetch summaries without an effect, so that the step is built once.
-        of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
-        step.fetches.ask((*asked, *of_summaries))
-        if is_due:
-            summaries.begin()
-            wanted |= {item.name for item in summaries.step}
-        self._runtime.store.mark(list(step.variables), None)
-        before = self.step
-        records = is_due and summaries.uses_tf_summary
-        results = step.run(iteration, LoopRequest(size, records, self._is_step, self._parts.monitor.model_feeds))
-        self.step, losses = int(results.global_step), np.asarray(results.losses)
-        if len(losses) and self.step == before and not self._parts.has_hooks and not step.counts_steps:
-            raise ModelFnValueError(
-                "model_fn: train_op never changes the global step, so that training would not end. Pass "
-                "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
-            )
-        self._finite_check.after_loop(self.step, losses, results)
-        fetched = {name: np.asarray(results.fetched[name]) for name in wanted} if len(losses) else {}
-        return np.asarray(results.steps).tolist(), losses.tolist(), bool(results.has_data), fetched
+    def close(self) -> None:
+        """Write buffered profiles and summaries."""
+        self._note_writes()
+        self._profiler.close(self.step)
+        self._events.close()
+        self._step.flush()

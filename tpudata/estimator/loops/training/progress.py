@@ -4,14 +4,28 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
+from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
 
 _log = logging.getLogger("tpudata")
 # As many as the original's.
 _MOST_STALL_WARNINGS = 5
+
+
+def count_examples(runtime: Runtime, element_spec: Any) -> int | None:
+    """Return the number of rows in a step of training, of all processes together, or None if it is unknown."""
+    size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
+    if size is not None:
+        return size
+    sizes = {spec.shape[0] for _, spec in leaves((without_sparse(element_spec), None)) if spec.shape.rank}
+    static = sizes.pop() if len(sizes) == 1 else None
+    return None if static is None else int(static) * runtime.peers.count
 
 
 class Progress:

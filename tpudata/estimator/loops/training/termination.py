@@ -11,9 +11,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tpudata.console.signals import TERMINATED, ended_by_second_sigterm
+
 # EX_TEMPFAIL of sysexits.h: start again later.
 EXIT_CODE = 75
-_KILLED = 128 + signal.SIGTERM
 
 
 class Termination:
@@ -41,10 +42,11 @@ class Termination:
         if self.requested and self._at_once:
             raise SystemExit(EXIT_CODE)
 
-    def _receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int, frame: Any) -> None:
+        """Handle SIGTERM; the second one ends the process at once."""
         del number, frame
         if self.requested:
-            os._exit(_KILLED)
+            os._exit(TERMINATED)
         self.requested = True
         self._end_if_requested()
 
@@ -63,37 +65,11 @@ def ended_by_sigterm() -> Iterator[Termination]:
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield termination
         return
-    signal.signal(signal.SIGTERM, termination._receive)
+    signal.signal(signal.SIGTERM, termination.receive)
     try:
-        with _ended_by_a_second():
+        with ended_by_second_sigterm():
             yield termination
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if termination.requested:
         raise SystemExit(EXIT_CODE)
-
-
-@contextlib.contextmanager
-def _ended_by_a_second() -> Iterator[None]:
-    """Let the second SIGTERM end the process even if the main thread waits for the device and runs no handler."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_watch, args=(reader,), name="tpudata-sigterm", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(writer)
-        thread.join()
-        os.close(reader)
-
-
-def _watch(reader: int) -> None:
-    """Count the signals, for each of which Python writes a byte with its number."""
-    received = 0
-    while byte := os.read(reader, 1):
-        received += byte[0] == signal.SIGTERM
-        if received == 2:
-            os._exit(_KILLED)

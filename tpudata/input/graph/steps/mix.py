@@ -13,7 +13,7 @@ from tpudata.input.elements import get_features, with_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.image.mix import CutMix, MixUp, mix_images, mix_labels
 from tpudata.input.options.images import label_classes
-from tpudata.input.order.seeds import MIX_SEED
+from tpudata.input.order.seeds import MIX_SEED, derive_seed
 
 
 def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
@@ -22,7 +22,7 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
 
     @as_written
     def mix(element: Any, extras: Extras) -> tuple[Any, Extras]:
-        seed = tf.bitwise.bitwise_xor(extras["seed"][0], tf.constant(MIX_SEED, tf.int32))
+        seed = derive_seed(extras["seed"][0], MIX_SEED)
         images, shares = mix_images(_find_images(fields, element), options, seed)
         element = _replace_images(fields, element, images)
         if label is None:

@@ -101,9 +101,9 @@ def _list_registered(address: str) -> list[str] | None:
     # GetWorkersResponse has a message of each worker in field 1, whose field 1 is the address.
     # The service is private: TensorFlow 2.20 and 2.21 have it, and tests/input/test_service.py fails if it changes.
     return [
-        bytes(text).decode()
-        for number, _, worker in fields(memoryview(response))
+        response[start:stop].decode()
+        for number, _, begin, end in fields(memoryview(response))
         if number == 1
-        for part, _, text in fields(worker)
+        for part, _, start, stop in fields(memoryview(response), begin, end)
         if part == 1
     ]

@@ -1,0 +1,66 @@
+"""Errors of ours, out of what Beam and TensorFlow make of them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import tensorflow as tf
+
+from tpudata.error_text.own import own_error
+from tpudata.errors import (
+    BadRecordError,
+    CorruptionError,
+    MissingExtraError,
+    SourceError,
+    TpudataError,
+)
+
+ERRORS = [
+    BadRecordError("/in/a: b.jpg", "neither: this nor that"),
+    BadRecordError("/in/x.tar", "no image", 512),
+    CorruptionError("/out/train-00000-of-00001.tfrecord", 12, "the checksum does not fit"),
+    SourceError("nothing at byte 5: there"),
+    MissingExtraError("tpudata.input", "tensorflow"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_from_the_text_of_a_traceback(error: TpudataError) -> None:
+    kind = f"{type(error).__module__}.{type(error).__name__}"
+    text = f"Traceback (most recent call last):\n  File x\n{kind}: {error} [while running 'WriteShards']\n\nmore"
+    found = own_error(RuntimeError(text))
+    assert found is not None
+    assert str(found) == str(error)
+    if isinstance(error, (BadRecordError, CorruptionError)):
+        assert type(found) is type(error)
+        assert vars(found) == vars(error)
+        assert vars(pickle.loads(pickle.dumps(found))) == vars(error)
+
+
+def test_from_a_cause() -> None:
+    try:
+        try:
+            raise ERRORS[1]
+        except TpudataError as error:
+            raise RuntimeError("a runner failed") from error
+    except RuntimeError as error:
+        found = own_error(error)
+    assert isinstance(found, BadRecordError)
+    assert (found.source, found.offset) == ("/in/x.tar", 512)
+
+
+def test_from_a_function_that_tensorflow_called() -> None:
+    def fail(row: tf.Tensor) -> tf.Tensor:
+        raise ERRORS[2]
+
+    dataset = tf.data.Dataset.range(1).map(lambda row: tf.py_function(fail, [row], tf.int64))
+    with pytest.raises(tf.errors.OpError) as caught:
+        list(dataset)
+    found = own_error(caught.value)
+    assert isinstance(found, CorruptionError)
+    assert (found.offset, found.reason) == (12, "the checksum does not fit")
+
+
+def test_others_are_none_of_ours() -> None:
+    assert own_error(RuntimeError("tpudata.errors was imported")) is None

@@ -1,0 +1,58 @@
+"""Lifelines: pipes by which processes end with the one that started them, even if that is killed.
+
+Nothing is written to a lifeline. A process that holds its reading end finds the end of file when the starting process closes the
+other end, which no other process has, or dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Lifeline:
+    """A lifeline of processes that this one starts; each gets `reader` by `pass_fds`, and its number as an argument.
+
+    Attributes:
+        reader: descriptor of the reading end.
+    """
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+        # Taken by whoever sets it: a descriptor closed twice may be somebody else's by then.
+        self._uncut = [None]
+
+    def cut(self) -> None:
+        """End all processes that hold the other end, now or later; any thread may call it, and again."""
+        with contextlib.suppress(IndexError):
+            self._uncut.pop()
+            os.close(self._writer)
+
+    def close(self) -> None:
+        """End all processes; none may be started after this."""
+        self.cut()
+        os.close(self.reader)
+
+    def __enter__(self) -> Lifeline:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+
+def watch(reader: int, end: Callable[[], object]) -> None:
+    """Call a function, in another thread, when a lifeline ends.
+
+    Args:
+        reader: descriptor of the lifeline's reading end.
+        end: the function.
+    """
+
+    def wait() -> None:
+        os.read(reader, 1)
+        end()
+
+    threading.Thread(target=wait, name="tpudata-lifeline", daemon=True).start()

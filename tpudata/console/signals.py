@@ -1,0 +1,177 @@
+"""SIGTERM and Ctrl-C in a command that works: they end what waits, and wait for what must not be cut short."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours, owns_process
+
+# Exit code that a shell reports for a program that SIGTERM ended.
+TERMINATED = 143
+# After a signal: time for the program to end by itself, and then time to remove its temporary files for it.
+_GRACE_SECONDS = 4.0
+_TIDY_SECONDS = 3.0
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM as an exception, raised like Ctrl-C's KeyboardInterrupt."""
+
+
+def describe_interrupt(error: KeyboardInterrupt) -> tuple[int, str]:
+    """Return the exit code and the message for an interrupt."""
+    if isinstance(error, Terminated):
+        return TERMINATED, "tpudata: ended by SIGTERM"
+    return INTERRUPTED, MESSAGE
+
+
+@contextlib.contextmanager
+def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C end the context's body soon, even while it waits.
+
+    Both raise in the main thread. If this process runs one of tpudata's commands, a second signal is ignored, and the process is
+    ended by force if a thread or a library still keeps it waiting a few seconds later. Outside the main thread, and for a signal
+    whose handler the program has set, nothing changes.
+
+    Args:
+        stop: ends other processes that work for this one; called at once, in another thread.
+        tidy: removes temporary files; called in another thread, and only if the process is ended by force.
+
+    Raises:
+        Terminated: SIGTERM came.
+        KeyboardInterrupt: Ctrl-C came.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts = _Interrupts(stop, tidy)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    is_free = {
+        signal.SIGTERM: before[signal.SIGTERM] is signal.SIG_DFL,
+        signal.SIGINT: is_default_or_ours(before[signal.SIGINT]),
+    }
+    changed = [number for number in before if is_free[number]]
+    for number in changed:
+        signal.signal(number, interrupts.receive)
+    try:
+        yield
+    except BaseException as error:
+        if interrupts.received in (None, error):
+            raise
+        # Frameworks wrap an interrupt that meets a running step, and fail because of a worker that it ended.
+        raise interrupts.received from error
+    finally:
+        interrupts.leave()
+        for number in changed:
+            # Do not interrupt a process that is ending.
+            is_ending = interrupts.is_ours and interrupts.received is not None
+            signal.signal(number, signal.SIG_IGN if is_ending else before[number])
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started one would end with a traceback.
+
+    Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the
+    main thread blocks, and the main thread handles it.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    received: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # A handler that is not Python's cannot be restored.
+        handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
+        for number in handlers:
+            signal.signal(number, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for late in received:
+            signal.raise_signal(late)
+
+
+@contextlib.contextmanager
+def ended_by_second_sigterm() -> Iterator[None]:
+    """Let the second SIGTERM end the process even if the main thread waits for a device and runs no handler."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    thread = threading.Thread(target=_count_sigterms, args=(reader,), name="tpudata-sigterm", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        thread.join()
+        os.close(reader)
+
+
+class _Interrupts:
+    """Signals, and the thread that acts on them: a handler may interrupt the main thread while that holds any lock."""
+
+    def __init__(self, stop: Callable[[], None], tidy: Callable[[], None]) -> None:
+        self.received: KeyboardInterrupt | None = None
+        self.is_ours = owns_process()
+        self._stop, self._tidy = stop, tidy
+        self._is_left = False
+        self._has_stopped = threading.Event()
+        self._reader, self._writer = os.pipe()
+        self._thread = threading.Thread(target=self._watch, name="tpudata-interrupts", daemon=True)
+        self._thread.start()
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        del frame
+        if self.received is None:
+            self.received = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+            os.write(self._writer, b"!")
+            raise self.received
+        if not self.is_ours:
+            raise KeyboardInterrupt
+
+    def leave(self) -> None:
+        """Note that the context's body has ended; only the end of the process is still waited for."""
+        self._is_left = True
+        if self.received is not None:
+            self._has_stopped.wait(_TIDY_SECONDS)
+        else:
+            os.close(self._writer)
+            self._thread.join()
+            os.close(self._reader)
+
+    def _watch(self) -> None:
+        if not os.read(self._reader, 1):
+            return
+        assert self.received is not None
+        self._stop()
+        self._has_stopped.set()
+        if not self.is_ours:
+            return
+        time.sleep(_GRACE_SECONDS)
+        code, words = describe_interrupt(self.received)
+        if not self._is_left:
+            tidying = threading.Thread(target=self._tidy, daemon=True)
+            tidying.start()
+            tidying.join(_TIDY_SECONDS)
+            with contextlib.suppress(OSError):
+                os.write(2, f"{words}\n".encode())
+        os._exit(code)
+
+
+def _count_sigterms(reader: int) -> None:
+    """Count the signals, for each of which Python writes a byte with its number."""
+    received = 0
+    while byte := os.read(reader, 1):
+        received += byte[0] == signal.SIGTERM
+        if received == 2:
+            os._exit(TERMINATED)

@@ -1,0 +1,1 @@
+"""Texts of errors: those of libraries, and errors of tpudata in them."""

@@ -1,0 +1,109 @@
+"""Texts of errors of TensorFlow 2.20 and 2.21, jax 0.10 and libtpu 0.0.42, as patterns and what follows from them.
+
+tests/error_text/test_libraries.py provokes each error with the installed versions: if a new one words it differently, the
+test of its pattern fails.
+"""
+
+import re
+from typing import Any
+
+from tpudata.error_text.lines import first_line
+
+# tf.data: the name of a dataset that failed (see `tpudata.format.read_errors`), and what its files have.
+DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
+DAMAGED_RECORD = re.compile(r"(?:corrupted|truncated) record at (\d+)")
+DAMAGED_BLOCK = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
+SHORT_FILE = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
+UNREADABLE_FILE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
+GCS_FAILURE = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
+
+# The parser of Examples: a record that is none, and one of other features.
+NO_EXAMPLE = re.compile("Could not parse example input")
+_KEY = r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +"
+ABSENT_FEATURE = re.compile(
+    r"Name: <unknown>, Feature: ([^\n]*?) \(data type: \w+\) is required but could not be found"
+)
+OTHER_COUNT = re.compile(
+    _KEY + r"Number of \w+ values != expected\. +Values size: (\d+) but output shape: (\[[^\n\]]*\])"
+)
+OTHER_KIND = re.compile(_KEY + "Data types don't match")
+OTHER_VALUES = re.compile(_KEY + "Can't parse serialized Example")
+
+# Decoders of images, and the check of a decoded one's shape.
+NO_IMAGE = re.compile(
+    r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp|Input size should match \(header_size"
+    r"|Failed to decode WebP)[^\n\[{]*"
+)
+OTHER_IMAGE_SHAPE = re.compile(
+    r"Shape of tensor \S*Decode(?:Image|Png)\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])"
+)
+
+# Messages of the reader's own checks in its graph: in `tpudata.input.decode.parse`, and in
+# `tpudata.input.graph.pipelines.service` on the streams of a tf.data service.
+CHECKED_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
+CHECKED_VALUE = re.compile(
+    r"\[(Feature [^\n]*?: a (?:value does not fit|record is|record has|label map|mask) [^\n]*?\.)\]"
+)
+CHECKED_SERVICE = re.compile(r"\[(tf\.data service[^\n]*?\.)\]")
+
+# Python functions that are called eagerly or traced. The first is part of the errors of make_initializable_iterator, of
+# placeholders and of the queues of tf.compat.v1.train.
+NEEDS_GRAPH = re.compile("eager")
+EAGER_CAPTURE = re.compile("capture an EagerTensor")
+NEW_VARIABLE = re.compile("only supports singleton tf.Variables")
+
+# A loss of sparse labels.
+LABEL_OUTSIDE = re.compile(r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
+
+# XLA: an operation without a compiled form by its type and place, and three mistakes.
+NO_KERNEL = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?(\{\{node [^}]+\}\})")
+NO_CONSTANT = re.compile("compile-time constant")
+NO_LIST_SIZE = re.compile("fixed tensor list size")
+OTHER_LOOP_SHAPE = re.compile("loop body do not match")
+_NODES = (re.compile(r"\{\{node ([^}]+)\}\}"), re.compile(r"node `([^`]+)`"))
+
+# PJRT: exchanges of devices after a process has ended, any error of the runtime, and a TPU that another process has.
+LOST_EXCHANGE = re.compile(r"Gloo|NCCL|[Cc]ollective|[Cc]oordination ?[Ss]ervice|Connection (reset|closed) by peer")
+RUNTIME_STATUS = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
+TPU_IN_USE = re.compile(r"already in use by process with pid (\d+)|lockfile|[Dd]evice or resource busy")
+
+# libtpu's compiler: no memory, and the bytes that are needed and that there are.
+NO_DEVICE_MEMORY = re.compile("RESOURCE_EXHAUSTED")
+_SIZE = r"([\d.]+)([KMGT]?)"
+_SIZES = (
+    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
+)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+# Text around the reason of an operation's error: in a session, the reason follows the line of the operation.
+_OPERATION = re.compile(r"\nNode: .*\n(.*)")
+_AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
+
+
+def find_reason(error: Any) -> str:
+    """Return the reason of a tf.errors.OpError in one line, without the place where the operation was built."""
+    found = _OPERATION.search(error.message)
+    line = found[1] if found else first_line(error.message)
+    return _AROUND.sub("", line)
+
+
+def find_nodes(text: str, scope: str) -> list[str]:
+    """Return the names of operations in a message of TensorFlow or XLA, without the name scope that a graph is copied into."""
+    return [name.removeprefix(f"{scope}/") for pattern in _NODES for name in pattern.findall(text)]
+
+
+def find_xla_reason(text: str, scope: str) -> str:
+    """Return the first line of XLA's message, without what TensorFlow adds and the name scope that a graph is copied into."""
+    text = text.partition("'")[2] if text.startswith("Failed ") else text
+    return first_line(text).replace(f"`{scope}/", "`")
+
+
+def find_memory_sizes(text: str) -> tuple[float, float] | None:
+    """Return the bytes that a program needs and that a device has, by the message of libtpu's compiler; None if it has none."""
+    for pattern in _SIZES:
+        found = pattern.search(text)
+        if found is not None:
+            needed, unit, available, other = found.groups()
+            return float(needed) * _UNITS[unit], float(available) * _UNITS[other]
+    return None

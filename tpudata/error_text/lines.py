@@ -1,0 +1,15 @@
+"""Texts of errors of libraries as part of a message of one line."""
+
+
+def first_line(error: BaseException | str) -> str:
+    """Return the first line of an error, or of its text, without its full stop; the name of its class if it has no text."""
+    return str(error).strip().partition("\n")[0].rstrip(". ") or _describe_empty(error)
+
+
+def one_line(error: BaseException | str) -> str:
+    """Return the whole text of an error on one line, without its full stop; the name of its class if it has no text."""
+    return " ".join(str(error).split()).rstrip(".") or _describe_empty(error)
+
+
+def _describe_empty(error: BaseException | str) -> str:
+    return "no message" if isinstance(error, str) else type(error).__name__

@@ -1,0 +1,56 @@
+"""Errors of tpudata, recovered from what Beam or TensorFlow raised.
+
+Beam's runners and TensorFlow's datasets call this package, and pass its errors on as they are, as a cause, or only as the text of
+a traceback.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, TpudataError
+
+_RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
+_WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
+# Message of a CorruptionError.
+_PLACED = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
+
+
+def own_error(error: BaseException) -> TpudataError | None:
+    """Return the TpudataError that `error` is, was caused by, or has in its text; None if there is none."""
+    own = find_own(error)
+    if own is not None:
+        return _rebuild(type(own), _WHILE_RUNNING.sub("", str(own)))
+    found = _RAISED.findall(str(error))
+    if not found:
+        return None
+    name, message = found[-1]
+    return _rebuild(getattr(sys.modules[TpudataError.__module__], name, TpudataError), message)
+
+
+def find_own(error: BaseException) -> TpudataError | None:
+    """Return the TpudataError that `error` is or was caused by; None if there is none."""
+    return next((each for each in iterate_causes(error) if isinstance(each, TpudataError)), None)
+
+
+def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised from or during, the last one first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+
+
+def _rebuild(kind: type[TpudataError], message: str) -> TpudataError:
+    """Rebuild an error from its class and its text, which may be all that Beam passes on."""
+    if issubclass(kind, BadRecordError) and ": rejected: " in message:
+        return BadRecordError(message)
+    placed = _PLACED.fullmatch(message)
+    if issubclass(kind, CorruptionError) and placed:
+        return CorruptionError(placed[1], int(placed[2]), placed[3])
+    if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):
+        return TpudataError(message)
+    return kind(message)

@@ -1,0 +1,210 @@
+"""What an estimator consists of: its runtimes, and its calls on them."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.checks import require_one_of
+from tpudata.devices.tpu_compiler.topologies import TPUSlice
+from tpudata.errors import UsageError
+from tpudata.estimator.api.counts import check_steps
+from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.loops.evaluation import evaluate
+from tpudata.estimator.loops.prediction import predict
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.checkpointing import CheckpointFollower
+from tpudata.estimator.loops.training.loop import train
+from tpudata.estimator.state.checkpoints import latest_of_chief
+from tpudata.estimator.state.claim import claimed_model_dir
+from tpudata.estimator.steps.eval_step import EvalStep
+from tpudata.estimator.tpu_check.rehearsal import rehearse
+from tpudata.estimator.tpu_check.result import Rehearsal, stand_in
+from tpudata.tensorflow_internals import eager_mode
+
+
+class Engine:
+    """Runtimes of one estimator, and its calls, each on a runtime that is not in use.
+
+    The methods of the estimator call it, and so do train_and_evaluate and check_tpu_compatibility, which need more than users do.
+
+    Attributes:
+        training: runtime that trains.
+        rehearses: whether calls only look for what a TPU would reject.
+        last_loss: loss of the last step that was trained; None if there was none.
+
+    Args:
+        training: as the attribute.
+        evaluating: runtime that evaluates; None for the one that predicts.
+        rehearses: as the attribute.
+    """
+
+    def __init__(self, training: Runtime, evaluating: Runtime | None = None, *, rehearses: bool = False) -> None:
+        self.training = training
+        self.rehearses = rehearses
+        self.last_loss: float | None = None
+        self._evaluating = evaluating
+        # Further runtimes that evaluate and predict while a runtime is in use, by its id.
+        self._others: dict[int, list[Runtime]] = {}
+
+    @property
+    def config(self) -> RunConfig:
+        """The RunConfig."""
+        return self.training.config
+
+    @functools.cached_property
+    def predicting(self) -> Runtime:
+        """The runtime that predicts and exports: the one that trains, or in one of several processes one of this process alone."""
+        training = self.training
+        if training.peers.count == 1:
+            return training
+        return training.elsewhere(lambda: training.topology.of_this_process())
+
+    def train(
+        self,
+        input_fn: Any,
+        steps: int | None,
+        max_steps: int | None,
+        hooks: Any = None,
+        saving_listeners: Any = None,
+        follower: CheckpointFollower | None = None,
+    ) -> None:
+        """Train as described in `TPUEstimator.train`; `follower` follows the checkpoints."""
+        if self.rehearses:
+            check_steps(steps, max_steps)
+            self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
+            return
+        config = self.config
+        if config.task_type == "evaluator" and not self.training.topology.is_tpu:
+            raise UsageError(
+                f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
+                "train_and_evaluate or evaluate). Call train in the chief and the workers."
+            )
+        with self._taken_for_training() as runtime:
+            claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
+            # Programs may call this inside a graph.
+            with claim, eager_mode():
+                loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, follower)
+        self.last_loss = self.last_loss if loss is None else loss
+
+    def evaluate(
+        self,
+        input_fn: Any,
+        steps: int | None,
+        hooks: Any,
+        checkpoint_path: str | None,
+        events_dir: str,
+        *,
+        shares_variables: bool = False,
+    ) -> dict[str, Any]:
+        """Evaluate as described in `TPUEstimator.evaluate`, with summaries in `events_dir`.
+
+        With `shares_variables`, a training that waits for the evaluation lends its variables, and loads them again afterwards.
+        """
+        if self.rehearses:
+            return self.rehearse_call({ModeKeys.EVAL: input_fn})
+        topology = self.training.topology
+        # All hosts of a TPU evaluate the same.
+        folder = None if topology.is_tpu and not topology.peers.is_chief else events_dir
+        runtime = self._evaluating or self.predicting
+        taken = contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
+        # Hooks call from within a graph.
+        with eager_mode(), taken as idle:
+            return evaluate(idle, input_fn, steps, hooks, checkpoint_path, folder)
+
+    def predict(self, input_fn: Any, *options: Any) -> Iterator[Any]:
+        """Return an iterator of predictions as described in `TPUEstimator.predict`, whose other arguments are `options`."""
+        if self.rehearses:
+            self.rehearse_call({ModeKeys.PREDICT: input_fn})
+            return iter(())
+        rows = self._predict(input_fn, *options)
+        if tf.executing_eagerly():
+            return rows
+        with eager_mode():  # Hooks call from within a graph.
+            return iter(list(rows))
+
+    def _predict(self, *arguments: Any) -> Iterator[Any]:
+        runtime = self.predicting
+        if runtime.trains:
+            with self._idle(runtime) as runtime:
+                pass  # Evaluations and predictions may share one.
+        yield from predict(runtime, *arguments)
+
+    def check_model(self, input_fn: Any, mode: str) -> tuple[str, ...]:
+        """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
+        require_one_of("check_model(mode=...)", mode, MODES)
+        with self._idle(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
+            for other, size in runtime.user_model.batch_sizes.items():
+                if size is not None:
+                    runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
+            with runtime.peers.watched():
+                start = latest_of_chief(runtime.model_dir, runtime.peers)
+                # As training calls it: the caller may keep the dataset.
+                start_step = start.step() if start is not None and mode == ModeKeys.TRAIN else 0
+                spec = runtime.feed(input_fn, mode, start_step).element_spec
+                if mode == ModeKeys.PREDICT:
+                    spec = (spec[0], None)
+                step = runtime.step(mode, spec)
+                runtime.store.load(step.blueprint, step.saved, start)
+        return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()
+
+    def rehearse(self, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick") -> Rehearsal:
+        """Rehearse the modes of `input_fns` that run on the TPU; see `check_tpu_compatibility`."""
+        # Without a look at the devices, which a rehearsal does not need.
+        modes = {
+            mode: function for mode, function in input_fns.items() if mode != ModeKeys.EVAL or not self._evaluating
+        }
+        with eager_mode():
+            return rehearse(self.training, modes, tpu, effort)
+
+    def rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
+        """Rehearse instead of a call; return placeholders for the metrics.
+
+        Args:
+            input_fns: input_fn of each mode that the call would run.
+            has_limit: whether the call limits training.
+
+        Raises:
+            RehearsalError: a TPU would reject something.
+        """
+        return stand_in(self.rehearse(input_fns), list(input_fns), has_limit=has_limit)
+
+    @contextlib.contextmanager
+    def _taken_for_training(self) -> Iterator[Runtime]:
+        """Yield the runtime that trains, for exclusive use inside the context.
+
+        Raises:
+            UsageError: the runtime is in use.
+        """
+        runtime = self.training
+        if not runtime.in_use.acquire(blocking=False):
+            raise UsageError(
+                "train: the same estimator is already training or evaluating (got a call from a hook, an input_fn or another "
+                "thread, expected none in the meantime). Let it end first, or use another estimator."
+            )
+        try:
+            with runtime.lock:
+                runtime.trains = True
+            yield runtime
+        finally:
+            runtime.trains = False
+            self._others.clear()
+            runtime.in_use.release()
+
+    @contextlib.contextmanager
+    def _idle(self, runtime: Runtime) -> Iterator[Runtime]:
+        """Yield an idle runtime: this one, or one with separate variables if it is busy."""
+        others = self._others.setdefault(id(runtime), [])
+        free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))
+        idle = next(free, None)
+        if idle is None:
+            idle = runtime.another()
+            idle.in_use.acquire()
+            others.append(idle)
+        try:
+            yield idle
+        finally:
+            idle.in_use.release()

@@ -1,0 +1,113 @@
+"""Loops of the device in one training, and the values that hooks and summaries fetch from the last step of each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.hooks.model_summaries import ModelSummaries
+from tpudata.estimator.hooks.monitor import tensor_names
+from tpudata.estimator.loops.training.finite_check import FiniteCheck
+from tpudata.estimator.state.store import VariableStore
+from tpudata.estimator.steps.train_step import LoopRequest, TrainStep
+
+
+class LoopValues(NamedTuple):
+    """Values of a loop.
+
+    Attributes:
+        steps: global step after each step that was done.
+        losses: losses of these steps.
+        has_data: whether there was data for all requested steps.
+        fetched: values (NumPy) fetched from the last step, by name of the tensor.
+    """
+
+    steps: list[int]
+    losses: list[float]
+    has_data: bool
+    fetched: dict[str, Any]
+
+
+class DeviceLoops:
+    """Runner of the loops of one training.
+
+    Attributes:
+        global_step: the step that was reached.
+
+    Args:
+        step: the compiled step.
+        store: store of its variables.
+        summaries: v1 summaries of model_fn.
+        finite_check: check of the losses and the variables.
+        has_hooks: whether any process has hooks.
+        is_step: whether each loop is a single step, for hooks that see each.
+    """
+
+    def __init__(
+        self,
+        step: TrainStep,
+        store: VariableStore,
+        summaries: ModelSummaries,
+        finite_check: FiniteCheck,
+        *,
+        has_hooks: bool,
+        is_step: bool,
+    ) -> None:
+        self.global_step = 0
+        self._step = step
+        self._store = store
+        self._summaries = summaries
+        self._finite_check = finite_check
+        self._has_hooks = has_hooks
+        self._is_step = is_step
+
+    def run(
+        self, iteration: Iteration, size: int, fetches: Sequence[Any], feeds: Mapping[str, Any], *, summarises: bool
+    ) -> LoopValues:
+        """Run a loop.
+
+        Args:
+            iteration: the data.
+            size: largest number of steps.
+            fetches: tensors that the last step returns and operations that it runs.
+            feeds: values for model_fn's placeholders with a default, by name.
+            summarises: whether the last step is summarised.
+
+        Raises:
+            ModelFnValueError: train_op never changes the global step.
+            NonFiniteError: the loss is NaN, or a variable NaN or infinite.
+        """
+        if size == 1 or not summarises or not self._summaries.needs_own_step:
+            return self._run_steps(iteration, size, fetches, feeds, summarises=summarises)
+        first = self._run_steps(iteration, size - 1, fetches, feeds, summarises=False)
+        if not first.has_data or len(first.losses) < size - 1:
+            return first
+        last = self._run_steps(iteration, 1, fetches, feeds, summarises=True)
+        steps, losses = [*first.steps, *last.steps], [*first.losses, *last.losses]
+        return LoopValues(steps, losses, last.has_data, first.fetched | last.fetched)
+
+    def _run_steps(
+        self, iteration: Iteration, size: int, fetches: Sequence[Any], feeds: Mapping[str, Any], *, summarises: bool
+    ) -> LoopValues:
+        summaries, step = self._summaries, self._step
+        names = tensor_names(fetches)
+        # Always fetch summaries without an effect, so that the step is built once.
+        of_summaries = [item for item in summaries.step if summarises or not step.fetches.has_effect(item)]
+        step.fetches.ask((*fetches, *of_summaries))
+        if summarises:
+            summaries.begin()
+            names |= {item.name for item in summaries.step}
+        self._store.mark(list(step.variables), None)
+        before = self.global_step
+        result = step.run(iteration, LoopRequest(size, summarises and summaries.uses_tf_summary, self._is_step, feeds))
+        self.global_step, losses = int(result.global_step), np.asarray(result.losses)
+        if len(losses) and self.global_step == before and not self._has_hooks and not step.counts_steps:
+            raise ModelFnValueError(
+                "model_fn: train_op never changes the global step, so that training would not end. Pass "
+                "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
+            )
+        self._finite_check.after_loop(self.global_step, losses, result)
+        fetched = {name: np.asarray(result.fetched[name]) for name in names} if len(losses) else {}
+        return LoopValues(np.asarray(result.steps).tolist(), losses.tolist(), bool(result.has_data), fetched)

@@ -1,0 +1,86 @@
+"""Evaluation of the checkpoints that another process writes, as they appear."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import CheckpointError
+from tpudata.estimator.state import checkpoints
+
+_log = logging.getLogger("tpudata")
+_POLL_SECONDS = 1.0
+
+
+def evaluate_new_checkpoints(
+    model_dir: str,
+    evaluate: Callable[[str], bool],
+    *,
+    newest_only: bool = False,
+    throttle_secs: float = 0.0,
+    timeout: float = math.inf,
+) -> bool:
+    """Evaluate each checkpoint of a folder once, oldest first, until one is the last or no new one appears.
+
+    A checkpoint that training removes before it is evaluated is skipped.
+
+    Args:
+        model_dir: the folder.
+        evaluate: function that evaluates the checkpoint at a path, and returns whether it is the last one.
+        newest_only: whether to evaluate the newest checkpoint alone, and skip those written during an evaluation.
+        throttle_secs: least number of seconds between the starts of two evaluations.
+        timeout: number of seconds to wait for a new checkpoint.
+
+    Returns:
+        Whether the last checkpoint was evaluated; False after `timeout` seconds without a new one.
+
+    Raises:
+        CheckpointError: a checkpoint, or the folder's list of them, cannot be read.
+        StorageError: the folder's list cannot be read.
+    """
+    find_next = _find_newest if newest_only else _find_oldest
+    poll = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
+    wait = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
+    seen: set[str] = set()
+    waiting_since, is_logged = time.monotonic(), False
+    while True:
+        path = find_next(model_dir, seen)
+        if path is None:
+            if time.monotonic() - waiting_since >= timeout:
+                return False
+            if not is_logged:
+                _log.info("%s for a checkpoint in %s.", wait, model_dir)
+            is_logged = True
+            time.sleep(poll)
+            continue
+        # The newest one may be an older one again, if training begins again from there.
+        seen = {path} if newest_only else {*seen, path}
+        started = time.monotonic()
+        try:
+            if evaluate(path):
+                return True
+        except CheckpointError:
+            if _is_there(path):
+                raise
+            _log.info("%s was removed before it could be evaluated.", path)
+        else:
+            time.sleep(max(0.0, started + throttle_secs - time.monotonic()))
+        waiting_since, is_logged = time.monotonic(), False
+
+
+def _find_newest(model_dir: str, seen: set[str]) -> str | None:
+    """Return the path of the newest checkpoint, or None if there is none or it is among `seen`."""
+    newest = checkpoints.latest(model_dir)
+    return None if newest is None or newest.prefix in seen else newest.prefix
+
+
+def _find_oldest(model_dir: str, seen: set[str]) -> str | None:
+    """Return the path of the oldest checkpoint that is not among `seen`, or None."""
+    # Training may have removed an old checkpoint by now.
+    return next((path for path in checkpoints.known(model_dir) if path not in seen and _is_there(path)), None)
+
+
+def _is_there(path: str) -> bool:
+    return bool(tf.io.gfile.exists(f"{path}.index"))

@@ -1,0 +1,160 @@
+"""Early stopping: the values of a metric so far, in early_stopping.json, and the best checkpoint, in best/."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from tpudata.console.flags import sentence
+from tpudata.console.nearest import suggestion
+from tpudata.console.tables import counted
+from tpudata.errors import StorageError, TpudataError, UsageError
+from tpudata.storage import storage_for
+from tpudata.train.options.train_options import BEST, TrainOptions
+from tpudata.train.outputs.record import write_json
+
+STOPPING_NAME = "early_stopping.json"
+_PATIENCE = 3
+
+
+class EarlyStopping:
+    """Values of the metric, by step, and what they decide.
+
+    The file keeps them, so that a resumed run decides as an uninterrupted one.
+
+    Attributes:
+        values: the values by step, in the order of the evaluations.
+
+    Args:
+        options: options of the run.
+        records: number of records in the split that is evaluated.
+        step: step of the newest checkpoint; values of later steps, of earlier runs, do not count.
+
+    Raises:
+        TpudataError: the file is damaged.
+    """
+
+    def __init__(self, options: TrainOptions, records: int, step: int) -> None:
+        self._options = options
+        self._records = records
+        metric = options.early_stop_metric or ""
+        self._is_max = (options.early_stop_goal or ("max" if "accuracy" in metric else "min")) == "max"
+        self.values = {at: value for at, value in self._read().items() if at <= step}
+
+    def _read(self) -> dict[int, float]:
+        """Return the values of earlier runs in this folder, if they are of the same metric and the same records."""
+        options = self._options
+        storage = storage_for(options.model_dir)
+        path = storage.join(options.model_dir, STOPPING_NAME)
+        if storage.stat(path) is None:
+            return {}
+        try:
+            record = json.loads(storage.read(path))
+            before = (record["metric"], record.get("split", options.eval_split), record.get("records", self._records))
+            if before != (options.early_stop_metric, options.eval_split, self._records):
+                print(
+                    f"early stopping starts again: its values of before are {before[0]} of {counted(before[2], 'record')} in"
+                    f" {before[1]}"
+                )
+                return {}
+            return {int(item["step"]): float(item["value"]) for item in record["evaluations"]}
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise TpudataError(
+                f"{path} is damaged. Remove it; early stopping then starts again from the newest checkpoint."
+            ) from error
+
+    def add(self, step: int, value: float, checkpoint: str) -> None:
+        """Add a value to the file, and keep its checkpoint if it is the best.
+
+        Raises:
+            StorageError: a file could not be written.
+        """
+        options = self._options
+        self.values[step] = value
+        if self._best_step() == step:
+            _keep_best(checkpoint, best_folder(options.model_dir))
+        record = {
+            "metric": options.early_stop_metric,
+            "split": options.eval_split,
+            "records": self._records,
+            "evaluations": [{"step": at, "value": value} for at, value in self.values.items()],
+        }
+        write_json(options.model_dir, STOPPING_NAME, record)
+
+    def _best_step(self) -> int:
+        """Return the step of the first of the best values; NaN is the worst."""
+        sign = -1 if self._is_max else 1
+        return min(self.values, key=lambda at: math.inf if math.isnan(self.values[at]) else sign * self.values[at])
+
+    def _count_since(self, best: int) -> int:
+        """Return the number of evaluations after the one of the step `best`."""
+        return len(self.values) - 1 - [*self.values].index(best)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the metric has stopped improving."""
+        patience = self._options.early_stop_patience or _PATIENCE
+        return bool(self.values) and self._count_since(self._best_step()) >= patience
+
+    def print_best(self, step: int) -> None:
+        """Print the best value and its place, for a training that ended at a step."""
+        options, best = self._options, self._best_step()
+        since = self._count_since(best)
+        stopped = f"stopped at step {step}: " if step < options.train_steps else ""
+        later = f", without improvement in {since} evaluations since" if since else ""
+        print(f"\n{stopped}{options.early_stop_metric} was best at step {best}, {self.values[best]:.4f}{later}")
+        print(
+            f"kept in {best_folder(options.model_dir)}: --checkpoint {BEST} evaluates it, predicts with it and exports it"
+        )
+
+
+def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
+    """Check the metric of early stopping before training.
+
+    Args:
+        options: options of the run.
+        names: names of the metrics of an evaluation.
+
+    Raises:
+        UsageError: the evaluation has no such metric.
+    """
+    name, known = options.early_stop_metric or "", [known for known in names if known != "global_step"]
+    if name not in known:
+        unknown = sentence(f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, known)}")
+        raise UsageError(f"{unknown} It has {', '.join(known)}.")
+
+
+def best_folder(model_dir: str) -> str:
+    """Return the folder in which early stopping keeps the best checkpoint of a model."""
+    return storage_for(model_dir).join(model_dir, BEST)
+
+
+def _keep_best(checkpoint: str, folder: str) -> None:
+    """Copy a checkpoint to a folder, in place of the previous one.
+
+    Raises:
+        StorageError: the checkpoint could not be written.
+    """
+    import tensorflow as tf
+
+    from tpudata.error_text.libraries import find_reason
+
+    name, before = Path(checkpoint).name, tf.train.latest_checkpoint(folder)
+    try:
+        tf.io.gfile.makedirs(folder)
+        for path in tf.io.gfile.glob(f"{checkpoint}.*"):
+            tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
+    except tf.errors.OpError as error:
+        raise StorageError(
+            f"{checkpoint}, the best so far, could not be copied to {folder}: {find_reason(error)}. Provide space and permission, "
+            "and run again; training continues."
+        ) from error
+    # The state file, replaced in one piece, names the best checkpoint: until then the previous one is valid.
+    storage = storage_for(folder)
+    with storage.create(storage.join(folder, "checkpoint")) as file:
+        file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
+    if before is not None and Path(before).name != name:
+        for path in tf.io.gfile.glob(f"{before}.*"):
+            tf.io.gfile.remove(path)
