@@ -23,7 +23,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 _KEYPOINT_NUMBERS = 3
 
 
-class AnnotationPlace(NamedTuple):
+class Place(NamedTuple):
     """Position of an annotation in its file, for messages.
 
     Attributes:
@@ -109,7 +109,7 @@ class ImageAnnotation(NamedTuple):
     """
 
     picture: str
-    place: AnnotationPlace
+    place: Place
     width: int = 0
     height: int = 0
     is_normalised: bool = False
@@ -141,7 +141,7 @@ class ImageAnnotation(NamedTuple):
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
 
 
-def box_of(x: float, y: float, width: float, height: float) -> Box:
+def make_box(x: float, y: float, width: float, height: float) -> Box:
     """Return the edges of a box from its top left corner and its size."""
     return y, x, y + height, x + width
 

@@ -14,7 +14,7 @@ from beam_jobs.values.column_kinds import fits_int64
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 
-# Kinds of what a set of annotations has.
+# Kinds of contents of a set of annotations.
 OBJECTS, OBJECT_CLASSES, CROWDS, DIFFICULT, AREAS = "objects", "object classes", "crowds", "difficult", "areas"
 MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beam_jobs.annotations.files.folders import HEAD_BYTES, first_entries, pick_folder
+from beam_jobs.annotations.files.folders import HEAD_BYTES, list_first_entries, pick_folder
 from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.annotations.forms.box_table import BoxTableForm
 from beam_jobs.annotations.forms.captions import CaptionsForm
@@ -52,10 +52,10 @@ def find_form(path: str) -> AnnotationForm:
         if form is None:
             raise _unknown_form_error(path)
         return form
-    entries = first_entries(path)
+    entries = list_first_entries(path)
     folder = pick_folder(entries, *_FOLDERS)
     # Before the dataset's folder: names of label maps are paths below theirs.
-    form = _find_form_of_folder(folder, first_entries(folder)) if folder else None
+    form = _find_form_of_folder(folder, list_first_entries(folder)) if folder else None
     form = form or _find_form_of_folder(path, entries)
     if form is None:
         raise _unknown_form_error(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_jobs.annotations.annotation import ObjectAnnotation, box_of
+from beam_jobs.annotations.annotation import ObjectAnnotation, make_box
 from tpudata.json_values import json_number, shown_json
 
 CATEGORIES = ("category", "categories", "label", "labels")
@@ -43,7 +43,7 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         name = "" if classes is None else class_name(classes[number], names)
         area = None if areas is None else json_number(areas[number], "area")
         is_crowd = None if crowds is None else bool(crowds[number])
-        objects.append(ObjectAnnotation(box_of(x, y, width, height), name, is_crowd, area=area))
+        objects.append(ObjectAnnotation(make_box(x, y, width, height), name, is_crowd, area=area))
     return tuple(objects)
 
 

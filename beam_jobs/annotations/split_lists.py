@@ -25,7 +25,7 @@ class SplitLists:
 
     Attributes:
         files: path and split of each list. One without a split has it in a second column, by number.
-        run: tells what was read of the lists from what other runs in the process have read.
+        run: identifies the run, as other runs in the process may have read other lists.
     """
 
     files: tuple[tuple[str, str], ...] = ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation
-from beam_jobs.annotations.files.folders import first_file, paths_below
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
+from beam_jobs.annotations.files.folders import find_first_file, list_paths_below
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.pictures import PICTURE_EXTENSIONS, without_extension
 from tpudata.storage import Entry
@@ -27,7 +27,7 @@ class TargetsForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
         """Return the form of a folder that has images."""
         del entries
-        return cls(path) if first_file(path, PICTURE_EXTENSIONS) else None
+        return cls(path) if find_first_file(path, PICTURE_EXTENSIONS) else None
 
     @property
     def map_folders(self) -> tuple[str, ...]:
@@ -41,5 +41,5 @@ class TargetsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the second image of each picture, whose name has no extension, in the order of their paths."""
         del names
-        for path, below in paths_below(part, PICTURE_EXTENSIONS):
-            yield ImageAnnotation(without_extension(below), AnnotationPlace(path), target=path)
+        for path, below in list_paths_below(part, PICTURE_EXTENSIONS):
+            yield ImageAnnotation(without_extension(below), Place(path), target=path)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # Options of cutting shards may differ between runs: only the sizes of shards change.
-_OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
+_SHARD_SIZE_OPTIONS = ("num_shards", "shard_bytes", "shards_multiple_of")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Base:
                 f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
                 f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
             )
-        skipped = {*_OF_ONE_RUN}
+        skipped = {*_SHARD_SIZE_OPTIONS}
         reject_other_options(
             output,
             {name: value for name, value in manifest.options.items() if name not in skipped},

@@ -19,7 +19,7 @@ from tpudata.errors import BadRecordError
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
 
 _HASH_BYTES = ENTRY_BYTES - len(RECORD)
-# A product with it, modulo 2**64, and a shift of its high half to the low one spread what is known of an input over 64 bits.
+# Multiplying by it, modulo 2**64, and folding the high half onto the low one spreads the facts of an input over 64 bits.
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << HASH_BITS) - 1
 _LAST_BYTE = 0xFF
@@ -34,7 +34,7 @@ class Standing(enum.IntEnum):
     CHANGED = enum.auto()
 
 
-def entry(reference: Reference, rejected: bool = False) -> bytes:
+def make_entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
     described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
     state: int = _hash_state(described, reference.size)
@@ -42,8 +42,8 @@ def entry(reference: Reference, rejected: bool = False) -> bytes:
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
 
-def entries_of(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
-    """Return the entries of all references of packs, in their order, as of records; `entry` says what each is.
+def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
+    """Return the entries of all references of packs, in their order, as of records; `make_entry` says what each is.
 
     Args:
         packs: references.
@@ -68,7 +68,7 @@ def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
     entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REJECTED[0]
 
 
-def line_entry(line: bytes) -> bytes:
+def make_line_entry(line: bytes) -> bytes:
     """Return the entry of a line in rejects/: by its key and reason if it has a key, as such inputs may move."""
     value = json.loads(line)
     if "key" in value:
@@ -76,7 +76,7 @@ def line_entry(line: bytes) -> bytes:
     return hashlib.blake2b(line, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
-def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
+def make_sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries of inputs as numbers: uint64 [n, 2], the key and what follows it; of an error, that of its line."""
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, item in enumerate(inputs) if not isinstance(item, BadRecordError)]
@@ -87,17 +87,17 @@ def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np
     words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
     for row, item in enumerate(inputs):
         if isinstance(item, BadRecordError):
-            words[row] = np.frombuffer(line_entry(reject_line(item)), ">u8")
+            words[row] = np.frombuffer(make_line_entry(reject_line(item)), ">u8")
     return words
 
 
-def entry_words(entries: Entries) -> npt.NDArray[np.uint64]:
+def split_words(entries: Entries) -> npt.NDArray[np.uint64]:
     """Return entries as numbers: uint64 [n, 2], the key and what follows it."""
     return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
-def standings_of_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    """Return `standing` of each of some references whose key one entry of the dataset has.
+def compare_with_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    """Return `find_standing` of each of some references whose key one entry of the dataset has.
 
     Args:
         sought: uint64 [n]: what follows the key in the entry of each.
@@ -109,11 +109,11 @@ def standings_of_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint
     return np.where(is_same, same, np.where(is_record, Standing.CHANGED, Standing.NEW)).astype(np.uint8)
 
 
-def standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
+def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
     """Return the standing of an input in a dataset.
 
     Args:
-        sought: what follows the key in its entry, as in `sought_words`.
+        sought: what follows the key in its entry, as in `make_sought_words`.
         stored: the same of the dataset's entries of that key, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """

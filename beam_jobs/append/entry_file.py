@@ -28,7 +28,14 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.append.entries import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
+from beam_jobs.append.entries import (
+    Standing,
+    compare_with_one,
+    find_standing,
+    make_line_entry,
+    make_sought_words,
+    split_words,
+)
 from beam_jobs.output.rejects import read_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
@@ -103,7 +110,7 @@ def write_entries(
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
         for entries in parts:
-            keys = entry_words(entries)[:, 0]
+            keys = split_words(entries)[:, 0]
             np.add.at(counts, _take_first_bits(keys, bits), 1)
             _deal_out(entries, _take_first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
@@ -164,13 +171,13 @@ class EntryFile:
             inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
         is_error = np.array([isinstance(item, BadRecordError) for item in inputs], np.bool_)
-        return [Standing(number) for number in self.standings_of(sought_words(inputs), is_error).tolist()]
+        return [Standing(number) for number in self.standings_of(make_sought_words(inputs), is_error).tolist()]
 
     def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
         """Return the standings of inputs by their entries: numbers of `Standing`.
 
         Args:
-            words: uint64 [n, 2]: their entries as numbers, see `sought_words`.
+            words: uint64 [n, 2]: their entries as numbers, see `make_sought_words`.
             is_error: bool [n]: whether an input was rejected before there was a reference to it.
         """
         standings = np.full(len(words), Standing.NEW, np.uint8)
@@ -181,14 +188,14 @@ class EntryFile:
         for place in range(0, len(buckets), self._searched_buckets):
             last = place + self._searched_buckets
             rows = order[starts[place] : starts[last] if last < len(starts) else None]
-            entries = entry_words(self._read(buckets[place:last]))
+            entries = split_words(self._read(buckets[place:last]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             has_single = (ends - begins == 1) & ~is_error[rows]
-            standings[rows[has_single]] = standings_of_one(words[rows[has_single], 1], entries[begins[has_single], 1])
+            standings[rows[has_single]] = compare_with_one(words[rows[has_single], 1], entries[begins[has_single], 1])
             for match in np.flatnonzero((begins < ends) & ~has_single).tolist():
                 row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
-                standings[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
+                standings[row] = find_standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
         return standings
 
     def _read(self, buckets: npt.NDArray[np.int64]) -> Entries:
@@ -286,4 +293,4 @@ def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:
 
 def _read_rejected(dataset: Dataset) -> Iterable[bytes]:
     for line, entry in read_rejections(dataset.path, dataset.manifest.rejects):
-        yield entry or line_entry(line)
+        yield entry or make_line_entry(line)

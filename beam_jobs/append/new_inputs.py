@@ -12,7 +12,7 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.entries import Standing, entries_of, entry_words, sought_words
+from beam_jobs.append.entries import Standing, make_entries, make_sought_words, split_words
 from beam_jobs.append.entry_file import open_entry_file
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # Beam counter: inputs whose records the dataset has.
-_KNOWN = "known"
+_KNOWN_COUNTER = "known"
 # Inputs that are looked up together, and the bytes of their documents at most.
 _HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
@@ -134,7 +134,7 @@ class NewInputs(Source):
             elif standing is Standing.CHANGED and isinstance(item, Reference):
                 raise self._describe_change(item)
             count += standing is Standing.RECORD
-        Metrics.counter("tpudata", _KNOWN).inc(count)
+        Metrics.counter("tpudata", _KNOWN_COUNTER).inc(count)
 
     def _describe_change(self, reference: Reference) -> SourceError:
         return SourceError(
@@ -173,9 +173,9 @@ class NewPacks(NewInputs, PackSource):
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
         file, count = open_entry_file(self.path), 0
         words = [
-            sought_words([item])
+            make_sought_words([item])
             if isinstance(item, BadRecordError)
-            else entry_words(entries_of([item.pack], [item.digests]))
+            else split_words(make_entries([item.pack], [item.digests]))
             for item in inputs
         ]
         if not words:
@@ -195,7 +195,7 @@ class NewPacks(NewInputs, PackSource):
             count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
                 yield item if len(rows) == len(standing_of_rows) else item.take(rows)
-        Metrics.counter("tpudata", _KNOWN).inc(count)
+        Metrics.counter("tpudata", _KNOWN_COUNTER).inc(count)
 
 
 class NewScannedInputs(NewInputs, ScannedSource):
@@ -234,7 +234,7 @@ def _select_new(source: Source, base: Base, path: str) -> NewInputs:
 
 def count_known(result: PipelineResult) -> int | None:
     """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
-    counters = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
+    counters = result.metrics().query(MetricsFilter().with_name(_KNOWN_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
     # An engine that sends a counter without its value keeps none.
     return None if not counts or None in counts else sum(count for count in counts if count is not None)

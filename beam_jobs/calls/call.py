@@ -25,8 +25,8 @@ from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 from tpudata.format import Manifest, open_dataset
 
-# Keywords that are no flags of the command.
-_OF_THE_RUN = ("pipeline", "runner", "beam_options", "progress")
+# Keywords without a flag of the command.
+_RUN_KEYWORDS = ("pipeline", "runner", "beam_options", "progress")
 _log = logging.getLogger("tpudata")
 
 
@@ -67,7 +67,7 @@ def call_job(
     parser = job.new_parser(name)
     keywords = ["input", "output", *option_names]
     with translate_errors(name, keywords, parser.options):
-        conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
+        conversion_options = {keyword: value for keyword, value in options.items() if keyword not in _RUN_KEYWORDS}
         flags, _ = parse_own_flags(parser, [*paths, *command_words(conversion_options, parser.options)])
         run = read_options(RunOptions, flags)
         beam_options = _read_beam_options(options, run.workers)

@@ -1,7 +1,7 @@
 """Chat templates: Jinja sources that turn the messages of a chat into the text that a model was trained on.
 
 They are rendered as Hugging Face's `apply_chat_template` renders them, in Jinja's sandbox. Tokens of the assistant are those in
-`{% generation %}` blocks; where a template has none, each message of the assistant is what is added to the chat before it.
+`{% generation %}` blocks; if a template has none, each message of the assistant is the text that it adds to the chat before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers.tokenizer import sha256
 
-# Mark the begin and the end of what the assistant says. They are no characters, and rejected in messages.
+# Marks at the begin and the end of the assistant's text: code points that are no characters, which messages may not have.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"[{_BEGIN}{_END}]")
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from tpudata.console.interrupts import owns_process
 
 _BEGIN = "Traceback (most recent call last):"
-_OF_BEAM = "apache_beam/runners/worker/"
+_BEAM_WORKER_PATH = "apache_beam/runners/worker/"
 # Threads that read from a worker or wait for a job end with an error if it is gone.
 _THREADS_OF_BEAM = "apache_beam/runners/"
 
@@ -27,7 +27,7 @@ class _WithoutTracebacks:
         self._skips_end = False
 
     def write(self, text: str) -> int:
-        if text.startswith(_BEGIN) and _OF_BEAM in text:
+        if text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text:
             self._skips_end = True
             return len(text)
         # The line break, which print writes separately.

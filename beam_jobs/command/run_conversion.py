@@ -120,7 +120,7 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
 
 
 @contextlib.contextmanager
-def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
+def choose_limits(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
     """Hold the limits of requests while the command looks at its input and its output; the run holds them itself."""
     with held_request_limits(options.for_engine(local=is_local(beam_options)).request_limits):
         yield

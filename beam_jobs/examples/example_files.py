@@ -33,7 +33,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 TALLY, SCHEMA = "tally", "schema"
 _HELD_REFERENCES = 4096
 _DIGEST_BYTES = 16
-_SHOWN = 80
+_MOST_CHARACTERS = 80
 
 
 class SpoolExamples(LimitedStep):
@@ -168,4 +168,4 @@ def _format_key(key: Any) -> str:
 
 def _shorten(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

@@ -22,11 +22,11 @@ from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
 from beam_jobs.output.folder import (
     check_has_dali_index,
+    choose_suffix,
     look_at_output,
     reject_another_dataset,
     reject_foreign_metadata,
     reject_strays,
-    suffix_for,
 )
 from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.planning.input_counts import InputCounts
@@ -232,7 +232,7 @@ def _plan(
         for part in parts:
             summary.merge(part)
         features = converter.features(summary, labels)
-        plan = dataclasses.replace(make_plan(tally, {}, options, 0), suffix=suffix_for(options))
+        plan = dataclasses.replace(make_plan(tally, {}, options, 0), suffix=choose_suffix(options))
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:

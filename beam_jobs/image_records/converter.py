@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import InputConverter, RecordColumns, check_extra, extra_overhead
-from beam_jobs.image_records.annotated.frame import Frame, frame_of, place_map
+from beam_jobs.image_records.annotated.frame import Frame, make_frame, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
@@ -122,7 +122,7 @@ class ImageConverter(InputConverter):
             extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, counted) | extra
             if maps:
-                values |= _place_maps(maps, frame_of(data, values["image/width"], values["image/height"]))
+                values |= _place_maps(maps, make_frame(data, values["image/width"], values["image/height"]))
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:

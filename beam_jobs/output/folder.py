@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.removal import manifest_of, metadata_of
+from beam_jobs.output.removal import list_metadata, read_manifest
 from tpudata.console.tables import counted
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Feature, Manifest, tfds
@@ -83,7 +83,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     return OutputContents.DATASET if complete else OutputContents.PARTS
 
 
-def suffix_for(options: ConvertOptions, base: Manifest | None = None) -> str:
+def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
     """Return the ending of the names of the shards that a run writes: that of the shards which they join, if there are any.
 
     Earlier versions named compressed shards like others.
@@ -110,7 +110,7 @@ def reject_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
     """Raise OutputError if the complete dataset in a folder was made with other options or from another input."""
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     reject_other_options(output, manifest.options, options, "--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
@@ -121,7 +121,7 @@ def reject_another_dataset(
 
 def check_has_dali_index(options: ConvertOptions) -> None:
     """Raise OutputError if a run that writes no shards again is asked for an index for DALI that its dataset does not have."""
-    if options.dali_index and not manifest_of(options.output).dali_index:
+    if options.dali_index and not read_manifest(options.output).dali_index:
         raise OutputError(
             f"--dali-index: {options.output} holds a complete dataset without one. Run `tpudata index {options.output}`, which adds"
             " it, and omit --dali-index."
@@ -165,7 +165,7 @@ def reject_foreign_metadata(
         files: names of further files that it has.
     """
     storage = storage_for(output)
-    own = metadata_of(manifest_of(output))
+    own = list_metadata(read_manifest(output))
     for name in (*metadata_names(compression, features, labelled=labelled), *files):
         if name not in own and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
@@ -194,7 +194,7 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
-    stored = manifest_of(output)
+    stored = read_manifest(output)
     if dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."

@@ -6,7 +6,7 @@ from beam_jobs.output.rejects import rejects_name
 from tpudata.format import Manifest, index_name
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, dali_index_name, keys_name
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.format.metadata import metadata_names_of
+from tpudata.format.metadata import list_metadata_names
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import for_each, storage_for
 from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
@@ -47,7 +47,7 @@ def remove_temporary_files(output: str) -> None:
 def remove_dataset(output: str) -> None:
     """Remove exactly what the manifest in a folder lists, the manifest first."""
     storage = storage_for(output)
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     # The manifest goes first: from then on the folder no longer claims to be complete.
     storage.delete(storage.join(output, MANIFEST_NAME))
     paths = []
@@ -61,17 +61,17 @@ def remove_dataset(output: str) -> None:
             paths.append(storage.join(output, rejects_name(shard.name)))
             paths.append(storage.join(output, shard.name))
     paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
-    paths += [storage.join(output, name) for name in metadata_of(manifest)]
+    paths += [storage.join(output, name) for name in list_metadata(manifest)]
     for_each(output, storage.delete, paths)
 
 
-def manifest_of(output: str) -> Manifest:
+def read_manifest(output: str) -> Manifest:
     """Return the manifest in a folder; StorageError if there is none."""
     storage = storage_for(output)
     path = storage.join(output, MANIFEST_NAME)
     return Manifest.from_bytes(storage.read(path), path)
 
 
-def metadata_of(manifest: Manifest) -> tuple[str, ...]:
+def list_metadata(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of the files of a dataset besides its shards and its manifest."""
-    return (*metadata_names_of(manifest), *(file.name for file in tokenizer_files(manifest)))
+    return (*list_metadata_names(manifest), *(file.name for file in tokenizer_files(manifest)))

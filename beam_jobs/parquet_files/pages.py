@@ -21,7 +21,7 @@ _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BYTE_ARRAY, _FIXED = 6, 7
 # Encodings by which a value takes its own bytes of the page, and those that refer to a dictionary.
 _PLAIN = (0, 6)
-_OF_DICTIONARY = (2, 8)
+_DICTIONARY_ENCODINGS = (2, 8)
 _NUMBER_BYTES = 16
 # Larger pages that were packed further than this are no data: text is packed to a tenth, and snappy and LZ4 end at 255.
 _LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
@@ -65,7 +65,7 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary: int) -> int:
-    if encoding in _OF_DICTIONARY:
+    if encoding in _DICTIONARY_ENCODINGS:
         return dictionary
     # With any other encoding, such as prefix compression, each value may be as long as the page.
     return -(-size // values) if encoding in _PLAIN and values > 0 else size

@@ -162,7 +162,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
 
 def _format_times(column: Any) -> list[Any]:
     if types.is_timestamp(column.type) and column.type.tz is not None:
-        # The count is of UTC, whatever the zone that it is to be shown in.
+        # The count is in UTC; the zone is only for display.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
     if types.is_date64(column.type):
         column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.date32())

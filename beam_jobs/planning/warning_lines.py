@@ -37,11 +37,11 @@ _KINDS_OF_FILES = frozenset(
     )
     for plural in ("", "s")
 )
-# A split's name, and what is no letter after it: train2017, test1, val_images.
+# A split's name, and anything but a letter after it: train2017, test1, val_images.
 _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
 # Samples of which more than half have a class that no other has, this many or with blanks in their classes, have captions.
 _MANY_SAMPLES = 100
-_SHOWN = notes.MOST_EXAMPLES - 1
+_MOST_SHOWN = notes.MOST_EXAMPLES - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,4 +238,4 @@ def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records:
 def _list(names: Iterable[str]) -> str:
     """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
     all_names = [name.encode(errors="backslashreplace").decode() for name in names]
-    return ", ".join(all_names[:_SHOWN]) + (", ..." if len(all_names) > _SHOWN else "")
+    return ", ".join(all_names[:_MOST_SHOWN]) + (", ..." if len(all_names) > _MOST_SHOWN else "")

@@ -11,7 +11,7 @@ from tpudata.error_text.own import own_error
 from tpudata.errors import TpudataError
 
 MANUAL = "https://beam.apache.org/documentation/runners/"
-# Stands in the text of what a step raised.
+# Part of the text of an error that a step raised.
 _RUNNING = re.compile(r"\s*\[while running '?(?P<step>[^'\]]*).*", re.DOTALL)
 # The last line of a traceback.
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Warning)\b(?::.*)?")

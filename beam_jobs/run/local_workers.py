@@ -28,7 +28,7 @@ from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError
 
 _URN = "tpudata:env:local_workers:v1"
-# For the worker to end what it does, and then for the system to end it.
+# Time for the worker to finish, and then for the system to end it.
 _STOP_SECONDS = 5.0
 _FAIL_EVERY_SECONDS = 0.1
 

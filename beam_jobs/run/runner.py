@@ -156,7 +156,7 @@ def new_pipeline(
     """Return an empty pipeline.
 
     Args:
-        options: where it runs. Of the worker processes that they ask for, the local runner gets as many as there is use for.
+        options: options of the runner. The local runner starts no more of the requested worker processes than there is use for.
         parts: how many parts the work has at most, if that is known.
         runner: the runner; None makes the one that the options name.
 
@@ -182,7 +182,7 @@ def new_pipeline(
             return beam.Pipeline(runner=LocalRunner(), options=used)
         return beam.Pipeline(options=used)
     except ValueError as error:
-        # Beam lists what is missing on a line each.
+        # Beam lists missing options one per line.
         raise UsageError(f"--runner={name}: {one_line(error)}.") from None
     except ImportError as error:
         if "dataflow" in name.lower():

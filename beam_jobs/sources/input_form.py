@@ -47,7 +47,7 @@ _UNREAD = {
 }
 
 
-def form_of_ending(name: str) -> str | None:
+def find_form_of_ending(name: str) -> str | None:
     """Return the form that the ending of a name stands for, or None."""
     lower = name.lower()
     plain = strip_compression(lower)
@@ -56,12 +56,12 @@ def form_of_ending(name: str) -> str | None:
     return PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
 
 
-def form_of_start(path: str) -> str | None:
+def find_form_of_start(path: str) -> str | None:
     """Return `TAR`, `IDX`, `ZIP`, `PARQUET` or `ARRAYS`, if a file begins as one; else None."""
     return _find_form_of_head(read_head(path, BLOCK))
 
 
-def form_of(path: str) -> str:
+def find_form_of_file(path: str) -> str:
     """Return the form of a file, by its first bytes."""
     head = read_head(path, BLOCK)
     form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)

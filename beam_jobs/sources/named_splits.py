@@ -35,7 +35,7 @@ def find_listed_split(name: str) -> str:
     return folder_split(name) or name
 
 
-def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
+def find_splits(names: Sequence[str], where: str) -> dict[str, str]:
     """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
 
     A folder of classes may well have one that is called `train`. Two names of splits are no accident.

@@ -31,9 +31,9 @@ from beam_jobs.sources.input_form import (
     PARQUET,
     TAR,
     ZIP,
-    form_of,
-    form_of_ending,
-    form_of_start,
+    find_form_of_ending,
+    find_form_of_file,
+    find_form_of_start,
 )
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
@@ -47,7 +47,7 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
 # Names by which a folder or a pattern is known, and no more: it may have millions.
-_LOOKED_AT = 10_000
+_MOST_NAMES = 10_000
 _WILDCARD_END = re.compile(r"[*?\]]")
 
 
@@ -100,7 +100,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    # A name that is there is taken as it is, also where it has a bracket in it.
+    # An existing file is no pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
         if is_pattern(options.input):
@@ -112,7 +112,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    first = itertools.islice(lazy_entries(options.input), _LOOKED_AT)
+    first = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
     entries = [entry for entry in first if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
     source = _open_parquet_or_zips(options, source_options, entries)
@@ -143,7 +143,7 @@ def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
     data = [entry for entry in files if not _is_note(entry.name)] or files
     # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
     first = next((entry for entry in data if "." in entry.name), data[0])
-    form = form_of(first.path)
+    form = find_form_of_file(first.path)
     if form != IMAGE:
         ending = first.name.rpartition(".")[2]
         choice = first.path if form == LIST else f"'{folder}/*.{ending}'"
@@ -157,8 +157,8 @@ def _open_parquet_or_zips(
     rest = [entry for entry in entries if not _is_note(entry.name)]
     if not rest or any(entry.is_folder for entry in rest):
         return None
-    form = form_of_start(rest[0].path)
-    if form not in (ZIP, PARQUET) or any(form_of_ending(entry.name) != form for entry in rest):
+    form = find_form_of_start(rest[0].path)
+    if form not in (ZIP, PARQUET) or any(find_form_of_ending(entry.name) != form for entry in rest):
         return None
     return _open_files(options, source_options, rest[0].path)
 
@@ -188,9 +188,9 @@ def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
 def _find_form(pattern: str) -> str:
     """Return the form of the files that a pattern matches, by the names of the first ones: a single one may be misnamed."""
     last = split_pattern(pattern)[1][-1]
-    same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
+    same_ending = find_form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     paths: dict[str, str] = {}
-    for entry, _ in itertools.islice(_match_files(pattern), _LOOKED_AT):
+    for entry, _ in itertools.islice(_match_files(pattern), _MOST_NAMES):
         form = _find_form_of_name(entry.name)
         paths.setdefault(form, entry.path)
         if same_ending:
@@ -215,12 +215,12 @@ def _find_form(pattern: str) -> str:
 def _find_form_of_name(name: str) -> str:
     if is_idx_name(name):
         return IDX
-    return ARRAYS if is_array_name(name) else form_of_ending(name) or IMAGE
+    return ARRAYS if is_array_name(name) else find_form_of_ending(name) or IMAGE
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
     """Open the files of an input as what the first of them is."""
-    form = form_of(first)
+    form = find_form_of_file(first)
     if form == IMAGE:
         raise SourceError(f"{first} is one image. Name {FORMS}.")
     files = InputFiles(options.input)

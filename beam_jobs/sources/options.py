@@ -1,4 +1,4 @@
-"""Options of an input besides its path, checked once at the door."""
+"""Options of an input besides its path, checked once when they are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpudata.errors import UsageError
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
 # Types for columns of Parquet files only: values in other lists show that they are lists.
 _LIST_TYPES = tuple(LIST_KINDS)
-# Those of this package; beam_jobs/sources/source_table.py has what opens them.
+# Sources of this package; beam_jobs/sources/source_table.py has the functions that open them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
 # Treatment of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"

@@ -25,7 +25,7 @@ from tpudata.format import Feature
 
 _LABEL = "label"
 # Paths by which the kinds of columns and classes are known.
-_LOOKED_AT = 10_000
+_MOST_PATHS = 10_000
 _MOST_DIGITS = 19
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
@@ -80,9 +80,9 @@ class PathLabels:
             )
         first = ""
         labels: set[str] = set()
-        # Columns without a value that is no whole number.
+        # Columns all of whose values are whole numbers.
         whole, matches = set(columns), 0
-        for path in itertools.islice(paths, _LOOKED_AT):
+        for path in itertools.islice(paths, _MOST_PATHS):
             first = first or path
             match = pattern.search(path)
             if match is None:

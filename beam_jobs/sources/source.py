@@ -116,7 +116,7 @@ class Source(abc.ABC):
             unit: one of `units`.
             ignored: gets the path of what is ignored by its name.
             reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
-                label, an image without its label). It may raise; where it returns, the listing goes on without the record.
+                label, an image without its label). It may raise; if it returns, the listing goes on without the record.
         """
 
 

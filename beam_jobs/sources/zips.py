@@ -2,7 +2,7 @@
 `--label-from` its path in the archive says the class.
 
 A key is ARCHIVE/MEMBER. Members that are stored as they are, which is usual for images, are referred to where they lie; those that
-are compressed travel themselves. References carry the CRC-32 of the central directory, which is compared where they are read.
+are compressed travel themselves. References carry the CRC-32 of the central directory, which is compared when they are read.
 """
 
 from __future__ import annotations

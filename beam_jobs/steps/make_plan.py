@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_jobs.append.base import Base, plan_append
 from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.output.folder import reject_strays, suffix_for
+from beam_jobs.output.folder import choose_suffix, reject_strays
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, make_plan
@@ -133,7 +133,7 @@ def _plan(
     records = {name: split.records for name, split in plan.splits.items()}
     return dataclasses.replace(
         plan,
-        suffix=suffix_for(options, None if base is None else base.manifest),
+        suffix=choose_suffix(options, None if base is None else base.manifest),
         warnings=warning_lines(facts, inputs, records, None if base is None else frozenset(base.labels or ())),
     )
 

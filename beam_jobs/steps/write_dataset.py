@@ -51,7 +51,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
             | "GroupByShard" >> GroupByShard(self._plan)
             | "WriteShards" >> beam.ParDo(WriteShards(self._spec, self._progress), self._plan, self._context)
         )
-        # One element, whatever the number of shards, which ends the dataset once all results are there.
+        # One element for any number of shards; it ends the dataset once all results are there.
         return (
             packs.pipeline
             | "Complete" >> beam.Impulse()

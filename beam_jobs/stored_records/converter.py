@@ -27,7 +27,7 @@ from tpudata.format.tfrecord.gzip_blocks import packed_size
 from tpudata.storage import storage_for
 
 # Counts that hold for all records together, and for no part of them.
-_OF_ALL_RECORDS = frozenset({"documents", "tokens", "padding", "dropped", "unknown"})
+_WHOLE_COUNTS = frozenset({"documents", "tokens", "padding", "dropped", "unknown"})
 
 
 @dataclasses.dataclass
@@ -135,7 +135,7 @@ class DatasetConverter(FrameConverter):
     def counts(self, summary: StoredSummary) -> dict[str, int]:
         """Return the carried-over counts: those of documents and tokens only if every record of the datasets is."""
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
-        return {name: count for name, count in self.carried.items() if is_whole or name not in _OF_ALL_RECORDS}
+        return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:
         """Return the carried-over maxima of lists."""

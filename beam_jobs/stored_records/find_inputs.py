@@ -12,7 +12,7 @@ from tpudata.format import Dataset, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
-# Files that are looked at for what their records are.
+# Files whose first records show the type of all.
 _FIRST = 100
 
 

@@ -37,7 +37,7 @@ _LABELS = ("label", "labels", "class", "classes", "target", "targets")
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
-# A chat in the records, where it is text.
+# A chat in the records, if it is stored as text.
 MESSAGES = "messages"
 # The two sides of a pair in the records, as SeqIO names them.
 INPUTS, TARGETS = "inputs", "targets"

@@ -61,7 +61,7 @@ class ColumnKind(NamedTuple):
         return self.kind if self.missing is None else f"{self.kind}={self.missing}"
 
 
-def kind_of_text(text: str) -> str:
+def find_kind_of_text(text: str) -> str:
     """Return the narrowest of `int`, `float` and `str` that a text fits.
 
     A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.

@@ -153,7 +153,7 @@ class _Text:
             except RecursionError:
                 raise self.error("JSON that is nested too deep") from None
             except ValueError as error:
-                # Also of numbers with thousands of digits, which are no JSONDecodeError.
+                # Numbers with thousands of digits raise another ValueError than JSONDecodeError.
                 after = getattr(error, "pos", self._place) - self._place
                 if len(self._text) - self._place > _MOST_ELEMENT or not self._read_more():
                     raise self.error(f"not JSON, or cut: {error}", after) from None

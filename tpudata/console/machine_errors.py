@@ -50,8 +50,8 @@ def machine_problem_in(text: str) -> str:
     return ""
 
 
-def _without_memory(what: str) -> str:
-    reason = what.removesuffix(": ").rstrip(". ")
+def _without_memory(reason: str) -> str:
+    reason = reason.removesuffix(": ").rstrip(". ")
     return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
 
 

@@ -83,8 +83,8 @@ _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 def find_reason(error: Any) -> str:
     """Return the reason of a tf.errors.OpError in one line, without the place where the operation was built."""
-    found = _OPERATION.search(error.message)
-    line = found[1] if found else first_line(error.message)
+    match = _OPERATION.search(error.message)
+    line = match[1] if match else first_line(error.message)
     return _AROUND.sub("", line)
 
 
@@ -102,8 +102,8 @@ def find_xla_reason(text: str, scope: str) -> str:
 def find_memory_sizes(text: str) -> tuple[float, float] | None:
     """Return the bytes that a program needs and that a device has, by the message of libtpu's compiler; None if it has none."""
     for pattern in _SIZES:
-        found = pattern.search(text)
-        if found is not None:
-            needed, unit, available, other = found.groups()
+        match = pattern.search(text)
+        if match is not None:
+            needed, unit, available, other = match.groups()
             return float(needed) * _UNITS[unit], float(available) * _UNITS[other]
     return None

@@ -23,10 +23,10 @@ def own_error(error: BaseException) -> TpudataError | None:
     own = find_own(error)
     if own is not None:
         return _rebuild(type(own), _WHILE_RUNNING.sub("", str(own)))
-    found = _RAISED.findall(str(error))
-    if not found:
+    matches = _RAISED.findall(str(error))
+    if not matches:
         return None
-    name, message = found[-1]
+    name, message = matches[-1]
     return _rebuild(getattr(sys.modules[TpudataError.__module__], name, TpudataError), message)
 
 

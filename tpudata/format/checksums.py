@@ -34,8 +34,8 @@ def insert_checksum(data: bytes) -> bytes:
 
 def checksum_fits(data: bytes) -> bool | None:
     """Return whether the checksum in a JSON file is right; None if it has none."""
-    found = _LINE.search(data)
-    if found is None:
+    match = _LINE.search(data)
+    if match is None:
         return None
-    zeroed = data[: found.start()] + NO_CHECKSUM.encode() + data[found.end() :]
-    return bool(google_crc32c.value(zeroed) == int(found[0], 16))
+    zeroed = data[: match.start()] + NO_CHECKSUM.encode() + data[match.end() :]
+    return bool(google_crc32c.value(zeroed) == int(match[0], 16))

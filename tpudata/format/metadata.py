@@ -28,7 +28,7 @@ def metadata_names(compression: str | None, features: Iterable[Feature], *, labe
     return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, features))
 
 
-def metadata_names_of(manifest: Manifest) -> tuple[str, ...]:
+def list_metadata_names(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of these files of a complete dataset."""
     # Earlier versions did not write class names for TFDS.
     features = () if manifest.tfds is None else manifest.features

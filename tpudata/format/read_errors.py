@@ -77,13 +77,13 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
     odd = _find_odd_feature(text)
     if odd is not None:
-        feature, what, kind = odd
+        feature, difference, kind = odd
         located: TpudataError | None
         try:
-            located = odd_record_error(text, feature, what, kind)
+            located = odd_record_error(text, feature, difference, kind)
         except TpudataError as error:
             located = error
-        return located or FeatureError(f"feature {feature!r} of a record {what}. {where}{plain}")
+        return located or FeatureError(f"feature {feature!r} of a record {difference}. {where}{plain}")
     undecoded = texts.NO_IMAGE.search(text)
     if undecoded is not None:
         return DatasetError(

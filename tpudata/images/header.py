@@ -67,7 +67,7 @@ class ImageHeader(NamedTuple):
     @property
     def chroma_step(self) -> tuple[int, int]:
         """Pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr."""
-        # Few images are encoded again, so this is no part of reading a header.
+        # Few images are encoded again, so this is separate from reading a header.
         if len(self.sampling) < 9 or self.sampling[0::3] == b"RGB":
             return 1, 1
         luma, *chroma = self.sampling[1::3]

@@ -18,7 +18,7 @@ _SIGNATURES = (
     *((b"P%d%c" % (kind, space), PPM) for kind in range(1, 7) for space in b" \t\r\n#"),
 )
 # Common files among images that are not supported, by signature. Brands of the ISO file format are at byte 4.
-_KNOWN = (
+_UNSUPPORTED_SIGNATURES = (
     (0, b"\xff\x0a", "a JPEG XL"),
     (0, b"\0\0\0\x0cJXL ", "a JPEG XL"),
     (4, b"ftyp", "an MP4 or other file of the ISO format"),
@@ -59,7 +59,7 @@ def image_format(data: bytes) -> str:
         return _find_iso_format(data)
     if not data:
         raise ValueError("the file is empty")
-    for offset, signature, name in _KNOWN:
+    for offset, signature, name in _UNSUPPORTED_SIGNATURES:
         if data.startswith(signature, offset):
             raise ValueError(f"{name}; {_READ}")
     if data[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.errors import FeatureError
 
 
-def features_of(element: Any) -> Any:
+def get_features(element: Any) -> Any:
     """Return the features of an element."""
     return element[0] if isinstance(element, tuple) else element
 

@@ -14,7 +14,7 @@ from tpudata.checks import check_passed, is_integer
 from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
-from tpudata.input.options.hosts import Rows, find_rows, rows_of_host
+from tpudata.input.options.hosts import Rows, find_rows, find_rows_of_host
 from tpudata.input.text.token_names import TokenNames, rename
 
 # TensorFlow numbers the rows of a batch in int32.
@@ -121,7 +121,7 @@ class InputFn:
                 "input_context: it already has the number of this host. Omit host_index and host_count, or the context."
             )
         else:
-            rows = rows_of_host(_read_batch_size(params), host_index, host_count)
+            rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)
         return self.batches(rows, _check_step(start_step, rows.total))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:

@@ -6,7 +6,7 @@ import dataclasses
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.files.open_data import check_scheme, fields_of
+from tpudata.input.files.open_data import check_scheme, list_fields
 from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.options.options import Options
 from tpudata.input.text.sequence import Sequences
@@ -46,7 +46,7 @@ def resolve(options: Options, files: SplitFiles) -> InputRequest:
     check_scheme(files.dataset.path)
     files.check_cache(options.cache)
     tokens, weights = options.tokens, options.weights
-    fields = fields_of(
+    fields = list_fields(
         files,
         options.columns,
         is_parsed_by_user=options.parse is not None,

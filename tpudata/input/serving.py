@@ -13,7 +13,7 @@ from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, parse_columns
-from tpudata.input.elements import features_of
+from tpudata.input.elements import get_features
 from tpudata.input.graph.steps.step import fold
 from tpudata.input.graph.steps.step_plan import StepPlan
 from tpudata.input.options.columns import FeatureOptions
@@ -124,5 +124,5 @@ def _as_file(field: Field) -> Field:
 
 
 def _without_targets(element: Any) -> dict[str, tf.Tensor]:
-    features = features_of(element)
+    features = get_features(element)
     return {name: value for name, value in features.items() if name != TOKEN_WEIGHTS}

@@ -16,8 +16,8 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
 from tpudata.format.read_errors import reader_error
-from tpudata.input.files.open_data import fields_of
-from tpudata.input.files.shards import shards_of
+from tpudata.input.files.open_data import list_fields
+from tpudata.input.files.shards import open_shards
 from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.columns import FeatureOptions
@@ -109,8 +109,8 @@ class Stages:
     ) -> None:
         self._path = dataset.path
         self._batch_size = batch_size
-        files = shards_of(dataset, split)
-        fields = fields_of(
+        files = open_shards(dataset, split)
+        fields = list_fields(
             files,
             columns,
             is_parsed_by_user=False,

@@ -15,7 +15,7 @@ from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
 ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
 _SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))
 # Parts that hold names of the old Keras.
-_OF_OLD_KERAS = (("layers",), ("nn", "rnn_cell"))
+_OLD_KERAS_PARTS = (("layers",), ("nn", "rnn_cell"))
 
 
 class Rewriter(abc.ABC):
@@ -112,7 +112,7 @@ class Rewriter(abc.ABC):
         while isinstance(parts[-1], ast.Attribute):
             parts.append(parts[-1].value)
         self.done |= {id(part) for part in parts}
-        if any(path[: len(part)] == part for part in _OF_OLD_KERAS) and path != ("layers",):
+        if any(path[: len(part)] == part for part in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
         for part in parts if not is_gone_slim(path) else ():
             own = self.path(part)
@@ -173,6 +173,6 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
         if path[: len(prefix)] == prefix:
             return ".".join(("{slim}", *path[len(prefix) :]))
     if path == ("estimator",):
-        # Its names are in tpudata.estimator; of what is not, the longer path is noted.
+        # Its names are in tpudata.estimator; for others, the longer path is noted.
         return "{est}" if is_whole else None
     return RENAMED.get(".".join(path))

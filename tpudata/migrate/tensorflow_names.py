@@ -12,8 +12,8 @@ from typing import TypeAlias
 Path: TypeAlias = tuple[str, ...]
 _FILE = FilePath(__file__).with_name("v1_names.txt")
 # Parts that are not listed: of TensorFlow 1 alone; of Keras, whose classes TensorFlow 2 has there; the rest has separate rules.
-_OF_V1 = frozenset({"contrib", "layers"})
-_OF_KERAS = frozenset({"losses", "metrics", "optimizers", "initializers"})
+_V1_PARTS = frozenset({"contrib", "layers"})
+_KERAS_PARTS = frozenset({"losses", "metrics", "optimizers", "initializers"})
 _UNLISTED = frozenset(
     {"keras", "compat", "raw_ops", "estimator", "python", "core", "version", "pywrap_tensorflow", "examples"}
 )
@@ -47,7 +47,7 @@ class TensorflowNames:
         """Return the API that has a name; what follows a class or a function in the path is ignored."""
         if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
             return Api.UNLISTED
-        if path[0] in _OF_V1:
+        if path[0] in _V1_PARTS:
             return Api.V1
         for size in range(1, len(path) + 1):
             name = ".".join(path[:size])
@@ -59,7 +59,7 @@ class TensorflowNames:
     def _find_unlisted(path: Path, size: int) -> Api:
         if path[size - 1].startswith("_"):
             return Api.UNLISTED
-        return Api.V2 if path[0] in _OF_KERAS else Api.UNKNOWN
+        return Api.V2 if path[0] in _KERAS_PARTS else Api.UNKNOWN
 
 
 @functools.cache

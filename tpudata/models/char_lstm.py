@@ -11,7 +11,7 @@ from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import variable
 from tpudata.models.layers.recurrence import lstm_cell, lstm_recurrence
-from tpudata.models.tasks.language import input_ids_of, language_spec
+from tpudata.models.tasks.language import language_spec, pick_input_ids
 from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
 from tpudata.models.training.train_op import TrainingParams
 
@@ -213,7 +213,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
     """
     settings = CharLstmParams.from_params(params)
-    input_ids = input_ids_of(features, settings.model)
+    input_ids = pick_input_ids(features, settings.model)
     if mode != ModeKeys.PREDICT:
         logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
         return language_spec(features, labels, mode, logits, settings, "bits_per_character")

@@ -12,7 +12,7 @@ from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import conv, dense
 from tpudata.models.tasks.classification import classification_spec
-from tpudata.models.tasks.images import images_of
+from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
 
 
@@ -104,7 +104,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or images have another shape.
     """
     settings = MnistCnnParams.from_params(params)
-    images = images_of(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)
+    images = pick_images(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)
     seed = step_seed(settings.seed)
     logits = mnist_cnn(images, settings.num_classes, mode == ModeKeys.TRAIN, settings.dropout, seed)
     return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

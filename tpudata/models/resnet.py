@@ -11,7 +11,7 @@ from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.linear import conv, dense
 from tpudata.models.layers.normalization import batch_norm
 from tpudata.models.tasks.classification import classification_spec
-from tpudata.models.tasks.images import images_of
+from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
@@ -166,7 +166,9 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or images have another shape.
     """
     settings = ResNetParams.from_params(params)
-    images = images_of(features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input)
+    images = pick_images(
+        features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input
+    )
     logits = resnet(images, settings, mode == ModeKeys.TRAIN)
     return classification_spec(
         features,

@@ -11,7 +11,7 @@ from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import dense, variable
 from tpudata.models.tasks.classification import classification_spec
-from tpudata.models.tasks.language import input_ids_of
+from tpudata.models.tasks.language import pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
@@ -111,7 +111,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
     """
     settings = TextClassifierParams.from_params(params)
-    input_ids = input_ids_of(features, settings.model)
+    input_ids = pick_input_ids(features, settings.model)
     feature_dict = features if isinstance(features, dict) else {}
     mask = tf.cast(feature_dict.get("attention_mask", tf.ones_like(input_ids)), tf.float32)
     seed = step_seed(settings.seed)

@@ -14,7 +14,7 @@ from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import dense, variable
 from tpudata.models.layers.normalization import layer_norm
-from tpudata.models.tasks.language import input_ids_of, language_spec
+from tpudata.models.tasks.language import language_spec, pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
@@ -176,7 +176,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
     """
     settings = TinyLmParams.from_params(params)
-    input_ids = input_ids_of(features, settings.model)
+    input_ids = pick_input_ids(features, settings.model)
     feature_dict = features if isinstance(features, dict) else {}
     # Padding at the end of a row, which a mask marks, is a separate segment.
     segments = feature_dict.get("segment_ids", feature_dict.get("attention_mask"))

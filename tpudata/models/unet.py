@@ -11,7 +11,7 @@ from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.dropout import dropout as drop
 from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import conv, dense
-from tpudata.models.tasks.images import images_of
+from tpudata.models.tasks.images import pick_images
 from tpudata.models.tasks.segmentation import segmentation_spec
 from tpudata.models.training.train_op import TrainingParams
 
@@ -114,7 +114,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         UsageError: a parameter is unknown or not allowed, or images or labels have another shape or dtype.
     """
     settings = UnetParams.from_params(params)
-    images = images_of(features, settings.model, mean=0.5, deviation=0.5)
+    images = pick_images(features, settings.model, mean=0.5, deviation=0.5)
     logits = unet(images, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
     return segmentation_spec(features, labels, mode, logits, settings, ignored_label=settings.ignored_label)
 

@@ -31,7 +31,7 @@ _BLOCK_BYTES = 8 << 20
 # Schemes whose uploads can be abandoned.
 _WHOLE = ("s3", "s3a")
 # Errors about one path; any other error is one of the store or the connection.
-_OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
+_PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
 
 def is_known(scheme: str) -> bool:
@@ -243,7 +243,7 @@ def _translate_errors(done: str, path: str, kind: type[Exception] = Exception) -
         yield
     except (TpudataError, ConflictError):
         raise
-    except _OF_THE_PATH as error:
+    except _PATH_ERRORS as error:
         raise StorageError(
             f"{path} could not be {done}: {_format_reason(error)}. Check the path and your access."
         ) from error

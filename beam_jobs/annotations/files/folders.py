@@ -15,7 +15,7 @@ MOST_ENTRIES = 10_000
 _MOST_FOLDERS = 4
 
 
-def paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
+def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the path of each file of some kinds at any depth, and its path below the folder, in order.
 
     Args:
@@ -28,13 +28,13 @@ def paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str
                 yield entry.path, below
 
 
-def first_entries(folder: str) -> list[Entry]:
+def list_first_entries(folder: str) -> list[Entry]:
     """Return what is directly inside a folder, without hidden files: the first 10,000, by name."""
     entries = itertools.islice(lazy_entries(folder, checked=False), MOST_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 
 
-def first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
+def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
     """Return the path of a file of some kinds in a folder or in its first folders; an empty string if none is found.
 
     Args:
@@ -43,12 +43,12 @@ def first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = ()
         skipped: names that do not count.
         depth: how many levels of folders are looked at.
     """
-    entries = first_entries(folder)
+    entries = list_first_entries(folder)
     for entry in entries:
         if not entry.is_folder and entry.name not in skipped and entry.name.lower().endswith(tuple(suffixes)):
             return entry.path
     folders = [entry.path for entry in entries if entry.is_folder][:_MOST_FOLDERS] if depth > 1 else []
-    return next(filter(None, (first_file(path, suffixes, skipped, depth - 1) for path in folders)), "")
+    return next(filter(None, (find_first_file(path, suffixes, skipped, depth - 1) for path in folders)), "")
 
 
 def pick_folder(entries: Iterable[Entry], *names: str) -> str:

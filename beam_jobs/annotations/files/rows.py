@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.annotations.annotation import AnnotationPlace
+from beam_jobs.annotations.annotation import Place
 from beam_jobs.compression.files import open_decompressed, read_compression
 from beam_jobs.file_kinds import UTF16_BOMS
 from tpudata.console.tables import counted
@@ -26,7 +26,7 @@ class Line(NamedTuple):
         text: the line, without its end and without space around it.
     """
 
-    place: AnnotationPlace
+    place: Place
     text: str
 
 
@@ -38,7 +38,7 @@ class TableRow(NamedTuple):
         cells: by column.
     """
 
-    place: AnnotationPlace
+    place: Place
     cells: dict[str, str]
 
     def number(self, column: str) -> float:
@@ -83,12 +83,10 @@ def text_lines(path: str) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; SourceError as in `decode_lines`."""
     for number, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
-            yield Line(AnnotationPlace(path, number), stripped)
+            yield Line(Place(path, number), stripped)
 
 
-def table_cells(
-    path: str, delimiter: str = ",", *, has_quotes: bool = True
-) -> Iterator[tuple[AnnotationPlace, list[str]]]:
+def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:
     """Yield the cells of each row of a table that is not blank, without space around them.
 
     Args:
@@ -108,7 +106,7 @@ def table_cells(
         for cells in reader:
             stripped = [cell.strip() for cell in cells]
             if any(stripped):
-                yield AnnotationPlace(path, reader.line_num), stripped
+                yield Place(path, reader.line_num), stripped
     except csv.Error as error:
         raise SourceError(f"{path} line {reader.line_num}: not CSV: {error}. Check its quotes.") from None
 

@@ -17,8 +17,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, box_of, pack_keypoints
-from beam_jobs.annotations.files.folders import first_entries, pick_file, pick_folder, read_start
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, make_box, pack_keypoints
+from beam_jobs.annotations.files.folders import list_first_entries, pick_file, pick_folder, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
@@ -82,7 +82,7 @@ class CelebaForm(AnnotationForm):
         """Return the form with the partitions of a folder or of `Eval` in it."""
         folder = pick_folder(entries, "Eval")
         partition = pick_file(entries, *_PARTITIONS) or (
-            pick_file(first_entries(folder), *_PARTITIONS) if folder else ""
+            pick_file(list_first_entries(folder), *_PARTITIONS) if folder else ""
         )
         return dataclasses.replace(self, lists=SplitLists.open([(partition, "")])) if partition else self
 
@@ -176,7 +176,7 @@ def _parse_attributes(row: TableRow) -> ImageAnnotation:
 def _parse_box(row: TableRow) -> ImageAnnotation:
     x, y, width, height = map(row.number, _BOX)
     return ImageAnnotation(
-        row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(box_of(x, y, width, height), FACE),)
+        row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(make_box(x, y, width, height), FACE),)
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
 from beam_jobs.annotations.files.picture_parts import PictureParts
 from beam_jobs.annotations.files.rows import open_annotations
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
@@ -72,7 +72,7 @@ class CocoForm(AnnotationForm):
         with PictureParts() as parts:
             with open_annotations(part) as file:
                 for element in array_elements(file, part, (IMAGES, ANNOTATIONS, CATEGORIES)):
-                    place = AnnotationPlace(part, offset=element.offset)
+                    place = Place(part, offset=element.offset)
                     if element.key == CATEGORIES:
                         categories.add(element.value, place)
                         continue
@@ -99,7 +99,7 @@ class _Categories:
         self._by_key: dict[str, str] = {}
         self.keypoints: tuple[str, ...] = ()
 
-    def add(self, row: Any, place: AnnotationPlace) -> None:
+    def add(self, row: Any, place: Place) -> None:
         """Add a row; SourceError if it is damaged: classes of any picture may depend on it."""
         number, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
         if not isinstance(number, int | str) or isinstance(number, bool) or not isinstance(name, str):

@@ -7,11 +7,11 @@ from typing import Any
 
 from beam_jobs.annotations.annotation import (
     Annotated,
-    AnnotationPlace,
     ImageAnnotation,
     MapFile,
     ObjectAnnotation,
-    box_of,
+    Place,
+    make_box,
     pack_keypoints,
 )
 from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
@@ -63,7 +63,7 @@ def _find_row_problem(row: Any, key: str) -> str:
     return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {shown_json(row)}"
 
 
-def image_part(row: Any, place: AnnotationPlace) -> Annotated:
+def image_part(row: Any, place: Place) -> Annotated:
     """Return the part of a picture that a row of "images" is, or the error of a damaged one."""
     problem = _find_row_problem(row, IMAGES)
     if problem:
@@ -90,7 +90,7 @@ def _parse_side(row: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def annotation_part(row: Any, place: AnnotationPlace, segments: SegmentFolder) -> Annotated:
+def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
     """Return the part of a picture that a row of "annotations" is, or the error of a damaged one.
 
     The classes of its objects are keys of categories, since these may come later in the file.
@@ -124,7 +124,7 @@ def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotati
         if not isinstance(numbers, list) or len(numbers) != 4:
             raise ValueError(f"'bbox' is not [x, y, width, height]: {shown_json(numbers)}")
         x, y, width, height = (json_number(number, "bbox") for number in numbers)
-        box = box_of(x, y, width, height)
+        box = make_box(x, y, width, height)
     elif isinstance(segmentation, Polygons):
         box = segmentation.bounds
     else:

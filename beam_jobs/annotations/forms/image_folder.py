@@ -15,12 +15,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
 from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.objects_column import class_name, read_objects
-from beam_jobs.values.column_kinds import FLOAT, INT, STR, float32_problem, kind_of_text, parse_float
+from beam_jobs.values.column_kinds import FLOAT, INT, STR, find_kind_of_text, float32_problem, parse_float
 from tpudata.errors import BadRecordError
 from tpudata.json_values import parse_json, shown_json
 from tpudata.storage import Entry
@@ -88,11 +88,11 @@ class ImageFolderForm(AnnotationForm):
                 yield place.error(str(error), name if isinstance(name, str) else "")
 
 
-def _read_csv_rows(path: str) -> Iterator[tuple[AnnotationPlace, Mapping[str, Any] | BadRecordError]]:
+def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
     kinds = _find_column_kinds(path)
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
-            yield AnnotationPlace(path), row
+            yield Place(path), row
         else:
             yield row.place, {name: _parse_cell(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
 
@@ -119,7 +119,7 @@ def _find_column_kind(cells: set[str]) -> str:
 def _find_cell_kind(cell: str) -> str:
     if not cell:
         return _EMPTY
-    kind = kind_of_text(cell)
+    kind = find_kind_of_text(cell)
     if kind == INT and float32_problem(int(cell)):
         return _WIDE_INT
     number = parse_float(cell) if kind == FLOAT else 0.0
@@ -132,7 +132,7 @@ def _parse_cell(cell: str, kind: str) -> Any:
     return float(cell or math.nan) if kind == FLOAT else cell
 
 
-def _read_json_rows(path: str) -> Iterator[tuple[AnnotationPlace, Mapping[str, Any] | BadRecordError]]:
+def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
     for place, text in text_lines(path):
         try:
             row = parse_json(text)
@@ -142,7 +142,7 @@ def _read_json_rows(path: str) -> Iterator[tuple[AnnotationPlace, Mapping[str, A
         yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {shown_json(row)}")
 
 
-def _parse_annotation(row: Mapping[str, Any], place: AnnotationPlace) -> ImageAnnotation:
+def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
     name = row.get(_PICTURE)
     if not isinstance(name, str) or not name:
         raise ValueError(f"no {_PICTURE!r}")

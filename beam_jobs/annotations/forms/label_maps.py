@@ -14,8 +14,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, ImageAnnotation, MapFile
-from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile, Place
+from beam_jobs.annotations.files.folders import find_first_file, list_paths_below, pick_folder, read_start
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 from tpudata.storage import Entry
@@ -45,11 +45,11 @@ class LabelMapsForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
         """Return the form of a folder whose first PNG has grey values or a palette, or that is of Cityscapes."""
         folder = pick_folder(entries, "gtFine", "gtCoarse") or path
-        if first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
+        if find_first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
             return cls(folder, _TRAIN_IDS)
-        if first_file(folder, (f"_{_LABEL_IDS.lower()}.png",)):
+        if find_first_file(folder, (f"_{_LABEL_IDS.lower()}.png",)):
             return cls(folder, _LABEL_IDS)
-        first = first_file(folder, _SUFFIXES)
+        first = find_first_file(folder, _SUFFIXES)
         kind = png_kind(read_start(first)) if first else None
         return cls(folder, is_wide=kind[0] == _WIDE) if kind is not None and kind[1] in (GREY, PALETTE) else None
 
@@ -65,11 +65,9 @@ class LabelMapsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the map of each picture, whose name has no extension, in the order of their paths."""
         del names
-        for path, below in paths_below(part, _SUFFIXES):
+        for path, below in list_paths_below(part, _SUFFIXES):
             match = _CITYSCAPES.fullmatch(below)
             if not self.kind:
-                yield ImageAnnotation(
-                    below[: -len(".png")], AnnotationPlace(path), map_file=MapFile(path, is_wide=self.is_wide)
-                )
+                yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path, is_wide=self.is_wide))
             elif match is not None and match["kind"] == self.kind:
-                yield ImageAnnotation(f"{match['picture']}_leftImg8bit", AnnotationPlace(path), map_file=MapFile(path))
+                yield ImageAnnotation(f"{match['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))

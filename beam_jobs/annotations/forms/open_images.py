@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
-from beam_jobs.annotations.files.folders import first_entries, parent, read_start
+from beam_jobs.annotations.files.folders import list_first_entries, parent, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_cells, table_columns, table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
@@ -46,7 +46,7 @@ class OpenImagesForm(AnnotationForm):
         """Return the form of a CSV with the columns ImageID and LabelName."""
         if not _is_rows(head):
             return None
-        return cls((path,), _find_descriptions(first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
+        return cls((path,), _find_descriptions(list_first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
 
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:

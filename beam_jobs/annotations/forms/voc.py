@@ -16,7 +16,7 @@ ymax, as detectron2 reads them. A file with a document type is rejected, since e
 
 Next to `Annotations`, `ImageSets/Main` has a list of pictures for each split: train.txt, val.txt and test.txt. Pictures in none of
 them belong to other tasks of the dataset, and have boxes of some classes alone. trainval.txt is the first two together, and is
-read where both are missing.
+read if both are missing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, AnnotationPlace, Box, ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
 from beam_jobs.annotations.files.folders import (
-    first_entries,
-    first_file,
-    paths_below,
+    find_first_file,
+    list_first_entries,
+    list_paths_below,
     pick_file,
     pick_folder,
     read_start,
@@ -75,7 +75,7 @@ class VocForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
         """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
         folder = pick_folder(entries, "Annotations") or path
-        first = first_file(folder, _SUFFIXES)
+        first = find_first_file(folder, _SUFFIXES)
         return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
 
     def within(self, entries: Sequence[Entry]) -> VocForm:
@@ -83,8 +83,8 @@ class VocForm(AnnotationForm):
         sets = pick_folder(entries, "ImageSets")
         if not sets or not pick_folder(entries, "Annotations"):
             return self
-        main = pick_folder(first_entries(sets), "Main")
-        files = first_entries(main) if main else []
+        main = pick_folder(list_first_entries(sets), "Main")
+        files = list_first_entries(main) if main else []
         files_by_split = {split: pick_file(files, name) for name, split in _LISTS.items()}
         if not files_by_split["train"] and not files_by_split["validation"]:
             files_by_split["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
@@ -106,13 +106,13 @@ class VocForm(AnnotationForm):
         """Yield the XML files: if there are lists of splits, those of pictures in them."""
         if not self.is_folder:
             return (self.path,)
-        paths = (path for path, _ in paths_below(self.path, _SUFFIXES))
+        paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
         return (path for path in paths if self.lists.split_of(_strip_extension(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""
         del names
-        place = AnnotationPlace(part)
+        place = Place(part)
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
@@ -145,7 +145,7 @@ def parse_xml(data: bytes) -> ElementTree.Element:
     return root
 
 
-def _parse_annotation(root: ElementTree.Element, place: AnnotationPlace) -> ImageAnnotation:
+def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
     if root.tag != "annotation":
         raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
     name = _read_text(root, "filename") or _strip_extension(place.path)

@@ -21,16 +21,16 @@ import yaml
 
 from beam_jobs.annotations.annotation import (
     Annotated,
-    AnnotationPlace,
     ImageAnnotation,
     ObjectAnnotation,
+    Place,
     pack_keypoints,
 )
 from beam_jobs.annotations.files.folders import (
-    first_entries,
-    first_file,
+    find_first_file,
+    list_first_entries,
+    list_paths_below,
     parent,
-    paths_below,
     pick_folder,
     read_start,
 )
@@ -95,12 +95,12 @@ class YoloForm(AnnotationForm):
             SourceError: there are no names of classes.
         """
         folder = pick_folder(entries, "labels") or path
-        first = first_file(folder, _SUFFIXES, _OTHER_FILES)
+        first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
         return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
 
     def parts(self) -> Iterable[str]:
         """Yield the text files."""
-        for path, below in paths_below(self.path, _SUFFIXES):
+        for path, below in list_paths_below(self.path, _SUFFIXES):
             if below not in _OTHER_FILES:
                 yield path
 
@@ -116,7 +116,7 @@ class YoloForm(AnnotationForm):
             except ValueError as error:
                 yield place.error(str(error), picture)
                 return
-        yield ImageAnnotation(picture, AnnotationPlace(part), is_normalised=True, objects=tuple(objects))
+        yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 
 
 def _find_picture(below: str) -> str:
@@ -157,7 +157,7 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
 def _find_names(folder: str) -> _Names:
     """Return the names in a folder, or in the first above it that has some."""
     for level in range(_LEVELS):
-        for entry in first_entries(folder):
+        for entry in list_first_entries(folder):
             if entry.is_folder:
                 continue
             if entry.name in _NAME_FILES:

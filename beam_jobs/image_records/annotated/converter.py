@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import ImageAnnotation
 from beam_jobs.converter import Input, Record, RecordColumns, ShardContext
-from beam_jobs.image_records.annotated.frame import frame_of
+from beam_jobs.image_records.annotated.frame import make_frame
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
-from beam_jobs.image_records.annotated.values import values_of
+from beam_jobs.image_records.annotated.values import list_annotation_values
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.layouts import TARGET, Label
 from beam_jobs.image_records.options import IMAGENET
@@ -113,10 +113,10 @@ class AnnotatedConverter(ImageConverter):
         counted = self.new_summary()
         try:
             values = self._layout.values(reference, None, data, self.options, counted)
-            frame = frame_of(data, values["image/width"], values["image/height"])
+            frame = make_frame(data, values["image/width"], values["image/height"])
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
-        values |= values_of(self.schema, annotation, frame, _read_map(annotation))
+        values |= list_annotation_values(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
             values[TARGET.name] = self._read_target(annotation)
         counted.add_lists(self._lists, values)

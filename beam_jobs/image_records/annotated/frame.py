@@ -142,7 +142,7 @@ class View(NamedTuple):
         return np.ascontiguousarray(_TURNED_PIXELS[self.orientation](pixels[rows][:, columns]))
 
 
-def frame_of(data: bytes, stored_width: int, stored_height: int) -> Frame:
+def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
     """Return a picture in its file and in its record.
 
     Args:
@@ -161,7 +161,7 @@ def frame_of(data: bytes, stored_width: int, stored_height: int) -> Frame:
     return Frame(*image.size, exif_turn(image, name), stored_width, stored_height)
 
 
-def view_of(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:
+def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:
     """Return a picture as it was annotated.
 
     Args:
@@ -194,14 +194,14 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
         feature: of encoding "label_map".
         data: the map's PNG, as large as the picture.
         frame: the picture in its file and in its record.
-        is_upright: as of `view_of`.
+        is_upright: as of `make_view`.
 
     Raises:
         ValueError: it is of another size.
         FeatureError: it is no such PNG, or a class does not fit the feature's dtype.
     """
     stored, (height, width, _) = encode_label_map(feature, data)
-    view = view_of(frame, width, height, is_upright=is_upright)
+    view = make_view(frame, width, height, is_upright=is_upright)
     if view == View(width, height, UPRIGHT, width, height):
         return stored
     return encode_label_map(feature, view.pixels(decode_label_map(feature, data)))[0]

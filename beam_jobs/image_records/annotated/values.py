@@ -14,7 +14,7 @@ from beam_jobs.annotations.segmentation import Segments
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
 from beam_jobs.feature_values.values import empty_list
-from beam_jobs.image_records.annotated.frame import Frame, View, place_map, view_of
+from beam_jobs.image_records.annotated.frame import Frame, View, make_view, place_map
 from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
 from tpudata.errors import FeatureError
@@ -28,7 +28,7 @@ _COLOUR = 2
 _SEGMENT_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
 
 
-def values_of(
+def list_annotation_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, frame: Frame, map_data: bytes | None = None
 ) -> dict[str, Any]:
     """Return the values of all features of a schema in a picture's record, by name, as `encode_example` takes them.
@@ -43,7 +43,7 @@ def values_of(
         BadRecordError: a value does not fit the picture or the schema; names the annotation.
     """
     try:
-        view = view_of(frame, annotation.width, annotation.height, is_upright=schema.is_upright)
+        view = make_view(frame, annotation.width, annotation.height, is_upright=schema.is_upright)
         values: dict[str, Any] = {}
         segments = None
         if schema.map_feature is not None:

@@ -17,7 +17,7 @@ from beam_jobs.references.reference import key_bytes, key_digest
 from tpudata.storage import Range, files_below, folder_ranges
 
 
-class PictureFile(NamedTuple):
+class Picture(NamedTuple):
     """A file below the folder.
 
     Attributes:
@@ -40,7 +40,7 @@ class PictureIndex:
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
         digests, ends, sizes, texts = [], [0], [], bytearray()
         for files in folder_ranges(folder, deep=True):
-            for picture in pictures_in(files, omitted):
+            for picture in list_pictures(files, omitted):
                 texts += key_bytes(picture.key)
                 ends.append(len(texts))
                 sizes.append(picture.size)
@@ -50,7 +50,7 @@ class PictureIndex:
         self._digests = digest_array[self._rows]
         self._texts, self._ends, self._sizes = bytes(texts), np.array(ends, np.int64), np.array(sizes, np.int64)
 
-    def find(self, name: str) -> list[PictureFile]:
+    def find(self, name: str) -> list[Picture]:
         """Return the pictures for which a name in an annotation file can stand."""
         digest = np.uint64(_digest(match_key(name)))
         first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
@@ -58,24 +58,24 @@ class PictureIndex:
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
-    def _make_picture(self, row: int) -> PictureFile:
+    def _make_picture(self, row: int) -> Picture:
         begin, end = self._ends[row : row + 2].tolist()
-        return PictureFile(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
+        return Picture(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
 
 
 @functools.lru_cache(maxsize=1)
-def index_of(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
+def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
     """Return the index of a folder, which a process makes once for each run; `run` tells runs apart."""
     del run
     return PictureIndex(folder, omitted)
 
 
-def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[PictureFile]:
+def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
     """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
     for entry, below in files_below(files, is_left_behind):
         is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)
         if is_picture and not below.startswith(omitted):
-            yield PictureFile(below, entry.size)
+            yield Picture(below, entry.size)
 
 
 def below_folder(folder: str, path: str) -> str:

@@ -16,7 +16,7 @@ from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import with_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
@@ -27,11 +27,11 @@ _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 class AnnotatedPicture(NamedTuple):
     """A picture with what is said of it."""
 
-    picture: PictureFile
+    picture: Picture
     annotation: ImageAnnotation
 
 
-class PictureBlock(NamedTuple):
+class Block(NamedTuple):
     """Some pictures of an annotation file, and the rejections among them.
 
     Attributes:
@@ -41,7 +41,7 @@ class PictureBlock(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> PictureBlock:
+    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
         """Return the block of some pictures."""
         return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
 
@@ -106,7 +106,7 @@ class AnnotationScan:
     """
 
     def __init__(
-        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[PictureFile]], folder: str
+        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]], folder: str
     ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
@@ -130,7 +130,7 @@ class AnnotationScan:
         self._keys.clear()
         return rows
 
-    def parts(self) -> Iterator[PictureBlock]:
+    def parts(self) -> Iterator[Block]:
         """Read the file, and yield its blocks.
 
         Raises:
@@ -144,10 +144,10 @@ class AnnotationScan:
             if not isinstance(picture, BadRecordError):
                 objects += len(picture.annotation.objects)
             if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
-                yield PictureBlock.of(held)
+                yield Block.of(held)
                 held, objects, blocks = [], 0, blocks + 1
         if held:
-            yield PictureBlock.of(held)
+            yield Block.of(held)
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
@@ -172,7 +172,7 @@ class AnnotationScan:
         self._read += 1
         return AnnotatedPicture(pictures[0], annotation)
 
-    def _reject(self, error: BadRecordError, pictures: Sequence[PictureFile]) -> BadRecordError:
+    def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
         """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
         self.facts.add_annotated([picture.key for picture in pictures])
         return with_key(error, pictures[0].key) if len(pictures) == 1 else error

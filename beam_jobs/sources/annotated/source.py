@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
+from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.find_form import find_form
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.label_maps import LabelMapsForm
@@ -23,8 +23,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import PictureFile, below_folder, index_of, pictures_in
-from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, PictureBlock, PictureScan
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder, list_pictures, load_index
+from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
@@ -33,9 +33,9 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Range, storage_for
 
 # Listed together: annotated pictures, or files some of which have no annotation.
-Unit: TypeAlias = PictureBlock | Range
+Unit: TypeAlias = Block | Range
 # Pictures that are looked up together.
-_LOOKED_UP = 1000
+_LOOKUP_BATCH = 1000
 # Stands for the pictures of the input, after the annotation files.
 _PICTURES = ""
 
@@ -45,10 +45,10 @@ class AnnotatedImages(ScannedSource):
     """The pictures of a folder with annotations: a ScannedSource, whose annotation files are scanned one by one.
 
     Attributes:
-        options: deal out splits and seed the order.
-        source_options: say what becomes of pictures without annotation.
+        options: assign splits and seed the order.
+        source_options: decide on pictures without annotation.
         form: the annotation files.
-        run: tells the run's index of pictures from that of others in a process.
+        run: identifies the run, as other runs in the process have an index of pictures, too.
         schema: features of the annotations, once they are scanned.
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: of all files, if they are scanned in this process.
@@ -131,7 +131,7 @@ class AnnotatedImages(ScannedSource):
         """Return the scan of an annotation file, or of the pictures."""
         if part == _PICTURES:
             return PictureScan(self.options.input, number)
-        index = index_of(self.options.input, self._omitted, self.run)
+        index = load_index(self.options.input, self._omitted, self.run)
         return AnnotationScan(self.form, part, number, index.find, self.options.input)
 
     def scanned(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
@@ -201,16 +201,16 @@ class AnnotatedImages(ScannedSource):
             elif rule == FAIL_UNANNOTATED:
                 reject(BadRecordError(path, self._missing, key=picture.key))
             else:
-                yield self._make_reference_of(picture, ImageAnnotation(picture.key, AnnotationPlace(path)))
+                yield self._make_reference_of(picture, ImageAnnotation(picture.key, Place(path)))
 
-    def _without_annotation(self, files: Range) -> Iterator[PictureFile]:
-        pictures = pictures_in(files, self._omitted)
-        while batch := list(itertools.islice(pictures, _LOOKED_UP)):
+    def _without_annotation(self, files: Range) -> Iterator[Picture]:
+        pictures = list_pictures(files, self._omitted)
+        while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
             places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
-    def _make_reference_of(self, picture: PictureFile, annotation: ImageAnnotation) -> Reference:
+    def _make_reference_of(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         split = self.form.split_lists.split_of(picture.key) or ""
         if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
@@ -224,7 +224,7 @@ class AnnotatedImages(ScannedSource):
             features={ANNOTATION: CarriedAnnotation(annotation)},
         )
 
-    def _join_path(self, picture: PictureFile) -> str:
+    def _join_path(self, picture: Picture) -> str:
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property
@@ -251,7 +251,7 @@ class AnnotatedImages(ScannedSource):
 
     def _find_key(self, part: str, repeat: Repeat) -> str:
         """Return the key of the later one of two annotations, by reading its file again."""
-        find = index_of(self.options.input, self._omitted, self.run).find
+        find = load_index(self.options.input, self._omitted, self.run).find
         number = 0
         for annotation in self.form.read(part, ListedNames()):
             if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:

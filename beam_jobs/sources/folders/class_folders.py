@@ -19,7 +19,7 @@ from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.named_splits import splits_of
+from beam_jobs.sources.named_splits import find_splits
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import INT
@@ -28,7 +28,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
 # Names in which folders are looked for.
-_LOOKED_AT = 10_000
+_MOST_NAMES = 10_000
 # Endings of files that are read by a pattern and hold many images.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")
 
@@ -110,7 +110,7 @@ class ClassFolders(Source):
         """
         subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]
-        splits = splits_of(names, options.input)
+        splits = find_splits(names, options.input)
         if splits:
             reject_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
             tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)
@@ -222,7 +222,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
             subfolders.append(entry)
         else:
             file = file or entry
-        if file is not None and (subfolders or number >= _LOOKED_AT):
+        if file is not None and (subfolders or number >= _MOST_NAMES):
             break
     if file is not None:
         raise SourceError(_with_files(folder, file, subfolders))

@@ -1,6 +1,6 @@
 """Image files that a glob pattern matches.
 
-A file's class is the folder it lies in, and its split the folder above where that is named train, validation or test and is matched
+A file's class is the folder it lies in, and its split the folder above, if that is named train, validation or test and is matched
 by the pattern. With `--label-from` its path says the class, and the outermost folder may be a split. A key is the path below the
 folder before the first wildcard.
 """
@@ -27,7 +27,7 @@ from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
 
 # Matches in which split folders are looked for before the job begins.
-_LOOKED_AT = 10_000
+_MOST_MATCHES = 10_000
 
 
 class MatchedFolder(NamedTuple):
@@ -112,7 +112,7 @@ class MatchedImages(ClassifiedSource):
             source = cls(options, fixed, parts, path_labels.classes, labelled, path_labels, folder_classes=False)
         if options.split:
             # Checked early on some files; the rest are checked when they are listed.
-            first = itertools.islice(expand_below(fixed, parts), _LOOKED_AT)
+            first = itertools.islice(expand_below(fixed, parts), _MOST_MATCHES)
             source._check_splits({below for entry, below in first if not entry.is_folder})
         return source
 

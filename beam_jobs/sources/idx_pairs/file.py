@@ -5,7 +5,7 @@ The layout (yann.lecun.com/exdb/mnist, "THE IDX FILE FORMAT"):
     bytes       what
     2           zero
     1           type of the values: 8 is unsigned byte, the only one read here
-    1           number of dimensions: 3 for images, 4 where there are channels, 1 for labels
+    1           number of dimensions: 3 for images, 4 if there are channels, 1 for labels
     4 each      sizes, big-endian
     ...         the values, the last dimension fastest
 """

@@ -70,7 +70,7 @@ class IdxPairs(ClassifiedSource):
         options: deal out splits and seed the order.
         runs: to be listed.
         classes: names of the labels, which are whole numbers.
-        has_classes: False where records are unlabelled.
+        has_classes: False if records are unlabelled.
         named_splits: those that the names of the files stand for.
         note: gets the name of each set.
     """

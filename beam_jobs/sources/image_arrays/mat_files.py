@@ -167,7 +167,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
         raise CorruptionError(path, offset, "a variable of a MATLAB file without class or sizes")
     (flag,) = struct.unpack(f"{order}I", flags[:4])
     shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
-    # A cell or a struct has no numbers here, and what is read as their type is not looked at.
+    # A cell or a struct has no numbers here, and the value read as their type is ignored.
     numbers, _ = reader.tag()
     kind = flag & 0xFF
     return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.position, offset, size, is_compressed, order)

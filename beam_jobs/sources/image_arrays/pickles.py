@@ -20,7 +20,7 @@ _BUFFER_BYTES = 1 << 18
 _MOST_LINE = 256
 # Functions that make an array, by module and name; NumPy 2 has moved them.
 _RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
-_KNOWN = {
+_KNOWN_NAMES = {
     **{(f"numpy.{core}.multiarray", _RECONSTRUCT): _RECONSTRUCT for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", _FROM_BUFFER): _FROM_BUFFER for core in ("core", "_core")},
     ("numpy", _DTYPE): _DTYPE,
@@ -162,7 +162,7 @@ class _PickleReader:
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _find(self, module: str, name: str) -> None:
-        kind = _KNOWN.get((module, name))
+        kind = _KNOWN_NAMES.get((module, name))
         if kind is None:
             raise SourceError(
                 f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"

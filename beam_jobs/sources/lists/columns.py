@@ -26,9 +26,9 @@ from beam_jobs.values.column_kinds import (
     LIST_KINDS,
     STR,
     ColumnKind,
+    find_kind_of_text,
     fits_int64,
     float32_problem,
-    kind_of_text,
     parse_float,
 )
 from tpudata.errors import SourceError, UsageError
@@ -245,7 +245,7 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
     if isinstance(value, str):
         if typed:
             return _KINDS.index("str")
-        return _KINDS.index(kind_of_text(value))
+        return _KINDS.index(find_kind_of_text(value))
     if isinstance(value, float):
         return _KINDS.index("float")
     if isinstance(value, int):
@@ -268,7 +268,7 @@ def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str
 def _as_number(value: Any) -> int | float | None:
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
-    return int(value) if kind_of_text(value) == INT else parse_float(value)
+    return int(value) if find_kind_of_text(value) == INT else parse_float(value)
 
 
 def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace) -> None:

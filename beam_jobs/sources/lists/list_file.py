@@ -110,6 +110,10 @@ class ListBlock(NamedTuple):
     end: int
     line: int
 
+    def __repr__(self) -> str:
+        """Return a text that must not change: names of files in rejects/ are hashes of it."""
+        return f"Block(file={self.file!r}, start={self.start!r}, end={self.end!r}, line={self.line!r})"
+
 
 def list_file(path: str, options: SourceOptions) -> ListFile:
     """Return the format of a list, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.

@@ -118,7 +118,7 @@ class Lists(ScannedSource):
             raise UsageError(
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
-        # A column of splits decides, whatever the lists are called.
+        # A column of splits takes precedence over the names of the lists.
         names = [name for _, name in first_files] if roles.split is None else []
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
         classes = Classes.open(source_options)

@@ -20,7 +20,7 @@ class ListedFile:
         where: list and line, for messages.
         key: the path as it is written.
         file: the full path.
-        split: where a column says it.
+        split: the split in its column; empty without such a column.
         labels: names of its classes.
         features: values of the further columns.
     """

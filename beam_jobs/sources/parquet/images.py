@@ -10,7 +10,7 @@ import pyarrow.compute  # type: ignore[import-untyped]
 from tpudata.errors import BadRecordError
 
 
-def images_of(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
+def iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Yield the bytes of each image, and its path if there is one and no bytes."""
     if not pyarrow.types.is_struct(column.type):
         yield from ((data, None) for data in column.to_pylist())

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.annotations import contents as kinds
-from beam_jobs.annotations.annotation import AnnotationPlace, ImageAnnotation
+from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.objects_column import read_objects
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
@@ -33,7 +33,7 @@ from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
-from beam_jobs.sources.parquet.images import image_bytes, images_of
+from beam_jobs.sources.parquet.images import image_bytes, iterate_images
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
 from tpudata.console.tables import counted
@@ -80,7 +80,7 @@ class ParquetUnit(NamedTuple):
 class ParquetImages(Source):
     """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
 
-    The command reads the footer of the first file; the footers of the others are read where they are listed.
+    The command reads the footer of the first file; the footers of the others are read when they are listed.
 
     Attributes:
         options: deal out splits and seed the order.
@@ -208,7 +208,7 @@ class ParquetImages(Source):
         except (CorruptionError, SourceError):
             if self.options.on_bad_record != SKIP:
                 raise
-            # It is rejected where it is listed.
+            # It is rejected when it is listed.
             yield ParquetUnit(part.path, size, part.name, split, None, 0)
             return
         self._check_columns(file, part.path)
@@ -251,7 +251,7 @@ class ParquetImages(Source):
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
-            rows = [list(images_of(batch.column(columns.image)))]
+            rows = [list(iterate_images(batch.column(columns.image)))]
             rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
             objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
             texts = (STR, "strings")
@@ -284,7 +284,7 @@ class ParquetImages(Source):
         self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
     ) -> CarriedAnnotation:
         assert self.columns.objects is not None
-        place = AnnotationPlace(where)
+        place = Place(where)
         try:
             names = self.columns.objects.names
             if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):

@@ -44,7 +44,7 @@ _REJECTED_TYPES = {
     b"M": "the rest of a file that begins in another volume. Pack the tar again without --multi-volume",
     b"N": "a list of names as tars had it before 1990. Pack the tar again",
 }
-# Keys of pax headers that say what a member is, besides those of sparse files.
+# Keys of pax headers that describe a member, besides those of sparse files.
 _PAX_KEYS = ("path", "linkpath", "size")
 _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16

@@ -6,7 +6,7 @@
               is a caption, KEY.seg.png a label map, and keys of JSON are columns
 
 The first members of the first tar say which. With `--label-from` a file's path in the tar says its class. A key is TAR/MEMBER,
-where TAR is the tar's file name without .gz (the path below the folder, where there are several). Of an uncompressed tar only the
+where TAR is the tar's file name without .gz (the path below the folder, if there are several). Of an uncompressed tar only the
 headers and labels are read, and references say where in it an image lies; images of a compressed tar travel themselves.
 """
 
@@ -70,7 +70,7 @@ class Tars(ClassifiedSource):
         splits: those that the names of the tars stand for.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: how labels become names.
-        has_classes: False where records are unlabelled.
+        has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
         path_labels: how paths say classes and columns; None if they do not.

@@ -1,9 +1,9 @@
 """Files of text: a Source whose records are documents.
 
-Small documents are read while they are listed, so they are written aside (see beam_jobs.steps.listing.list_references), as they
-will be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run
-side by side, where reading a million lines from where they stand would be a million reads. Large documents, and all where
-the order is that of the input, are read from where they stand.
+Small documents are read while they are listed, and are written aside (see beam_jobs.steps.listing.list_references) in the order
+in which they will be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds its part of each
+such run in one place; reading a million lines from the input would be a million reads. Large documents, and all documents if the
+order is that of the input, are read from the input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tpudata.errors import UsageError
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
 RUN_DOCUMENTS = 1 << 16
-# Files that are listed together where they are small.
+# Files that are listed together if they are small.
 _UNIT_FILES = 1000
 # Documents of a file, after the split that its place gives; an empty one if the options deal out splits, for all of an input.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"

@@ -29,7 +29,7 @@ DIGEST_BYTES = 16
 # Names of the outputs of LeaveOutDuplicates.
 KEPT, LEFT_OUT = "kept", "left_out"
 _GROUPS = 256
-# Documents that a worker holds back, so that what it passes on of a group is worth an element.
+# Documents that a worker holds back, so that each element that it emits has enough of a group.
 HELD_DOCUMENTS = 1 << 16
 
 

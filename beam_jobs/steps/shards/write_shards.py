@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.entries import entries_of, mark_rejected
+from beam_jobs.append.entries import make_entries, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up
@@ -123,11 +123,11 @@ class WriteShards(LimitedStep):
         try:
             _check_duplicates(packs)
         except SourceError:
-            # No other attempt will do better, and what was written aside may be as large as the dataset.
+            # Another attempt would fail as well, and the files written aside may be as large as the dataset.
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
-        entries = entries_of(packs)
+        entries = make_entries(packs)
         return _Inputs(
             split, name, packs, entries, _digest_inputs(entries, self._spec.converter.in_context(context), context)
         )

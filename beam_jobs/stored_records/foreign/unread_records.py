@@ -6,7 +6,7 @@ from tpudata.format.tfrecord.frame_scan import is_header, is_zlib
 from tpudata.storage import storage_for
 
 # Bytes of a file that are searched for a record after a damaged one.
-_LOOKED_AT = 1 << 20
+_SEARCHED_BYTES = 1 << 20
 # The higher bytes of a record's length, after four others.
 _ZEROS = bytes(4)
 
@@ -18,7 +18,7 @@ def unread_records(path: str, size: int) -> str:
         path: path of the file.
         size: its size in bytes.
     """
-    head = storage_for(path).read_range(path, 0, min(size, _LOOKED_AT))
+    head = storage_for(path).read_range(path, 0, min(size, _SEARCHED_BYTES))
     if is_zlib(head):
         return (
             "its TFRecords are compressed with ZLIB, which is not read; write them again with compression_type='GZIP', or without"

@@ -28,7 +28,7 @@ from beam_jobs.annotations.form import ListedNames
 from beam_jobs.annotations.segmentation import SegmentId
 from beam_jobs.image_records.annotated.frame import Frame
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
-from beam_jobs.image_records.annotated.values import values_of
+from beam_jobs.image_records.annotated.values import list_annotation_values
 from tests.beam_jobs.annotations.reading import approximately, read, write_json, write_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 
@@ -282,7 +282,7 @@ def test_reads_any_json_value_or_raises_source_error(
         schema = AnnotationSchema.of(found.contents)
         for picture in found.pictures.values():
             with contextlib.suppress(BadRecordError):
-                values_of(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))
+                list_annotation_values(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))
 
 
 def test_rejects_rows_that_are_not_objects(tmp_path: Path) -> None:

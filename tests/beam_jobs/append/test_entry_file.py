@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.append.entries import Standing, entry, line_entry
+from beam_jobs.append.entries import Standing, make_entry, make_line_entry
 from beam_jobs.append.entry_file import EntryFile, write_entries
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
@@ -45,8 +45,8 @@ def test_standings_match_a_dictionary(old: list[tuple[str, int, bool]], new: lis
     records = {key: size for key, size, rejected in old if not rejected}
     # A dataset has one record of a key; of what was rejected there may be several states next to it.
     rejects = {(key, size) for key, size, rejected in old if rejected and records.get(key) != size}
-    entries = [entry(reference(key, size)) for key, size in records.items()]
-    entries += [entry(reference(key, size), rejected=True) for key, size in rejects]
+    entries = [make_entry(reference(key, size)) for key, size in records.items()]
+    entries += [make_entry(reference(key, size), rejected=True) for key, size in rejects]
     expected = []
     for key, size, _ in new:
         if records.get(key) == size:
@@ -61,7 +61,7 @@ def test_standings_match_a_dictionary(old: list[tuple[str, int, bool]], new: lis
 def test_recognises_a_moved_rejection_by_its_name() -> None:
     listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
     moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
-    entries = [line_entry(reject_line(listed)), entry(reference("b"))]
+    entries = [make_line_entry(reject_line(listed)), make_entry(reference("b"))]
     found = standings(entries, [other, listed, reference("b"), moved])
     assert found == [Standing.NEW, Standing.REJECTED, Standing.RECORD, Standing.REJECTED]
 
@@ -80,7 +80,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 @pytest.mark.parametrize("count", [0, 1, 5_000])
 def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(count)]
-    entries = list(map(entry, references))
+    entries = list(map(make_entry, references))
     parts = [np.array(entries[start : start + 70], ENTRY) for start in range(0, count, 70)]
     for path in (f"{tmp_path}/known", "gs://bucket/known"):
         write_entries(parts, count, path, bucket_entries=100, sorted_entries=500)
@@ -96,7 +96,7 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
 
 def test_fetches_buckets_concurrently_and_once(store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(3_000)]
-    entries = np.array(list(map(entry, references)), ENTRY)
+    entries = np.array(list(map(make_entry, references)), ENTRY)
     write_entries([entries], len(references), "gs://bucket/known", bucket_entries=10)
     file = EntryFile("gs://bucket/known", fetched_buckets=8)
     store.latency, store.most_in_flight = 0.02, 0
@@ -109,7 +109,7 @@ def test_fetches_buckets_concurrently_and_once(store: FakeGcs) -> None:
 
 def test_rejects_a_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "known"
-    write_entries([np.array([entry(reference("a"))], ENTRY)], 1, str(path))
+    write_entries([np.array([make_entry(reference("a"))], ENTRY)], 1, str(path))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StorageError, match="could not be read: cut"):
         EntryFile(str(path))
@@ -118,7 +118,7 @@ def test_rejects_a_truncated_file(tmp_path: Path) -> None:
 def test_a_file_truncated_while_open_raises_storage_error(tmp_path: Path) -> None:
     path = tmp_path / "known"
     references = [reference(f"{number}") for number in range(2_000)]
-    write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), str(path))
+    write_entries([np.array(list(map(make_entry, references)), ENTRY)], len(references), str(path))
     file = EntryFile(str(path))
     assert file.standings(references) == [Standing.RECORD] * len(references)
     os.truncate(path, path.stat().st_size // 2)

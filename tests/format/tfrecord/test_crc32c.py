@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.format.tfrecord.crc32c import crc32c_of_rest, extend_crc32c, move_crc32c
+from tpudata.format.tfrecord.crc32c import extend_crc32c, move_crc32c, split_crc32c
 
 
 def checksums(pieces: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
@@ -17,12 +17,12 @@ def checksums(pieces: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.uint32]
 @given(st.binary(max_size=300), st.binary(max_size=5000))
 def test_derives_the_checksum_of_the_rest(beginning: bytes, rest: bytes) -> None:
     whole = google_crc32c.value(beginning + rest)
-    assert crc32c_of_rest(whole, google_crc32c.value(beginning), len(rest)) == google_crc32c.value(rest)
+    assert split_crc32c(whole, google_crc32c.value(beginning), len(rest)) == google_crc32c.value(rest)
 
 
 def test_derives_the_checksum_of_a_long_rest() -> None:
     rest = bytes(range(256)) * 40_001
-    assert crc32c_of_rest(
+    assert split_crc32c(
         google_crc32c.value(b"head" + rest), google_crc32c.value(b"head"), len(rest)
     ) == google_crc32c.value(rest)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tpudata.storage.claims.process_identity import birth_by_ps, birth_of, machine_identity
+from tpudata.storage.claims.process_identity import machine_identity, read_birth, read_birth_by_ps
 
 needs_ps = pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
 
 
-@pytest.mark.parametrize("birth", [birth_of, pytest.param(birth_by_ps, marks=needs_ps)])
+@pytest.mark.parametrize("birth", [read_birth, pytest.param(read_birth_by_ps, marks=needs_ps)])
 def test_birth_of_a_process_is_constant_until_it_ends(
     birth: Callable[[int], str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import math
 from tpudata.format import Dataset
 from tpudata.storage import is_remote
 
-# Decoded images up to 64 x 64 x 3: what a record costs is not its pixels, so that smaller ones are no faster.
+# Decoded images up to 64 x 64 x 3: the cost of a record is not in its pixels, so smaller ones are no faster.
 _SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 

@@ -167,7 +167,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     """Run a probe in a separate process; return its state, `otherwise` if it fails, and its text."""
     with Lifeline() as lifeline:
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-m", "tpudata.cli.doctor.probe", str(lifeline.reader), *words],
                 capture_output=True,
                 text=True,
@@ -177,10 +177,13 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
             )
         except subprocess.TimeoutExpired:
             return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or not lines:
-        said = done.stderr.strip().splitlines()
-        return otherwise, f"the probe ended with exit code {done.returncode}: {said[-1] if said else 'no output'}"
+    lines = process.stdout.splitlines()
+    if process.returncode != 0 or not lines:
+        error_lines = process.stderr.strip().splitlines()
+        return (
+            otherwise,
+            f"the probe ended with exit code {process.returncode}: {error_lines[-1] if error_lines else 'no output'}",
+        )
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]

@@ -95,7 +95,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     """
     _import_tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
-    from tpudata.input.files.shards import shards_of
+    from tpudata.input.files.shards import open_shards
     from tpudata.input.graph.caches.choose_cache import choose_cache
     from tpudata.input.graph.reading.free_memory import free_memory
     from tpudata.input.graph.records import Records
@@ -109,7 +109,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     fields = select_fields(
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
-    request = InputRequest(shards_of(dataset, split), fields, Options(training=True))
+    request = InputRequest(open_shards(dataset, split), fields, Options(training=True))
     records = Records.open(request)
     free = free_memory()
     kept = dataset.kept(split)

@@ -202,7 +202,7 @@ def _check_offsets(
     packed = block_offsets.view("<i8")
     if packed[0] != 0 or packed[-1] != shard_bytes or (np.diff(packed) <= 0).any():
         raise ValueError(f"the blocks do not ascend from byte 0 to {shard_bytes}")
-    # A reader makes room for what a block unpacks to.
+    # A reader allocates the unpacked size of a block.
     unpacked = np.diff(np.append(ends[:-1:block_records], ends[-1]))
     if (unpacked // MOST_RATIO > np.diff(packed)).any():
         raise ValueError("a block is smaller than gzip can make it")

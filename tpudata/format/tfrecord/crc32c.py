@@ -41,7 +41,7 @@ def _list_powers() -> list[int]:
 _POWERS = _list_powers()
 
 
-def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
+def split_crc32c(whole: int, beginning: int, size: int) -> int:
     """Return the CRC-32C of B, from those of A followed by B and of A.
 
     Args:

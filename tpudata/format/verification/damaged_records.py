@@ -47,7 +47,7 @@ def quarantine_damage(
         shard = shards.get(defect.path)
         if shard is not None and shard.name not in damaged and shard.name not in unknown:
             try:
-                damaged[shard.name] = find_damage_in(defect.path, shard, dataset.index(shard), check.problems)
+                damaged[shard.name] = find_damaged_records(defect.path, shard, dataset.index(shard), check.problems)
             except (CorruptionError, DatasetError):
                 unknown.add(shard.name)
             except StorageUnavailableError:
@@ -65,7 +65,7 @@ def quarantine_damage(
     return quarantine, remaining
 
 
-def find_damage_in(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
+def find_damaged_records(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
     """Read a shard block by block, and return the records to skip.
 
     Memory holds one block of records.

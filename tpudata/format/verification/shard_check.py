@@ -91,7 +91,7 @@ class ShardCheck:
             if progress:
                 progress(shard.bytes - reported)
         except StorageUnavailableError:
-            # An outage is no defect of the shard.
+            # An outage is not a defect of the shard.
             raise
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")

@@ -16,7 +16,7 @@ import google_crc32c
 from tpudata.console.tables import count_text, counted
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.shards.index import ShardIndex
-from tpudata.format.tfrecord.crc32c import crc32c_of_rest
+from tpudata.format.tfrecord.crc32c import split_crc32c
 from tpudata.format.tfrecord.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -179,7 +179,7 @@ class Walk:
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._broken_off:
             block = (self._number - 1) // index.block_records
-            crc = crc32c_of_rest(self._crc, self._block_crc, size)
+            crc = split_crc32c(self._crc, self._block_crc, size)
             # The last block of a cut file, and records after the last block, show in the count.
             whole = self._number in ((block + 1) * index.block_records, index.records)
             fits = not whole or crc == index.block_crc32c[block]

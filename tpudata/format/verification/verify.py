@@ -22,7 +22,7 @@ from tpudata.format.layout import (
     keys_name,
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
-from tpudata.format.metadata import metadata_names_of
+from tpudata.format.metadata import list_metadata_names
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
 from tpudata.format.reject_lines import reject_lines
 from tpudata.format.shards.keys import ShardKeys
@@ -112,7 +112,7 @@ def _check_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
     labels = _check_class_names(folder, manifest)
     metadata = tfds.metadata(manifest, labels)
     # Damaged labels.txt is a defect by itself, and no reference for TFDS's copy.
-    expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
+    expected = {*tfds.NAMES, *(list_metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(expected):
         path, wanted_bytes = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:

@@ -44,8 +44,8 @@ def shard_defects(
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
             with deferred():
-                found = pool.map(functools.partial(_list_defects, check), shards)
-            for shard, defects in zip(shards, found, strict=True):
+                defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
+            for shard, defects in zip(shards, defects_by_shard, strict=True):
                 yield from defects
                 if advance:
                     advance(shard.bytes)

@@ -18,7 +18,7 @@ from tpudata.input.options.pad import Pad
 _WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
 _ANY = "*"
 # Number of names in a message.
-_NAMED = 20
+_MOST_NAMES = 20
 
 
 def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapping[str, int]) -> list[Field]:
@@ -118,10 +118,10 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
     matches = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
     if not matches:
         names = [feature.name for feature in lists]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         raise UsageError(
             f"pad: {key!r} {'matches' if _ANY in key else 'is'} no list of the dataset, which has"
-            f" {', '.join(names[:_NAMED]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
+            f" {', '.join(names[:_MOST_NAMES]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
         )
     return matches
 

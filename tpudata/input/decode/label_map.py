@@ -55,7 +55,7 @@ def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
 
 def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...]) -> tf.Tensor:
     values = tf.io.decode_png(encoded, channels=1, dtype=tf.as_dtype(feature.dtype))
-    # Before the cast, as its message names the operation, by which `tpudata.error_text.libraries` knows what was of another size.
+    # Before the cast: the message names this operation, by which `tpudata.error_text.libraries` finds what had another size.
     return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
 
 

@@ -22,9 +22,9 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
-_NAMED = 20
+_MOST_NAMES = 20
 # Number of records that are searched for a sequence.
-_SEARCHED = 1000
+_SEARCHED_RECORDS = 1000
 
 
 def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) -> None:
@@ -69,7 +69,7 @@ def _check_present(path: str, names: set[str], hint: str) -> None:
     stored_names: set[str] = set()
     searched = 0
     with contextlib.suppress(CorruptionError):
-        for offset, record in itertools.islice(read_records(path), _SEARCHED):
+        for offset, record in itertools.islice(read_records(path), _SEARCHED_RECORDS):
             stored_names.update(decode_example(record, path=path, offset=offset))
             searched += 1
             if names <= stored_names:
@@ -111,8 +111,8 @@ def _find_kind(values: Value) -> str:
 def _describe(example: dict[str, Value]) -> str:
     """Return the features of a record, in words."""
     names = sorted(example)
-    parts = [f"{name} ({_describe_values(example[name])})" for name in names[:_NAMED]]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    parts = [f"{name} ({_describe_values(example[name])})" for name in names[:_MOST_NAMES]]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"The record has {', '.join(parts) or 'no features'}{more}"
 
 

@@ -12,7 +12,7 @@ from tpudata.format import Dataset, open_dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.files.plain_dataset import open_files
 from tpudata.input.files.record_files import RecordFiles
-from tpudata.input.files.shards import check_shards, shards_of
+from tpudata.input.files.shards import check_shards, open_shards
 from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.tokens import Tokens
@@ -47,7 +47,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     if not isinstance(split, str):
         raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
-    return shards_of(dataset, split)
+    return open_shards(dataset, split)
 
 
 def _open(folder: str) -> Dataset:
@@ -82,7 +82,7 @@ def check_scheme(path: str) -> None:
         )
 
 
-def fields_of(
+def list_fields(
     files: SplitFiles,
     columns: FeatureOptions,
     *,
@@ -101,9 +101,9 @@ def fields_of(
         return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
     for name, value in {
         "features": files.declared,
-        **columns.selecting,
+        **columns.selection,
         "size": image_size,
-        **sequences.selecting,
+        **sequences.selection,
     }.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")

@@ -114,7 +114,7 @@ class CompressedShards(Shards):
         )
 
 
-def shards_of(dataset: Dataset, split: str) -> SplitFiles:
+def open_shards(dataset: Dataset, split: str) -> SplitFiles:
     """Return the files of a split of a dataset."""
     return Shards(dataset, split) if dataset.manifest.compression is None else CompressedShards(dataset, split)
 

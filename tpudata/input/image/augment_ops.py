@@ -222,7 +222,7 @@ def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.T
     height, width, channels = image.shape
     x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    # One row of fill after the pixels, for what comes from outside.
+    # One row of fill after the pixels, for pixels from outside the image.
     pixels = tf.concat(
         [tf.reshape(image, (-1, channels)), tf.fill((1, channels), tf.constant(fill, image.dtype))], axis=0
     )

@@ -14,7 +14,7 @@ from tpudata.input.dataset.fields import Field, Fields
 
 BOX = ("ymin", "xmin", "ymax", "xmax")
 POINT = ("y", "x")
-# Last parts of the names of what is at a place in the image.
+# Last parts of the names of features with positions in the image.
 _BOX_NAME, _POINT_NAME = "bbox", "keypoint"
 
 

@@ -54,6 +54,6 @@ class FeatureOptions:
         return parse_pads(self.pad)
 
     @property
-    def selecting(self) -> dict[str, Any]:
+    def selection(self) -> dict[str, Any]:
         """The arguments that are given, by name."""
         return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name))}

@@ -65,7 +65,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
     return Rows(batch_size, count * pipelines, count * number, count * (number + 1))
 
 
-def rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
+def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
     """Return the rows of one of several hosts that share a global batch.
 
     Args:

@@ -23,7 +23,7 @@ _AXES = "NHWC"
 # Channels of most images; an array whose first size alone is one of them is no [height, width, channels].
 _CHANNELS = (1, 3, 4)
 # Options that take one image alone.
-_OF_ONE_IMAGE = ("augment", "mix")
+_SINGLE_IMAGE_OPTIONS = ("augment", "mix")
 # Pixels of a side.
 _MAX_SIZE = 16384
 
@@ -143,7 +143,7 @@ class Images:
         options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not options:
             return
-        single = [name for name in options if name in _OF_ONE_IMAGE]
+        single = [name for name in options if name in _SINGLE_IMAGE_OPTIONS]
         if not fields.images or (len(fields.images) > 1 and single):
             names = ", ".join(image.name for image in fields.images)
             has = f"{len(fields.images)} ({names}). Name one with features=" if names else "none. Omit it"

@@ -81,7 +81,7 @@ class Tokens:
         return None if longest is None else operator.index(longest)
 
     @property
-    def selecting(self) -> dict[str, Any]:
+    def selection(self) -> dict[str, Any]:
         """The options that select what is read of a record, by name."""
         options = dataclasses.asdict(self).items()
         return {name: value for name, value in options if value is not None and value is not False and name != "names"}

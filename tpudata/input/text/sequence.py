@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import PADDING, Fields
-from tpudata.input.elements import features_of, with_features
+from tpudata.input.elements import get_features, with_features
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
@@ -60,7 +60,7 @@ class Sequences:
             # A target has the weight of the token that it is.
             has_weight = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
             if self.targets in ("pad", "eos"):
-                # The weights of such rows no longer show what is padding.
+                # The weights of such rows no longer mark padding.
                 pairs = tf.concat([has_next[..., :1], tf.logical_or(has_next[..., 1:], has_next[..., :-1])], -1)
                 mask = tf.concat([pairs, has_next[..., -1:]], -1)
                 features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}
@@ -92,7 +92,7 @@ def mask_name(name: str) -> str:
 
 def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
     """Return (features, labels) with token weights set to 0 in rows of weight 0; unchanged without such weights."""
-    features = features_of(element)
+    features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element
     tokens = features[TOKEN_WEIGHTS]
@@ -107,7 +107,7 @@ def split_token_weights(element: Any) -> Any:
     Raises:
         FeatureError: transform dropped them.
     """
-    features = features_of(element)
+    features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         raise FeatureError(
             f'Feature {TOKEN_WEIGHTS!r}: weights="sample_weight" takes the weights of targets from there, and transform'

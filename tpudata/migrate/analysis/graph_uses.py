@@ -172,7 +172,7 @@ class _GraphUseReader:
             scope.calls.update(functions or ["main"])
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
-            # A thread calls what it is given.
+            # A thread calls the function that it gets.
             scope.calls.update(
                 word.value.id for word in node.keywords if word.arg == "target" and isinstance(word.value, ast.Name)
             )

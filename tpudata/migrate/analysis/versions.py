@@ -12,7 +12,7 @@ from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _OF_EARLY_V2 = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
 # Parts that TensorFlow 1.15 has as well, and few programs of it use.
-_OF_NEW_PROGRAMS = (("keras",), ("function",), ("GradientTape",))
+_NEW_PROGRAM_PARTS = (("keras",), ("function",), ("GradientTape",))
 
 
 class Version(enum.Enum):
@@ -58,7 +58,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
         return Version.MAYBE_V1
     parts = (*paths, *(binding.path for binding in imports))
-    return Version.MAYBE_V2 if any(path[:1] in _OF_NEW_PROGRAMS for path in parts) else Version.UNDECIDED
+    return Version.MAYBE_V2 if any(path[:1] in _NEW_PROGRAM_PARTS for path in parts) else Version.UNDECIDED
 
 
 def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, Collection[str]]) -> dict[str, Version]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 
 
-def images_of(
+def pick_images(
     features: Any,
     model: str,
     *,

@@ -13,7 +13,7 @@ from tpudata.models.training.weights import row_weights, weighted_mean
 _v1 = tf.compat.v1
 
 
-def input_ids_of(features: Any, model: str) -> tf.Tensor:
+def pick_input_ids(features: Any, model: str) -> tf.Tensor:
     """Return the token ids, int32 [batch, length]: the features themselves, or their "input_ids".
 
     Raises:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from tpudata.checked_json import INT64_MAX, NULL, TEXT, WHOLE, Entries, Keys, Plain, parse_json
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage import storage_for
-from tpudata.storage.claims.process_identity import birth_of, machine_identity
+from tpudata.storage.claims.process_identity import machine_identity, read_birth
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
@@ -67,7 +67,7 @@ class Claim:
         pid = os.getpid()
         started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         machine = machine_identity()
-        return cls(uuid.uuid4().hex, ends_with, socket.gethostname(), pid, machine, birth_of(pid) or "", started)
+        return cls(uuid.uuid4().hex, ends_with, socket.gethostname(), pid, machine, read_birth(pid) or "", started)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Claim | None:

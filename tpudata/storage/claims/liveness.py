@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, read_claim
-from tpudata.storage.claims.process_identity import birth_of
+from tpudata.storage.claims.process_identity import read_birth
 
 # A run counts as dead if its claim stands still for so long, which includes delays of the store.
 DEAD_AFTER_SECONDS = 60.0
@@ -69,7 +69,7 @@ def check_dead(
     if claim.ends_with != JOB and claim.is_of_this_machine:
         is_own = claim.pid == os.getpid()
         # The claim of a failed pipeline of this process remains.
-        is_dead = birth_of(claim.pid) != claim.birth or (is_own and claim.ends_with == PIPELINE)
+        is_dead = read_birth(claim.pid) != claim.birth or (is_own and claim.ends_with == PIPELINE)
     elif claim.ends_with == PROCESS:
         _log.warning(
             "%s: another run (%s) may be at work there; watching its claim for up to %g s.",

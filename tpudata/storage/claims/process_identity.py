@@ -21,7 +21,7 @@ def machine_identity() -> str:
         return f"{uuid.getnode():012x}"
 
 
-def birth_of(pid: int) -> str | None:
+def read_birth(pid: int) -> str | None:
     """Return the start time of a process of this machine, as the system counts; None if there is no such process."""
     try:
         # The name before the state may contain any character.
@@ -30,11 +30,11 @@ def birth_of(pid: int) -> str | None:
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
-    return birth_by_ps(pid)
+    return read_birth_by_ps(pid)
 
 
-def birth_by_ps(pid: int) -> str | None:
-    """Return the birth of a process as `birth_of` does, on systems without /proc."""
+def read_birth_by_ps(pid: int) -> str | None:
+    """Return the birth of a process as `read_birth` does, on systems without /proc."""
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     # The same text in any locale.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}

@@ -26,7 +26,7 @@ RANGE_NAMES = 1 << 14
 _RANGES, _ROUNDS = 256, 8
 # This many characters begin a range each; later ranges take two of them, then four, and so on: scripts have thousands.
 _ALPHABET = 16
-_ASKED_AT_ONCE = 16
+_PARALLEL_REQUESTS = 16
 _PAGE = 1000
 _LAST, _SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 
@@ -121,7 +121,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
     length = len(name.rstrip("/")) + 1 if name else 0
     starts: list[str] = [""]
     uncut = {""}
-    with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="tpudata-cut") as pool:
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="tpudata-cut") as pool:
         for _ in range(_ROUNDS):
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
             if not ranges or len(starts) >= _RANGES:

@@ -39,7 +39,7 @@ PART_BYTES = 8 << 20
 _WHOLE_BYTES = 1 << 20
 _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)
-_CAME = re.compile(r"bytes=0-(\d+)")
+_RECEIVED_RANGE = re.compile(r"bytes=0-(\d+)")
 
 
 class ObjectWriter(io.RawIOBase):
@@ -242,7 +242,7 @@ class ObjectWriter(io.RawIOBase):
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)
         if answer.status == _INCOMPLETE:
-            match = _CAME.fullmatch(answer.headers.get("Range", ""))
+            match = _RECEIVED_RANGE.fullmatch(answer.headers.get("Range", ""))
             return int(match[1]) + 1 if match else 0
         if not is_last:
             raise UnprovenError(f"an answer {answer.status} to a part that is not the last")

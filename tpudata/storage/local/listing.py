@@ -16,7 +16,7 @@ RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
 SAMPLED_NAMES = 1 << 12
 
 
-def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
+def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
     """Return the names in a folder in order, with a `/` after those of folders.
 
     Args:

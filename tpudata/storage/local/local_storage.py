@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry, not_a_file
 from tpudata.storage.local.errors import WRITTEN, storage_error, translate_errors
-from tpudata.storage.local.listing import RANGE_NAMES, cut_names, names_in
+from tpudata.storage.local.listing import RANGE_NAMES, cut_names, list_names
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LocalStorage:
     ) -> Iterator[Entry]:
         """Yield what is directly inside a folder, in order; memory holds only the names of the range."""
         assert not deep, "a disk lists folder by folder"
-        for name in names_in(folder, start, stop, limit):
+        for name in list_names(folder, start, stop, limit):
             plain = name.rstrip("/")
             # Path would take three times as long.
             yield _entry_at(os.path.join(folder, plain), plain)  # noqa: PTH118

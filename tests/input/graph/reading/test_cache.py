@@ -19,7 +19,7 @@ from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input
 from tpudata.cli import main
 from tpudata.format import Shard, Split
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.files.shards import shards_of
+from tpudata.input.files.shards import open_shards
 from tpudata.input.graph.caches import choose_cache as choose_module
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.caches.choose_cache import choose_cache
@@ -201,7 +201,7 @@ def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, m
 
 def test_auto_caches_up_to_a_quarter_of_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, size = open_dataset(digits.path), 300 * (64 + 4)
-    request = InputRequest(shards_of(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
+    request = InputRequest(open_shards(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
     plan = ReadPlan.of(dataset, "train")
 
     def chosen(cache: bool | str, free: int | None) -> Cache:

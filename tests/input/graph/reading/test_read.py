@@ -15,10 +15,10 @@ from tests.helpers.datasets import write_dataset
 from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
 from tpudata.format import Dataset, Feature, ShardIndex, index_name, open_dataset, read_records
 from tpudata.input.files.open_data import open_data
-from tpudata.input.files.shards import shards_of
+from tpudata.input.files.shards import open_shards
 from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.graph.reading.read import RecordReader
-from tpudata.input.graph.reading.segments import Segments, segments_of
+from tpudata.input.graph.reading.segments import Segments, cut_into_segments
 
 TEXTS = [b"", b"a", "zwölf".encode(), bytes(3000), *(b"%d" % number * (number % 50) for number in range(96))]
 
@@ -62,7 +62,7 @@ def test_any_range_of_a_file_equals_other_readers(tmp_path: Path, kind: str) -> 
     rng = np.random.default_rng(0)
     ends = np.cumsum([shard.records for shard in files.shards])
     cuts = sorted(rng.choice(len(expected), 9, replace=False).tolist())
-    segments = segments_of(files.dataset, files.split, cuts)
+    segments = cut_into_segments(files.dataset, files.split, cuts)
     assert segments.firsts.tolist() == sorted({0, *cuts, *ends.tolist()})
     read = tf.function(RecordReader(files, segments, has_gaps=False).read)
     for first in range(len(expected)):
@@ -73,7 +73,7 @@ def test_any_range_of_a_file_equals_other_readers(tmp_path: Path, kind: str) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reads_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
     files, expected = written(tmp_path, kind)
-    reader = RecordReader(files, segments_of(files.dataset, files.split, range(0, 40, 7)), has_gaps=True)
+    reader = RecordReader(files, cut_into_segments(files.dataset, files.split, range(0, 40, 7)), has_gaps=True)
     for first, last in ((0, 1), (0, 40), (3, 29), (13, 14), (21, len(expected))):
         found = reader.read(tf.constant(first, tf.int64), tf.constant(last, tf.int64))
         assert found.numpy().tolist() == expected[first:last]
@@ -81,7 +81,7 @@ def test_reads_ranges_over_several_segments(tmp_path: Path, kind: str) -> None:
 
 def test_segments_of_a_shard_cover_only_their_records(tmp_path: Path) -> None:
     files, _ = written(tmp_path, "shards")
-    segments = segments_of(files.dataset, files.split, [5, 17])
+    segments = cut_into_segments(files.dataset, files.split, [5, 17])
     assert isinstance(segments, Segments)
     for number, (file, offset, size) in enumerate(zip(segments.files, segments.offsets, segments.sizes, strict=True)):
         found = [(place, len(record)) for place, record in read_records(segments.paths[file])]
@@ -105,7 +105,7 @@ def test_rejects_a_flipped_bit(tmp_path: Path, kind: str, error: Any) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
-    reader = RecordReader(files, segments_of(files.dataset, files.split, []), has_gaps=False)
+    reader = RecordReader(files, cut_into_segments(files.dataset, files.split, []), has_gaps=False)
     with pytest.raises(error):
         reader.read(tf.constant(0, tf.int64), tf.constant(shard.records, tf.int64))
 
@@ -115,7 +115,7 @@ def test_rejects_a_truncated_file(tmp_path: Path, kind: str) -> None:
     files, _ = written(tmp_path, kind)
     shard = files.shards[0]
     path = Path(files.dataset.shard_path(shard))
-    reader = RecordReader(files, segments_of(files.dataset, files.split, []), has_gaps=False)
+    reader = RecordReader(files, cut_into_segments(files.dataset, files.split, []), has_gaps=False)
     for size in (path.stat().st_size - 9, 3, 0):
         path.write_bytes(path.read_bytes()[:size])
         with pytest.raises(tf.errors.OpError):
@@ -150,8 +150,8 @@ def test_rejects_an_index_with_offsets_of_other_records(
     offsets[63] = offsets[62]
     offsets[1:63] = offsets[:62] + 16
     replace_offsets(dataset, index, offsets)
-    segments = segments_of(dataset, "train", [63])
-    reader = RecordReader(shards_of(dataset, "train"), segments, has_gaps=has_gaps)
+    segments = cut_into_segments(dataset, "train", [63])
+    reader = RecordReader(open_shards(dataset, "train"), segments, has_gaps=has_gaps)
     with pytest.raises(tf.errors.InvalidArgumentError, match="A file has other records than its index says"):
         reader.read(tf.constant(0, tf.int64), tf.constant(63, tf.int64))
     if compression is not None:

@@ -28,7 +28,7 @@ from tpudata.format import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset_ops import numpy_elements
-from tpudata.input.files.shards import check_shards, shards_of
+from tpudata.input.files.shards import check_shards, open_shards
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
@@ -73,7 +73,7 @@ class DecodedCache(Cache):
             # Also for a dataset of a graph of TensorFlow 1.
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
-            self._written = StoredRecords(shards_of(dataset, CACHE_SPLIT), _encode_fields(self._fields))
+            self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _encode_fields(self._fields))
         return self._written if stored.ids is None else self._written.part(stored.ids)
 
     def load(self) -> Dataset | None:

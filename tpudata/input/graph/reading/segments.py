@@ -39,7 +39,7 @@ class Segments:
     have_gaps: bool
 
 
-def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
+def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
     """Cut a split into segments. Records in quarantine are omitted, and have no numbers.
 
     Args:

@@ -12,7 +12,7 @@ from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.files.split_files import Decode, SplitFiles, keep_whole
 from tpudata.input.graph.reading.read import Keep, ReadRange, RecordReader
-from tpudata.input.graph.reading.segments import Segments, segments_of
+from tpudata.input.graph.reading.segments import Segments, cut_into_segments
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Load
 
@@ -55,7 +55,7 @@ class StoredRecords:
     def place(self, record: int) -> str:
         """Return the file and the offset of a record, for messages."""
         record = record if self.ids is None else int(self.ids[record])
-        segments = segments_of(self._files.dataset, self._files.split, [record])
+        segments = cut_into_segments(self._files.dataset, self._files.split, [record])
         segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
         return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
 
@@ -83,7 +83,7 @@ class StoredRecords:
         if self._segments is None or self._segments[0] != cuts.tobytes():
             # Also for a dataset of a graph of TensorFlow 1.
             with tf.init_scope():
-                self._segments = cuts.tobytes(), segments_of(self._files.dataset, self._files.split, cuts)
+                self._segments = cuts.tobytes(), cut_into_segments(self._files.dataset, self._files.split, cuts)
         segments = self._segments[1]
         read: ReadRange = RecordReader(self._files, segments, has_gaps=segments.have_gaps).read
         if keep is not None:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset_ops import as_written, ensure
-from tpudata.input.elements import features_of, with_features
+from tpudata.input.elements import get_features, with_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.image.image_steps import Masks, PreparedImage, prepare_image, scale_images
 from tpudata.input.lists.moves import move_record, move_tables
@@ -91,7 +91,7 @@ def move_places(tables: tuple[Table, ...], least_visible: float, *, is_batch: bo
 
     @as_written
     def move_features(element: object, extras: Extras) -> tuple[object, Extras]:
-        features = move(tables, features_of(element), extras[_MOVES], least_visible)
+        features = move(tables, get_features(element), extras[_MOVES], least_visible)
         return with_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
 
     return move_features

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import as_written
-from tpudata.input.elements import features_of, with_features
+from tpudata.input.elements import get_features, with_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.image.mix import CutMix, MixUp, mix_images, mix_labels
 from tpudata.input.options.images import label_classes
@@ -56,7 +56,7 @@ def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
 
 def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
     """Return a batch's images, and its label maps."""
-    features, names = features_of(element), _list_names(fields)
+    features, names = get_features(element), _list_names(fields)
     images = []
     for name in names:
         image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
@@ -76,7 +76,7 @@ def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
 
 def _replace_images(fields: Fields, element: Any, images: list[tf.Tensor]) -> Any:
     """Return a batch with other values of what `_find_images` returns."""
-    features = features_of(element)
+    features = get_features(element)
     images_by_name = dict(zip(_list_names(fields), images, strict=True))
     return with_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])
 

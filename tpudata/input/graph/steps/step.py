@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset_ops import as_written
 
-# Tensors that travel with an element and are no features: `seed`, `weights` of evaluation, the weight and the moves of records.
+# Tensors that travel with an element but are not features: `seed`, `weights` of evaluation, the weight and the moves of records.
 Extras: TypeAlias = "dict[str, tf.Tensor]"
 # Returns an element and its extras, changed.
 Step: TypeAlias = "Callable[[Any, Extras], tuple[Any, Extras]]"

@@ -10,7 +10,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import as_written, ensure
-from tpudata.input.elements import features_of, with_features
+from tpudata.input.elements import get_features, with_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
 
@@ -99,7 +99,7 @@ def has_room(spec: Any) -> bool:
     Raises:
         FeatureError: another feature has that name.
     """
-    features = features_of(spec)
+    features = get_features(spec)
     if not isinstance(features, dict):
         return False
     if WEIGHTS in features:
@@ -109,7 +109,7 @@ def has_room(spec: Any) -> bool:
 
 def with_weights(element: Any, weights: tf.Tensor) -> Any:
     """Return (features, labels), or features alone, with `features["weights"]`."""
-    return with_features(element, {**features_of(element), WEIGHTS: weights})
+    return with_features(element, {**get_features(element), WEIGHTS: weights})
 
 
 def _take_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
