@@ -167,4 +167,6 @@ def test_finds_an_error_of_the_installed_library(
 
 
 def test_every_pattern_is_provoked() -> None:
+    root = Path(__file__).parents[2]
+    assert [path for path in PROVOKED_ELSEWHERE.values() if not (root / path).exists()] == []
     assert {name for name, _, _ in ERRORS} | set(PROVOKED_ELSEWHERE) == set(patterns())
