@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import os
 from pathlib import Path
@@ -48,11 +49,20 @@ def pytest_collectstart() -> None:
     gc.disable()
 
 
+# First, since pytest deselects by markers in this step, too.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by their kinds, and let several processes begin with the files that take longest."""
+    """Mark tests by their kinds and as parts of a matrix, and let several processes begin with the files that take longest."""
+    cases: collections.Counter[tuple[Path, str]] = collections.Counter()
     for item in items:
         for kind in kinds_of(item.path):
             item.add_marker(kind)
+        marker = item.get_closest_marker("cases")
+        if marker is not None:
+            test = (item.path, item.nodeid.partition("[")[0])
+            cases[test] += 1
+            if cases[test] > marker.args[0]:
+                item.add_marker("matrix")
     if hasattr(config, "workerinput"):
         # Files of more kinds take longer, and the others fill the time in which one process would wait for another.
         items.sort(key=lambda item: -len(kinds_of(item.path)))
