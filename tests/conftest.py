@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for kind in kinds_of(item.path):
             item.add_marker(kind)
         marker = item.get_closest_marker("cases")
-        if marker is not None:
+        if marker is not None and item.get_closest_marker("matrix") is None:
             test = (item.path, item.nodeid.partition("[")[0])
             cases[test] += 1
             if cases[test] > marker.args[0]:

@@ -51,6 +51,7 @@ def test_the_mnist_estimator_learns(digits: str, tmp_path: Path) -> None:
     assert float(found[1]) > 60
 
 
+@pytest.mark.matrix
 def test_iris_replicas_learn_the_weights_of_one_device() -> None:
     four, one = (_run("iris_without_estimator.py", "--epochs=40", f"--num-replicas={count}") for count in (4, 1))
     assert four.startswith("replicas: 4\n")
@@ -67,6 +68,7 @@ def test_keras_learns_images(digits: str) -> None:
     assert float(found[1]) > 50
 
 
+@pytest.mark.matrix
 def test_keras_learns_text(tmp_path: Path) -> None:
     text = "ROMEO:\nBut soft, what light through yonder window breaks?\n\nJULIET:\nO Romeo, Romeo!\n\n"
     (tmp_path / "text.txt").write_text(text * 60)
@@ -106,6 +108,7 @@ def _trained(running: list[subprocess.Popen[bytes]], model: Path) -> dict[str, n
         return dict(found)
 
 
+@pytest.mark.matrix
 def test_jax_processes_share_batches_and_resume(digits: str, tmp_path: Path) -> None:
     whole = _jax(digits, tmp_path / "alone", 20, processes=1)
     half = _jax(digits, tmp_path / "parts", 11, processes=1)

@@ -146,6 +146,7 @@ def hostile(request: pytest.FixtureRequest, kind: str) -> Hostile:
     return found
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kind", ["images", "tokens"])
 @pytest.mark.parametrize(
     ("seeds", "feeds"),

@@ -138,6 +138,7 @@ def write_imagenet(folder: Path) -> None:
     (folder / "synset_labels.txt").write_text("".join(f"{synsets[number % 3]}\n" for number in range(12, 18)))
 
 
+@pytest.mark.matrix
 def test_imagenet_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Compiling a ResNet takes seconds a block: two of them here, one with a stride.
@@ -226,6 +227,7 @@ def run_notebook(name: str, replaced: dict[str, str]) -> None:
         exec(compile(code, name, "exec"), names)
 
 
+@pytest.mark.matrix
 def test_notebook_learns_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +241,7 @@ def test_notebook_learns_digits(
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.5
 
 
+@pytest.mark.matrix
 def test_jax_text_notebook_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

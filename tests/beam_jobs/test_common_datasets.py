@@ -399,6 +399,7 @@ def test_a_command_of_the_page_converts_its_dataset(
     assert not {one for one in said if "image/" in one and not fnmatch.filter(names, one)}
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "heading",
     [

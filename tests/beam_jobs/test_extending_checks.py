@@ -48,6 +48,7 @@ def write_notes(folder: Path, numbers: Sequence[int], damaged: Sequence[int] = (
     return folder
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("installed_everywhere")
 def test_check_source_passes_a_source_of_file_ranges(tmp_path: Path) -> None:
     check_source(

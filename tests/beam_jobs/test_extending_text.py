@@ -179,6 +179,7 @@ def test_help_shows_the_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean diary?" in capsys.readouterr().err
 
 
+@pytest.mark.cases(1)
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_fetch_documents(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

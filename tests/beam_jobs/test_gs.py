@@ -218,6 +218,7 @@ def test_resumes_appends_and_overwrites_on_gs(store: FakeGcs, tmp_path: Path) ->
     assert main(["verify", "gs://b/out"]) == 0
 
 
+@pytest.mark.matrix
 def test_writes_metadata_and_deletes_datasets_concurrently(store: FakeGcs) -> None:
     assert run(["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]) == 0
     dataset = open_dataset("gs://b/out")
@@ -329,6 +330,7 @@ def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpudata.storage.select._storage", lambda _scheme: storage)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("form", "kinds"),
     [
@@ -370,6 +372,7 @@ def test_an_outage_aborts_and_rejects_no_record(
     assert digests(tmp_path / kinds[0]) == digests(tmp_path / "whole")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("shuffle", ["--shuffle", "--no-shuffle"])
 def test_small_documents_take_few_requests(store: FakeGcs, shuffle: str, tmp_path: Path) -> None:
@@ -409,6 +412,7 @@ def test_keeps_the_order_of_the_files_of_a_list(store: FakeGcs, tmp_path: Path) 
     assert [line["source"].rpartition(" ")[2] for line in rejected] == ["5", "6", "7"]
 
 
+@pytest.mark.matrix
 def test_checks_the_files_of_a_list_concurrently(store: FakeGcs, tmp_path: Path) -> None:
     # Those that are missing are not read: their requests are those of looking.
     store.put("b", "list.csv", "\n".join(["path,label", *(f"in/none{row}.jpg,cat" for row in range(60))]).encode())

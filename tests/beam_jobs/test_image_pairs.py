@@ -120,6 +120,7 @@ def test_rejects_a_picture_without_its_partner(tmp_path: Path) -> None:
         run([*flags, "--output", str(tmp_path / "more"), "--unannotated=skip"])
 
 
+@pytest.mark.matrix
 def test_two_workers_write_the_same_bytes_and_an_append_adds_pairs(tmp_path: Path) -> None:
     flags = write_folders(tmp_path / "in")
     for name, workers in (("one", 1), ("two", 2)):

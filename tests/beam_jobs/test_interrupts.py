@@ -68,6 +68,7 @@ def interrupt(
     assert digests(output) == whole
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("number", "share"), FEW)
 def test_an_interrupt_ends_a_command_soon(
     source: Path,

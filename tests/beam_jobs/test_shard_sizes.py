@@ -100,6 +100,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sources")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("make", "size", "flags"),
     [

@@ -62,6 +62,7 @@ def test_appends_documents_with_the_same_tokenizer(tmp_path: Path, capsys: pytes
         convert(source, tmp_path / "out", *flags, "--append")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "tokenizer",
     ["sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "chars", "hf"))],

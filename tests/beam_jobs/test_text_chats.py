@@ -266,6 +266,7 @@ def test_rejects_an_invalid_template(source: Path, tmp_path: Path) -> None:
         convert(source, tmp_path / "out", "--chat=messages", "--tokenizer=bytes", f"--chat-template={tmp_path}/t.jinja")
 
 
+@pytest.mark.matrix
 @pytest.mark.pipeline
 def test_two_workers_write_the_same_bytes(source: Path, model: Path, tmp_path: Path) -> None:
     flags = ["--chat=messages", f"--tokenizer=hf:{model}", "--sequence-length=64", "--pack", "--num-shards=2"]

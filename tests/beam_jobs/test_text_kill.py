@@ -41,6 +41,7 @@ def undisturbed(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return whole
 
 
+@pytest.mark.matrix
 def test_keeps_bytes_after_kills_at_random_moments(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     chance = random.Random(1)
     kills = runs = 0

@@ -363,6 +363,7 @@ def shards(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.tfrecord")}
 
 
+@pytest.mark.matrix
 @pytest.mark.pipeline
 def test_two_workers_write_the_same_bytes_and_an_append_adds_pairs(wmt: Path, tmp_path: Path) -> None:
     flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=128", "--pack", "--num-shards=3"]

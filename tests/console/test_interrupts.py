@@ -48,6 +48,7 @@ def interrupted(hook: Path, place: str, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("place", "words"),
     [

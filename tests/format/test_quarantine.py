@@ -79,6 +79,7 @@ def touched(folder: Path, number: int, begin: int, end: int) -> set[int]:
     }
 
 
+@pytest.mark.cases(1)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_quarantine_omits_only_damaged_records(whole: Path, tmp_path: Path, data: st.DataObject) -> None:
@@ -143,6 +144,7 @@ def test_keeps_all_records_before_extra_bytes(whole: Path, tmp_path: Path) -> No
     assert numbers(folder) == list(range(RECORDS))
 
 
+@pytest.mark.cases(1)
 def test_training_feeds_the_remaining_records_alike_on_all_hosts(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)

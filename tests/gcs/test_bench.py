@@ -28,6 +28,7 @@ def filled_store(store: FakeGcs, tmp_path: Path) -> FakeGcs:
     return store
 
 
+@pytest.mark.matrix
 @needs_libtpu
 def test_reports_the_stores_rates_and_the_tpus_demand(filled_store: FakeGcs, child: Child) -> None:
     flags = ["--streams=4", "--tpu=v5e-8", "--model=mnist_cnn", "--step-time=10", "--seconds=0.3", "--json"]

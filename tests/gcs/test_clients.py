@@ -31,6 +31,7 @@ def break_all(store: FakeGcs, kind: str, *operations: str, count: int = 2) -> No
 
 
 # It waits a second before each retry; test_training_with_faults_writes_the_same_checkpoint covers 503 at all requests.
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", whole("none", *OF_TENSORFLOW, fast=("none", "cut")))
 def test_tensorflow_keeps_files_despite_faults(store: FakeGcs, child: Child, kind: str) -> None:
     if kind != "none":
@@ -169,6 +170,7 @@ CONVERTED = [
 ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("what", "kind"), CONVERTED)
 def test_a_conversion_with_faults_writes_the_same_bytes(
     store: FakeGcs, child: Child, pictures: dict[str, bytes], what: str, kind: str

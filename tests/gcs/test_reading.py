@@ -64,6 +64,7 @@ def shard_reads(store: FakeGcs) -> tuple[int, int]:
     return len(reads), sum(reads)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_evaluation_reads_each_byte_once_per_host(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], hosts: int
@@ -83,6 +84,7 @@ def test_evaluation_reads_each_byte_once_per_host(
     assert requests <= hosts * (SHARDS + 4)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_a_compressed_shard_takes_one_request_and_one_for_its_index(
     filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], tmp_path: Path, training: bool
@@ -114,6 +116,7 @@ def test_a_compressed_shard_takes_one_request_and_one_for_its_index(
     assert sum(indexes[-1]) <= 0.01 * sum(shards[-1])
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_hosts_together_read_each_byte_once_per_epoch(filled_store: FakeGcs, child: Child, hosts: int) -> None:
     sizes = []
@@ -128,6 +131,7 @@ def test_hosts_together_read_each_byte_once_per_epoch(filled_store: FakeGcs, chi
     assert abs((sizes[1] - sizes[0]) / shard_bytes(filled_store) - 4) < 0.2 * (1 + hosts)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_first_epoch_fills_a_cache_that_later_epochs_read(
     filled_store: FakeGcs, child: Child, tmp_path: Path, hosts: int
@@ -189,6 +193,7 @@ def lengthen_a_record(data: bytes) -> bytes:
     return pack_frame(record) + data[RECORD_BYTES:]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(
     ("change", "error"),
@@ -219,6 +224,7 @@ def test_names_a_shard_that_changes_while_it_is_read(
         child("feed_on", 2 * RECORDS // BATCH)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_names_a_shard_without_permission_after_one_try(filled_store: FakeGcs, child: Child, training: bool) -> None:
     child("open_feed", "gs://data/set", training)

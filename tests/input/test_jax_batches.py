@@ -76,6 +76,7 @@ def _run(path: str, processes: int, devices: int, split: str, order: str) -> lis
             process.__exit__()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("split", "order"), [("train", "by process"), ("test", "mixed")])
 def test_two_processes_of_two_devices_get_the_global_batches_of_one(
     raw_digits: Written, split: str, order: str

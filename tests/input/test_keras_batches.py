@@ -90,6 +90,7 @@ def test_evaluate_and_predict_count_every_record_once(keras: Any, by_name: bool,
     np.testing.assert_allclose(model.predict(dataset, verbose=0), logits, atol=1e-4)
 
 
+@pytest.mark.cases(1)
 def test_fit_validates_every_record_once(keras: Any, digits: Written) -> None:
     train = as_keras(
         make_input_fn(digits.path, "train", training=True, images=tpudata.Images(dtype="float32"), seed=1), 32
@@ -126,6 +127,7 @@ def test_two_mirrored_replicas_evaluate_exactly(digits: Written) -> None:
         assert predictions == len(digits.labels["test"])
 
 
+@pytest.mark.cases(1)
 def test_pad_gives_full_batches_and_exact_weighted_metrics(keras: Any, digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype="float32"))
     dataset = as_keras(input_fn, 32, pad=True)
@@ -206,6 +208,7 @@ def test_rejects_token_weights_that_hide_padding_in_evaluation(tmp_path: Path) -
         as_keras(make_input_fn(path, "train", training=False, weights="sample_weight"), 8)
 
 
+@pytest.mark.cases(1)
 def test_predicts_on_records_without_labels(keras: Any, tmp_path: Path) -> None:
     pictures = [encode_image(np.full((4, 4, 1), number, np.uint8)) for number in range(21)]
     features = [Feature("image/encoded", "bytes", "uint8", (4, 4, 1), "image")]
@@ -253,6 +256,7 @@ print(len(model.predict(batches, verbose=0)), sorted(model.evaluate(batches, ver
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_keras_evaluates_on_another_backend(many: Written, backend: str) -> None:
     pytest.importorskip(backend)

@@ -41,6 +41,7 @@ def record(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_text())
 
 
+@pytest.mark.matrix
 def test_two_slurm_tasks_train_as_one_process(digits_dataset: Path, tmp_path: Path) -> None:
     given = words(digits_dataset, tmp_path / "two", "--cluster=slurm")
     step = {"STEP_NUM_TASKS": "2", "STEP_NODELIST": "127.0.0.1", "STEP_TASKS_PER_NODE": "2", "JOB_ID": str(free_port())}

@@ -70,6 +70,7 @@ def command_digests(sources: dict[str, Path], tmp_path_factory: pytest.TempPathF
     return {kind: digests(folder / kind) for kind in FUNCTIONS}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_functions_write_the_bytes_of_the_commands(
@@ -86,6 +87,7 @@ def test_functions_write_the_bytes_of_the_commands(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_prism_writes_the_same_bytes(
     kind: str,
@@ -100,6 +102,7 @@ def test_prism_writes_the_same_bytes(
     assert digests(tmp_path / "out") == command_digests[kind]
 
 
+@pytest.mark.matrix
 def test_unguarded_scripts_convert_with_workers_and_without_tensorflow(
     pictures: Path, command_digests: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -203,6 +206,7 @@ print(logging.root.handlers == [handler])
 """
 
 
+@pytest.mark.matrix
 def test_keeps_a_log_handler_added_during_a_call(pictures: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", LOGGING, str(pictures), str(tmp_path / "out")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -244,6 +248,7 @@ print(tpudata.convert_images(source, output, num_shards=40, resume=True).records
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_resumes_an_interrupted_call(pictures: Path, workers: int, tmp_path: Path) -> None:
     words = [sys.executable, "-c", INTERRUPTED, str(pictures), f"{tmp_path}/out", str(workers)]
@@ -389,6 +394,7 @@ def test_unknown_keywords_raise_type_error_with_the_nearest_name() -> None:
         tpudata.reshard("in", "out", append=True)  # type: ignore[call-overload]
 
 
+@pytest.mark.matrix
 def test_does_not_change_a_beam_options_object(pictures: Path, tmp_path: Path) -> None:
     options = PipelineOptions(["--direct_num_workers=2"])
     before = json.dumps(options.get_all_options(), default=str)
@@ -410,6 +416,7 @@ class OwnRunner(FnApiRunner):  # type: ignore[misc]
         return super().run_pipeline(*arguments)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_runs_with_the_runner_of_a_passed_pipeline(
     kind: str, sources: dict[str, Path], command_digests: dict[str, dict[str, str]], tmp_path: Path

@@ -56,6 +56,7 @@ def test_stores_items_of_any_name(form: Form, tmp_path: Path) -> None:
     assert form.read_stored(tmp_path / "out") == form.contents(named)
 
 
+@pytest.mark.cases(5)
 @of_each(lambda form: form.can_be_empty)
 def test_rejects_an_input_without_items_in_one_line(form: Form, tmp_path: Path) -> None:
     with pytest.raises(TpudataError) as error:
@@ -65,6 +66,7 @@ def test_rejects_an_input_without_items_in_one_line(form: Form, tmp_path: Path) 
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.cases(8)
 @of_each(lambda form: form.can_be_bad)
 def test_fails_at_a_damaged_item_and_names_its_input(form: Form, tmp_path: Path) -> None:
     with pytest.raises(BadRecordError) as error:
@@ -73,6 +75,7 @@ def test_fails_at_a_damaged_item_and_names_its_input(form: Form, tmp_path: Path)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.cases(8)
 @of_each(lambda form: form.can_be_bad, rank=1)
 def test_skips_a_damaged_item_and_counts_it(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT, bad=BAD), tmp_path / "out", *SKIP)
@@ -88,6 +91,7 @@ def test_fails_if_more_items_are_damaged_than_allowed(form: Form, tmp_path: Path
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.cases(5)
 @of_each(lambda form: form.takes_split)
 def test_split_depends_only_on_the_item(form: Form, tmp_path: Path) -> None:
     flags = form.write(tmp_path / "in", items(4 * COUNT))
@@ -100,6 +104,7 @@ def test_split_depends_only_on_the_item(form: Form, tmp_path: Path) -> None:
     assert train == form.read_stored(tmp_path / "other", "train")
 
 
+@pytest.mark.cases(5)
 @of_each()
 def test_a_resumed_run_ends_with_the_same_bytes(form: Form, tmp_path: Path) -> None:
     flags = [*form.write(tmp_path / "in", items(COUNT)), "--num-shards=3"]
@@ -112,6 +117,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(form: Form, tmp_path: Path) -> N
     assert digests(tmp_path / "out") == whole
 
 
+@pytest.mark.cases(6)
 @of_each(lambda form: form.grows)
 def test_append_adds_only_new_items(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT), tmp_path / "out")

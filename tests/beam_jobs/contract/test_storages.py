@@ -132,6 +132,7 @@ def of_each(*always: str, shared: bool = False) -> pytest.MarkDecorator:
 
 
 # A text and a tar are read in ranges, the pictures of folders as they are.
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "form",
     [PICTURES, *(pytest.param(form, marks=pytest.mark.matrix) for form in (TAR, LINES))],

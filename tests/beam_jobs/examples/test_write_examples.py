@@ -376,6 +376,7 @@ print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_writes_120_megabytes_within_270_megabytes_of_memory(tmp_path: Path) -> None:
     done = subprocess.run(

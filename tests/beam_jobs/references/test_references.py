@@ -267,6 +267,7 @@ class Many(Source):
             )
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_keeps_all_of_a_reference_in_any_number_of_units_and_shards(
     shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -184,6 +184,7 @@ def test_submits_the_job_and_warns_of_workers_that_cannot_reach_pypi(
     assert {"GroupByShard", "WriteShards", "Complete", "WriteMetadata"} <= inside
 
 
+@pytest.mark.matrix
 def test_waits_for_a_job_and_writes_the_bytes_of_the_local_runner(
     store: FakeGcs,
     dataflow: FakeDataflow,
@@ -205,6 +206,7 @@ def test_waits_for_a_job_and_writes_the_bytes_of_the_local_runner(
     assert stored(store, tmp_path, "out") == here
 
 
+@pytest.mark.matrix
 def test_a_detached_job_claims_its_output_until_its_last_step(
     store: FakeGcs, dataflow: FakeDataflow, here: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -274,6 +276,7 @@ def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow) ->
     assert CLAIM not in store.buckets["b"]
 
 
+@pytest.mark.matrix
 def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeGcs, dataflow: FakeDataflow) -> None:
     dataflow.states = ["JOB_STATE_RUNNING"]
     with command(store, dataflow) as process:

@@ -105,6 +105,7 @@ def test_wheel_installs_exactly_the_files_of_the_clone(installed: Path) -> None:
         assert there == here
 
 
+@pytest.mark.matrix
 def test_an_installation_builds_the_same_wheel_as_a_clone(installed: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from beam_jobs.run.package import build_wheel;"
@@ -147,6 +148,7 @@ def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
         yield port
 
 
+@pytest.mark.matrix
 def test_workers_with_only_the_package_run_real_jobs(
     worker_pool: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

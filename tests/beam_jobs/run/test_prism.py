@@ -167,6 +167,7 @@ def worker_of(pool: str) -> int:
     raise AssertionError(pool)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -260,6 +261,7 @@ def test_a_stopped_run_leaves_no_engine_and_can_be_resumed(
     assert digests(output) == here
 
 
+@pytest.mark.matrix
 def test_a_detached_append_completes_without_its_process(server: str, pool: str, tmp_path: Path) -> None:
     source, flags = make_pictures(tmp_path / "in", 30), elsewhere(server, pool)
     output = tmp_path / "there"
@@ -282,6 +284,7 @@ def test_a_detached_append_completes_without_its_process(server: str, pool: str,
     assert digests(output) == digests(tmp_path / "here")
 
 
+@pytest.mark.matrix
 def test_resumes_the_output_of_a_job_that_prism_does_not_know(
     server: str, pool: str, few: Path, tmp_path: Path
 ) -> None:
@@ -296,6 +299,7 @@ def test_resumes_the_output_of_a_job_that_prism_does_not_know(
     assert open_dataset(str(output)).manifest.records == 72
 
 
+@pytest.mark.matrix
 def test_an_interrupt_cancels_a_remote_job(
     server: str, pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:

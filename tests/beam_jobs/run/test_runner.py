@@ -165,6 +165,7 @@ def test_names_a_failed_runner_and_passes_on_errors_of_steps() -> None:
         assert not isinstance(found.value, TpudataError)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_runner_reports_a_bad_record_in_one_line(
     pictures: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

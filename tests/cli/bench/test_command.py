@@ -82,6 +82,7 @@ def measured(request: pytest.FixtureRequest, digits_dataset: Path) -> dict[str, 
     return measure(open_dataset(str(digits_dataset)), bench_flags(argv))
 
 
+@pytest.mark.cases(1)
 def test_reports_the_rate_and_cost_of_every_stage(digits_dataset: Path, measured: dict[str, Any]) -> None:
     found = measured
     in_order = not found["training"]
@@ -137,6 +138,7 @@ def test_the_text_names_the_stages_and_the_limit(digits_dataset: Path, measured:
     )
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("kind", "flags"),
     [

@@ -72,6 +72,7 @@ class OtherPeers(Peers):
         return [min(pair) for pair in zip(numbers, self._reports.pop(0), strict=True)]
 
 
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("most", [1, 2, 100])
 @pytest.mark.parametrize("capacity", [1, 3, 50])
 @pytest.mark.parametrize("replicas", [1, 2, 4])
@@ -80,6 +81,7 @@ def test_each_step_holds_the_next_element_of_each_replica(most: int, capacity: i
     assert found == np.arange(10 * replicas).reshape(10, replicas).tolist()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("capacity", [1, 3])
 def test_many_short_runs_log_no_tensorflow_warning(capacity: int, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(6):
@@ -205,6 +207,7 @@ def test_an_error_in_another_process_raises_cluster_error() -> None:
         next(steps)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("rule", ["STOP", "FILL"])
 def test_two_processes_with_different_amounts_of_data_take_the_same_steps(rule: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -300,6 +303,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.matrix
 def test_a_signal_interrupts_the_wait_and_the_interpreter_ends() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -133,6 +133,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("replicas", "kinds"),
     [(1, list(LAYERS)), (2, ["v1 with a seed", "keras"]), pytest.param(2, list(LAYERS), marks=pytest.mark.matrix)],

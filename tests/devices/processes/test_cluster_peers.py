@@ -173,6 +173,7 @@ print("goes on")
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("waits", "seconds", "code"), [(True, 60, 1), (True, 0.2, 0), (False, 0, 0)])
 def test_a_hanging_wait_for_devices_ends_with_an_error(waits: bool, seconds: float, code: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

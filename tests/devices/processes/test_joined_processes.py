@@ -44,6 +44,7 @@ def read_results(process: Forked) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("configs", "replicas"), [(tf_configs, 2), (numbers, 1)], ids=["TF_CONFIG", "numbers"])
 def test_joined_processes_agree_and_share_their_devices(configs: Any, replicas: int, stack: ExitStack) -> None:
     processes = start(stack, configs(2), num_replicas=replicas, steps=3, devices=True)
@@ -62,6 +63,7 @@ def test_joined_processes_agree_and_share_their_devices(configs: Any, replicas: 
         assert "Traceback" not in process.stderr
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("by_devices", [False, True], ids=["agree", "compute"])
 @pytest.mark.parametrize("killed", [0, 1], ids=["chief", "worker"])
 def test_the_other_process_ends_with_one_line_after_a_kill(killed: int, by_devices: bool, stack: ExitStack) -> None:

@@ -237,6 +237,7 @@ def test_calls_advance_a_seed_generator(system: TPUSystem) -> None:
     assert np.asarray(seed.state).tolist() == [3, 2]
 
 
+@pytest.mark.matrix
 def test_a_caller_can_overwrite_whole_arguments_after_a_call() -> None:
     """The function returns nothing, so the call does not wait for it."""
     total = tf.Variable(0.0)

@@ -98,6 +98,7 @@ def write_result(folder: Path, step: int, loss: float) -> None:
         tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("recorded", "pattern", "steps"),
     [

@@ -308,6 +308,7 @@ STRUCTURES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
 
 
 # Each structure in one mode.
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("structure", "mode"),
     list(enumerate([Mode.PER_SHARD_V1, Mode.PER_HOST_V2, Mode.BROADCAST, Mode.PER_HOST_V1])),

@@ -46,6 +46,7 @@ def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     return {replicas: run(tmp_path_factory.mktemp("dataset"), train_input_fn, replicas) for replicas in (1, 2)}
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("input_fn", "replicas"),
     [
@@ -64,6 +65,7 @@ def test_tensors_train_and_evaluate_as_a_dataset_does(
 
 
 # The test above has PER_HOST_V1.
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "mode", [Mode.PER_SHARD_V1, pytest.param(Mode.PER_HOST_V1, marks=pytest.mark.matrix), Mode.BROADCAST]
 )
@@ -92,6 +94,7 @@ class Initializes(v1.train.SessionRunHook):  # type: ignore[misc]
         return iterator.get_next()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_hook_can_initialise_the_iterator_after_create_session(
     replicas: int, by_dataset: dict[int, Any], tmp_path: Path

@@ -31,6 +31,7 @@ def test_another_thread_deletes_the_iterator() -> None:
     assert deleted != [threading.main_thread()]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
 def test_every_call_frees_its_iterator(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
@@ -95,6 +96,7 @@ closed.close()
 """
 
 
+@pytest.mark.matrix
 def test_the_interpreter_waits_for_the_inputs_generators() -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -168,6 +168,7 @@ FEW_OF_KERAS = ["tf_keras sgd", "tf_keras momentum", "keras adam", "keras rmspro
 OTHERS = [name for name in PROGRAMS if name not in (*FEW, *FEW_OF_KERAS)]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "names",
     [

@@ -97,6 +97,7 @@ def test_writes_v1_summaries_at_their_steps(replicas: int, tmp_path: Path) -> No
         assert float(found["words"][3]) == pytest.approx(losses()[2], rel=1e-4)
 
 
+@pytest.mark.cases(1)
 @REPLICAS
 def test_summaries_show_variables_before_the_step(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
@@ -144,6 +145,7 @@ def test_writes_no_summaries_without_save_summary_steps(tmp_path: Path) -> None:
     assert values_of(tmp_path) == {}
 
 
+@pytest.mark.cases(1)
 @REPLICAS
 def test_writes_tf_summary_at_the_same_steps(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:

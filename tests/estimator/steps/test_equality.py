@@ -148,6 +148,7 @@ def variables_of(folder: Path) -> dict[str, Any]:
     return programs.variables(estimator_of(folder, 1))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("replicas", [1, 2, 4, 8])
 def test_devices_train_as_plain_tensorflow(
     replicas: int, folder_of: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +174,7 @@ def test_two_processes_of_two_devices_train_as_plain_tensorflow(folder_of: Calla
 FROM_OTHERS = [((1,), (4,)), ((4,), (1,)), ((4, 2), (1,)), ((1,), (4, 2)), ((4,), (4, 2))]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("first", "second"), FROM_OTHERS)
 def test_training_continues_from_a_checkpoint_of_other_devices(
     first: tuple[int, ...], second: tuple[int, ...], folder_of: Callable[..., Path], tmp_path: Path

@@ -57,6 +57,7 @@ MODELS: dict[str, tuple[Any, Data, dict[str, Any]]] = {
 QUICK = {("bert", "v5e-8"), ("char_lstm", "v4-8"), ("iris_mlp", "v6e-8")}
 
 
+@pytest.mark.cases(1)
 @needs_libtpu
 @pytest.mark.parametrize(
     ("model", "tpu"),
@@ -109,6 +110,7 @@ def rejected_by_the_compiler(x: Any) -> Any:
     return x @ tf.cast(tf.linalg.cholesky(square), tf.float32)
 
 
+@pytest.mark.matrix
 @needs_libtpu
 def test_finds_the_operation_that_the_compiler_rejects(tmp_path: Path) -> None:
     line = rejected_by_the_compiler.__code__.co_firstlineno + 2

@@ -219,6 +219,7 @@ PROGRAMS: dict[str, Program] = {
 LIKE_OTHERS = {"layerwise", "decayed", "clipped by hand", *(f"{library} {name}" for name, library in MATRIX)}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "names",
     [

@@ -255,6 +255,7 @@ WARNINGS = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.cases(3)
 @WARNINGS
 @pytest.mark.parametrize("name", ALONE)
 def test_effects_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
@@ -291,6 +292,7 @@ def test_effects_on_two_replicas_equal_the_original(name: str, cases: Any, check
         np.testing.assert_allclose(values[variable], at_saves, rtol=1e-5, err_msg=variable)
 
 
+@pytest.mark.cases(2)
 @WARNINGS
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("group", TOGETHER)

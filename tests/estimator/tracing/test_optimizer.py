@@ -118,6 +118,7 @@ WRITTEN_BY_HAND = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("num_replicas", [1, 2, 4, 8])
 @pytest.mark.parametrize("reduction", [Reduction.MEAN, Reduction.SUM])
 def test_devices_train_as_numpy_does_on_the_whole_batch(num_replicas: int, reduction: str) -> None:

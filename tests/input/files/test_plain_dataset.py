@@ -92,6 +92,7 @@ def host_batches(input_fn: Any, total: int, hosts: int, steps: int | None, start
     return found
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("files", "hosts", "batch_size"),
     [
@@ -119,6 +120,7 @@ def test_evaluation_feeds_each_record_once_on_any_hosts(files: Any, hosts: int, 
     assert seen == list(range(RECORDS))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("files", SOME_TRAINING, indirect=True)
 # Without a number the window holds all records, which tests/input/test_epochs.py tests.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])

@@ -26,6 +26,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("shuffle", "unlabelled"), [(True, False), (False, True)])
 def test_listing_in_ranges_changes_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool, unlabelled: bool
@@ -62,6 +63,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 
 
 # tests/beam_jobs/test_text.py has a text in a bucket.
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", ["flat", "folders", pytest.param("text", marks=pytest.mark.matrix)])
 def test_listing_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch, kind: str

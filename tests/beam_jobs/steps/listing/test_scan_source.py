@@ -30,6 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool) -> None:
     # Of the first list more blocks than come one by one.

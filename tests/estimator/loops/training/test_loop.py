@@ -291,6 +291,7 @@ def test_initial_values_do_not_depend_on_an_earlier_evaluation(tmp_path: Path) -
     np.testing.assert_array_equal(*values)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("replicas", "with_hooks"), [(1, False), (1, True), (2, False), pytest.param(2, True, marks=pytest.mark.matrix)]
 )

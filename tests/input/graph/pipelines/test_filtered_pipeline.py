@@ -24,6 +24,7 @@ def is_small_class(features: Any) -> Any:
     return features["image/class/label"] < 3
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     ("layout", "cache"),
     [
@@ -54,6 +55,7 @@ def test_evaluation_sees_each_chosen_record_once(
         )
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "options", [{"shuffle": 20}, {"cache": True}, {"shuffle": False}, pytest.param({}, marks=pytest.mark.matrix)]
 )
