@@ -38,7 +38,7 @@ class AnnotationForm(abc.ABC):
     title: ClassVar[str]
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> AnnotationForm | None:
+    def detect_file(cls, path: str, head: bytes) -> AnnotationForm | None:
         """Return the form of a file if it is this one.
 
         Args:
@@ -49,7 +49,7 @@ class AnnotationForm(abc.ABC):
         return None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
         """Return the form of a folder if it is this one.
 
         Args:
@@ -63,7 +63,7 @@ class AnnotationForm(abc.ABC):
         """Return the form with what the folder that was passed says of the whole dataset, such as its splits.
 
         Args:
-            entries: what is directly inside of the folder, as of `find_folder`.
+            entries: what is directly inside of the folder, as of `detect_folder`.
         """
         del entries
         return self

@@ -32,9 +32,9 @@ def is_picture_name(path: str) -> bool:
 
 
 def match_key(path: str) -> str:
-    """Return the part that a picture's path shares with its name in an annotation file: the last one, without an image extension.
+    """Return the last part of a picture's path or name without an image extension, by which the two are matched.
 
-    Backslashes of Windows are slashes, and letters with accents are equal however they are composed: macOS takes them apart.
+    Treats backslashes as slashes and normalizes Unicode, as macOS decomposes accents.
     """
     return without_extension(_normalise(path).rpartition("/")[2])
 

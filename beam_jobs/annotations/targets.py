@@ -24,7 +24,7 @@ class TargetsForm(AnnotationForm):
     title = "a folder of targets"
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
         """Return the form of a folder that has images."""
         del entries
         return cls(path) if find_first_file(path, PICTURE_EXTENSIONS) else None

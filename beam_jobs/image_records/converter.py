@@ -21,7 +21,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reference import Reference, key_bytes
-from tpudata.console.option import set_options
+from tpudata.console.option import drop_unset_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
@@ -69,9 +69,9 @@ class ImageConverter(InputConverter):
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name; without options that earlier versions lacked if they are empty."""
+        """Return the fields that determine the records; unset newer options are omitted, so that old shards keep their digest."""
         fields = super().deciding_fields()
-        return {**fields, "options": set_options(self.options, fields["options"])}
+        return {**fields, "options": drop_unset_options(self.options, fields["options"])}
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""

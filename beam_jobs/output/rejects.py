@@ -22,7 +22,7 @@ import numpy as np
 
 from tpudata.errors import BadRecordError
 from tpudata.format.layout import REJECTS_FOLDER, is_listing_rejects, shard_stem
-from tpudata.format.reject_lines import whole_reject_lines
+from tpudata.format.reject_lines import read_reject_lines
 from tpudata.format.shards.keys import Entries
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
@@ -124,7 +124,7 @@ def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
     """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:
-        for line in whole_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
+        for line in read_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
             assert line.value is not None
             entry = line.value.get("entry")
             yield line.data, None if entry is None else bytes.fromhex(entry)

@@ -130,7 +130,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
         return ImageArrays.find(options, source_options, arrays)
     data = [entry for entry in files if not _is_note(entry.name)]
     if data and len(files) == len(entries) and is_tar(data[0].path):
-        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, omits_notes=True))
+        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, skips_markdown=True))
     if not source_options.folders_are_classes:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
     if files and len(files) == len(entries):
@@ -227,12 +227,12 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, first: s
     if form == LIST:
         return Lists.find(options, source_options, files)
     if form == PARQUET:
-        return ParquetImages.find(options, source_options, InputFiles(options.input, omits_notes=True))
+        return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     source_options.reject_list_flags(f"{first} is {form}", has_columns=form == TAR)
     if form == IDX:
         return IdxPairs.find(options, source_options, [path for path, _ in files])
     if form == ARRAYS:
         return ImageArrays.find(options, source_options, [path for path, _ in files])
     if form == ZIP:
-        return Zips.find(options, source_options, InputFiles(options.input, omits_notes=True))
+        return Zips.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     return Tars.find(options, source_options, files)

@@ -11,7 +11,7 @@ from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
-from tpudata.console.option import Stored, Value, check_options, option, options_of
+from tpudata.console.option import Stored, Value, check_options, list_options, option
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
@@ -288,4 +288,4 @@ def _check_pattern(text: str) -> None:
 
 
 def _name_flag(name: str) -> str:
-    return options_of(SourceOptions)[name].flag
+    return list_options(SourceOptions)[name].flag

@@ -119,7 +119,7 @@ class PathLabels:
         if match is None:
             raise BadRecordError(where, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
         group = _find_class_group(self.pattern)
-        labels = (self.classes.name(match[group] or "", where),) if group else ()
+        labels = (self.classes.resolve(match[group] or "", where),) if group else ()
         for name, kind in self.kinds.items():
             problem = _find_problem(match[name] or "", kind)
             if problem:
@@ -140,8 +140,8 @@ def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the naming of classes: whole numbers are labels themselves, as in lists."""
     declared = options.label_type
     integers = declared == INT or (declared is None and bool(labels) and all(map(is_integer_label, labels)))
-    unmixed = declared is None and not any(map(is_number_label, labels))
-    return Classes.open(options, integers=integers, unmixed=unmixed)
+    rejects_numbers = declared is None and not any(map(is_number_label, labels))
+    return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
 
 
 def _is_whole(text: str | None) -> bool:

@@ -165,7 +165,7 @@ class Zips(ClassifiedSource):
             labels, columns = self.path_labels.read(name, where)
         if self.folder_classes:
             written, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
-            labels = (self.classes.name(written, where),)
+            labels = (self.classes.resolve(written, where),)
         elif folders:
             split = folder_split(folders[0])
         if split:

@@ -23,7 +23,7 @@ from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
-from tpudata.console.option import set_options, stored_options
+from tpudata.console.option import drop_unset_options, stored_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
@@ -68,7 +68,7 @@ class TextConverter(Converter):
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema, which depends on the documents by the number of their classes alone."""
+        """Return the schema. It depends on the documents only through the number of classes."""
         del summary
         return text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
 
@@ -112,8 +112,8 @@ class TextConverter(Converter):
             return {}
         names = ", ".join(field.name for field in self.options.label_fields)
         return {
-            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names}, as test sets have them in place"
-            " of hidden ones; omit these files, or the --field"
+            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names} (test sets often hide labels as"
+            " -1); omit these files, or the --field"
         }
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
@@ -136,7 +136,7 @@ class TextConverter(Converter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields by name; without those that earlier versions lacked if they are empty."""
         fields = super().deciding_fields()
-        options = set_options(self.options, fields["options"])
+        options = drop_unset_options(self.options, fields["options"])
         # Where the targets and the tokenizer's file are does not matter: its hash is in the identity.
         options.pop("targets_file", None)
         if self.options.tokenizer is not None:

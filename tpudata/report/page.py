@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
-from tpudata.format.reject_lines import whole_reject_lines
+from tpudata.format.reject_lines import read_reject_lines
 from tpudata.report.charts import bars, histogram
 from tpudata.report.samples import STYLE, Decode, picture_html, text_html
 from tpudata.report.split_sample import SplitSample
@@ -231,7 +231,7 @@ def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
     if storage.stat(folder) is None:
         return rows
     for entry in storage.list(folder):
-        for line in whole_reject_lines(entry.path):
+        for line in read_reject_lines(entry.path):
             assert line.value is not None
             rows.append([line.value["source"], line.value["reason"]])
             if len(rows) == _SHOWN_REJECTS:

@@ -39,7 +39,7 @@ class BoxTableForm(AnnotationForm):
     title = "CSV of boxes (filename, class, xmin, ymin, xmax, ymax)"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> BoxTableForm | None:
+    def detect_file(cls, path: str, head: bytes) -> BoxTableForm | None:
         """Return the form of a CSV with columns of a picture, a class and the edges of a box."""
         columns = {*table_columns(head)}
         picture = next((name for name in _PICTURES if name in columns), "")

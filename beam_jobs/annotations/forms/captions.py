@@ -52,8 +52,8 @@ class CaptionsForm(AnnotationForm):
     title = "captions (Flickr8k, Flickr30k, CSV with image and caption)"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> CaptionsForm | None:
-        """Return the form of a file whose first row has a numbered picture and a caption, or names such columns."""
+    def detect_file(cls, path: str, head: bytes) -> CaptionsForm | None:
+        """Return the form if `head`, the start of the file, looks like a file of captions; None otherwise."""
         if _TOKEN_HEAD.match(head):
             return cls(path)
         for delimiter in _DELIMITERS:

@@ -55,12 +55,12 @@ class CelebaForm(AnnotationForm):
     title = "CelebA lists"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> CelebaForm | None:
+    def detect_file(cls, path: str, head: bytes) -> CelebaForm | None:
         """Return the form of a list."""
         return cls((path,)) if _find_kind(_find_columns(head)) else None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
         """Return the form of a folder with lists: of aligned pictures, if it has their landmarks, and of the others otherwise."""
         kinds, aligned = {}, set()
         for entry in entries:

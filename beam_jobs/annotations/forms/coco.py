@@ -57,7 +57,7 @@ class CocoForm(AnnotationForm):
     title = "COCO JSON"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> CocoForm | None:
+    def detect_file(cls, path: str, head: bytes) -> CocoForm | None:
         """Return the form of a JSON object with an array of images, annotations or categories."""
         return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
 

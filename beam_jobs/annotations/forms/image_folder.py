@@ -47,7 +47,7 @@ class ImageFolderForm(AnnotationForm):
     title = "Hugging Face metadata.jsonl or metadata.csv"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
+    def detect_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
         """Return the form of a CSV with the column file_name, or of JSONL with this key."""
         if _PICTURE in table_columns(head):
             return cls(path, is_csv=True)
@@ -59,7 +59,7 @@ class ImageFolderForm(AnnotationForm):
         return cls(path, is_csv=False) if isinstance(row, dict) and _PICTURE in row else None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
         del path
         path_of_list = pick_file(entries, *_NAMES)

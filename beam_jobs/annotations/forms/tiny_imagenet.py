@@ -33,7 +33,7 @@ class TinyImagenetForm(AnnotationForm):
     title = "Tiny ImageNet val_annotations.txt"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
+    def detect_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
         """Return the form of a file whose first row has a name, a class and four whole numbers, separated by tabs."""
         return cls(path) if _HEAD.match(head) else None
 

@@ -67,12 +67,12 @@ class VocForm(AnnotationForm):
     title = "Pascal VOC XML"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> VocForm | None:
+    def detect_file(cls, path: str, head: bytes) -> VocForm | None:
         """Return the form of an XML file whose root is an annotation."""
         return cls(path, is_folder=False) if _HEAD.match(head) else None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
         """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
         folder = pick_folder(entries, "Annotations") or path
         first = find_first_file(folder, _SUFFIXES)

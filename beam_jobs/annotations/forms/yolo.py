@@ -88,7 +88,7 @@ class YoloForm(AnnotationForm):
     title = "YOLO text files"
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
         """Return the form of a folder that has such files, at any depth, or in a folder `labels`.
 
         Raises:

@@ -83,13 +83,13 @@ class AnnotatedImages(ScannedSource):
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
         if source_options.masks is not None:
-            form = LabelMapsForm.find_folder(source_options.masks, [])
+            form = LabelMapsForm.detect_folder(source_options.masks, [])
             if form is None:
                 raise SourceError(
                     f"--masks {source_options.masks}: it has no label maps (expected PNGs, grey or with a palette)."
                 )
         elif source_options.targets is not None:
-            form = TargetsForm.find_folder(source_options.targets, [])
+            form = TargetsForm.detect_folder(source_options.targets, [])
             if form is None:
                 raise SourceError(f"--targets {source_options.targets}: no pictures. Pass the folder that has them.")
         else:

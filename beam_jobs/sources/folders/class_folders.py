@@ -122,7 +122,7 @@ class ClassFolders(Source):
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
             try:
-                classes.name(entry.name, entry.path)
+                classes.resolve(entry.name, entry.path)
             except BadRecordError as error:
                 raise _describe_no_class(entry, classes, error) from None
         if classes.labels is not None:
@@ -158,7 +158,7 @@ class ClassFolders(Source):
         for top in self.tops:
             for entry in _list_subfolders(top.path):
                 try:
-                    name = self.classes.name(entry.name, entry.path)
+                    name = self.classes.resolve(entry.name, entry.path)
                 except BadRecordError:
                     name = ""
                 if name not in names:

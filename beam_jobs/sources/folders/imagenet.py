@@ -131,7 +131,7 @@ class ImageNet(Source):
             )
             classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
         for number, synset in enumerate(synsets, 1):
-            classes.name(synset, f"{synset_file} line {number}")
+            classes.resolve(synset, f"{synset_file} line {number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
 
     @property
@@ -158,7 +158,7 @@ class ImageNet(Source):
         """Yield a reference to every image of a part."""
         for name, path, offset, size in _list_images(unit, ignored, reject):
             try:
-                synset = self.classes.name(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
+                synset = self.classes.resolve(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
             except BadRecordError as error:
                 reject(with_key(error, name))
                 continue

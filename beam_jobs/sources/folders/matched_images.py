@@ -176,7 +176,7 @@ class MatchedImages(ClassifiedSource):
                 if self.folder_classes:
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
-                        labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
+                        labels = (self.classes.resolve(class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
                         reject(with_key(error, key))
                         continue

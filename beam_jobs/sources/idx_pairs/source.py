@@ -137,7 +137,7 @@ class IdxPairs(ClassifiedSource):
                 key = f"{unit.name}/{number:08d}"
                 data = b"" if images is None else read_exactly(images, size, unit.images)
                 try:
-                    name = self.classes.name(str(label), f"{unit.labels}, label {number}")
+                    name = self.classes.resolve(str(label), f"{unit.labels}, label {number}")
                 except BadRecordError as error:
                     reject(with_key(error, key))
                     continue

@@ -143,7 +143,7 @@ class ImageArrays(ClassifiedSource):
             key = f"{unit.name}/{number:08d}"
             try:
                 where = f"{unit.path}, label {number}"
-                labels = tuple(self.classes.name(label, where) for label in row.labels) if self.has_classes else ()
+                labels = tuple(self.classes.resolve(label, where) for label in row.labels) if self.has_classes else ()
             except BadRecordError as error:
                 reject(with_key(error, key))
                 continue
@@ -181,17 +181,16 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the names of labels: those of `--labels FILE`, or else of the file of CIFAR's classes."""
+    """Return the classes of `--labels FILE`, or without that flag those of CIFAR's names file."""
     if options.labels_file is None:
         folders = {image_set.path.rpartition("/")[0] or "." for image_set in sets if isinstance(image_set, CifarFile)}
-        paths_by_names = {
-            names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names
-        }
+        found_names = filter(None, map(read_cifar_names, sorted(folders)))
+        paths_by_names = {names: path for names, path in found_names if names}
         if len(paths_by_names) > 1:
             raise SourceError(
                 f"{' and '.join(paths_by_names.values())}: different names of classes. Convert the folders apart,"
                 " or pass --labels FILE."
             )
         for names, path in paths_by_names.items():
-            return Classes(Labels(names), path, integers=True, are_of_input=True)
+            return Classes(Labels(names), path, integers=True, comes_from_metadata=True)
     return Classes.open(options, integers=True)

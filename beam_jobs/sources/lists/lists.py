@@ -30,7 +30,7 @@ from beam_jobs.sources.lists.list_file import ListBlock, first_columns, list_fil
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, row_path
-from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
+from beam_jobs.sources.lists.sizes import ListedFile, attach_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, find_listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
@@ -258,7 +258,7 @@ class Lists(ScannedSource):
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
         split = self._find_named_split(path)
-        for listed in with_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
+        for listed in attach_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(listed, BadRecordError):
                 reject(listed)
                 continue
@@ -288,7 +288,7 @@ class Lists(ScannedSource):
             names, _ = parse_labels(row, self.roles, self.source_options.label_separator, where)
             if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
                 self.note(LABEL_BLANKS, written)
-            labels = tuple(self.classes.name(name, where) for name in names)
+            labels = tuple(self.classes.resolve(name, where) for name in names)
         except BadRecordError as error:
             return with_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)

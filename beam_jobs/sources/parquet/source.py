@@ -311,10 +311,10 @@ class ParquetImages(Source):
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
-            return self.classes.name(str(value), where)
+            return self.classes.resolve(str(value), where)
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
-        return self.classes.name(self.columns.names[value], where)
+        return self.classes.resolve(self.columns.names[value], where)
 
 
 def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:

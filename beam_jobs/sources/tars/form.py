@@ -21,8 +21,8 @@ from beam_jobs.sources.tars.samples import (
     TEXT,
     MemberContent,
     field_labels,
+    find_label_map_field,
     label_field,
-    map_field,
     samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit, is_record
@@ -120,7 +120,7 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
 
 def _map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
     """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are no classes."""
-    name = map_field(fields)
+    name = find_label_map_field(fields)
     kind = None if name is None else png_kind(_read_head(file, fields[name].member))
     if kind is None or kind[1] not in (GREY, PALETTE):
         return ""

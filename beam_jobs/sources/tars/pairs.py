@@ -22,10 +22,10 @@ from beam_jobs.sources.tars.samples import (
     MemberContent,
     caption,
     field_labels,
+    find_label_map_field,
     image_problem,
     json_object,
     label_field,
-    map_field,
     samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit
@@ -123,7 +123,7 @@ class Pairs:
                 reject(with_key(error, unit.key(key)))
                 continue
             used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
-            used |= {map_field(fields)} if self.has_maps else set()
+            used |= {find_label_map_field(fields)} if self.has_maps else set()
             used |= {JSON} if self.columns.kinds else set()
             if source == TEXT:
                 self.note(TEXT_CLASSES, TEXT)
@@ -143,7 +143,7 @@ class Pairs:
 
 def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
     """Return the place of a sample's label map; BadRecordError if there is none."""
-    name = map_field(fields)
+    name = find_label_map_field(fields)
     if name is None:
         raise BadRecordError(where, "no label map, and the first sample has one")
     if compressed:

@@ -67,7 +67,7 @@ def label_field(fields: Iterable[str]) -> str | None:
 
 
 def caption(content: MemberContent, path: str) -> str:
-    """Return the text of a sample that is its caption, without space around it; BadRecordError if it is not UTF-8."""
+    """Return a sample's caption, without space around it; BadRecordError if it is not UTF-8."""
     try:
         return content.data.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -105,8 +105,8 @@ def json_object(content: MemberContent, path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def map_field(fields: Iterable[str]) -> str | None:
-    """Return the field of a sample that may hold its label map; None if there is none."""
+def find_label_map_field(fields: Iterable[str]) -> str | None:
+    """Return the field of a sample that may hold its label map; None without one."""
     names = set(fields)
     return next((name for name in MAP_FIELDS if name in names), None)
 

@@ -128,8 +128,8 @@ class Tars(ClassifiedSource):
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
         # Without the flag, folders named after numbers are names like any others.
-        unmixed = form == PAIRS and label_type is None and not integers
-        classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
+        rejects_numbers = form == PAIRS and label_type is None and not integers
+        classes = Classes.open(source_options, integers=integers, rejects_numbers=rejects_numbers)
         return cls(
             options,
             files,
@@ -219,7 +219,7 @@ class Tars(ClassifiedSource):
                 where = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
-                        names = tuple(self.classes.name(label, where) for label in labels)
+                        names = tuple(self.classes.resolve(label, where) for label in labels)
                     else:
                         names, columns = self.path_labels.read(content.member.name, where)
                 except BadRecordError as error:

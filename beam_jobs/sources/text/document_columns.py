@@ -67,7 +67,7 @@ class DocumentColumns:
         value = None if first is None else _read_first_label(first, text)
         several = options.label_separator is not None or isinstance(value, list)
         if first is not None and names is not None and options.labels_file is None:
-            classes = Classes(Labels(names), first.path, integers=True, are_of_input=True)
+            classes = Classes(Labels(names), first.path, integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, several, names)
         written: tuple[str, ...] = ()
         if value is not None:
@@ -76,8 +76,8 @@ class DocumentColumns:
                 written, _ = _parse_labels(value, text, first.path if first else "")
         looks_whole = bool(written) and all(map(is_integer_label, written))
         integers = options.label_type == INT or (options.label_type is None and looks_whole)
-        unmixed = options.label_type is None and not integers
-        return cls(text, splits, Classes.open(options, integers=integers, unmixed=unmixed), several)
+        rejects_numbers = options.label_type is None and not integers
+        return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
 
     @property
     def are_read(self) -> bool:
@@ -154,7 +154,7 @@ class DocumentColumns:
         written, are_several = _parse_labels(value, self.text, where)
         if are_several and not self.several:
             raise BadRecordError(where, "it has a list of labels, and the first document has not")
-        return tuple(self.classes.name(label, where) for label in written)
+        return tuple(self.classes.resolve(label, where) for label in written)
 
     def _name_folder_class(self, path: str, name: str) -> str:
         folders = name.split("/")[:-1]
@@ -166,7 +166,7 @@ class DocumentColumns:
                 "lies in no folder of its class; put it into one, or name the files by a pattern, such as --input"
                 " 'DIR/*/*.txt'",
             )
-        return self.classes.name(folders[-1], path)
+        return self.classes.resolve(folders[-1], path)
 
 
 def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:

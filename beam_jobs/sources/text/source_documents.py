@@ -202,7 +202,7 @@ class SourceDocuments(PackSource):
                 reference.origin,
                 f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
             )
-        return tuple(self.classes.name(label, reference.origin) for label in reference.labels)
+        return tuple(self.classes.resolve(label, reference.origin) for label in reference.labels)
 
 
 def _is_small(reference: Reference) -> bool:
@@ -220,7 +220,7 @@ def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
 
 def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
     if labels.labels_file is None and source.labels is not None:
-        return Classes(source.labels, "the source", are_of_input=True)
+        return Classes(source.labels, "the source", comes_from_metadata=True)
     return Classes.open(labels, integers=source.integer_labels)
 
 

@@ -20,7 +20,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.notes import Notes
-from beam_jobs.references.packs.pack import Pack, full_packs, packs
+from beam_jobs.references.packs.pack import Pack, packs, repack
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.references.rejection import Reject
 from beam_jobs.run.progress import ProgressReport
@@ -105,7 +105,7 @@ class ListReferences(LimitedStep):
             yield from packs(references, order, number)
             return
         listed = self._list_packs(source, number, units, counts)
-        yield from listed if source.has_own_packs else full_packs(listed)
+        yield from listed if source.has_own_packs else repack(listed)
 
     def _list_packs(
         self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]

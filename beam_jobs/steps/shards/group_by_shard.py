@@ -61,7 +61,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Hold a pack back, and yield all that is held if it is enough."""
         self._plan = plan
-        for split, part in Pack.from_bytes(references).by_split():
+        for split, part in Pack.from_bytes(references).group_by_split():
             self._held[split].append(part)
             self._count += len(part.keys)
         runs = sum(split.count // split.group_width for split in plan.splits.values())
@@ -87,7 +87,7 @@ def by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[t
     (split, _), packs = element
     references = _in_order(Pack.join([Pack.from_bytes(data) for data in packs]))
     for number, inside in references.group(plan.splits[split].shards_of(references.positions)):
-        yield (split, number), [part.to_bytes() for part in inside.in_parts()]
+        yield (split, number), [part.to_bytes() for part in inside.divide()]
 
 
 def _in_order(pack: Pack) -> Pack:

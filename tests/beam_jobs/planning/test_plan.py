@@ -50,7 +50,7 @@ def placed(plan: Plan, references: list[Reference], shuffle: bool) -> dict[str, 
     """By split, each reference with the number of its shard."""
     found: dict[str, list[tuple[int, Reference]]] = {name: [] for name in plan.splits}
     for pack, _ in packs(references, RecordOrder(shuffle, 0), 0):
-        for split, part in pack.by_split():
+        for split, part in pack.group_by_split():
             numbers = plan.splits[split].shards_of(part.positions).tolist()
             found[split].extend(zip(numbers, part.references(), strict=True))
     return found

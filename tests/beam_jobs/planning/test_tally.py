@@ -117,7 +117,7 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
     found = {name: [0] * split.count for name, split in plan.splits.items()}
     for number, unit in enumerate(units):
         for pack, _ in packs(unit, RecordOrder(shuffle, 0), number):
-            for split, part in pack.by_split():
+            for split, part in pack.group_by_split():
                 shards = plan.splits[split].shards_of(part.positions).tolist()
                 for shard, reference in zip(shards, part.references(), strict=True):
                     found[split][shard] += reference.size + FRAME_BYTES

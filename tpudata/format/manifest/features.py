@@ -80,10 +80,10 @@ class Feature:
             raise FeatureError(
                 f"Feature {self.name!r}: num_classes is for labels of records (got {self.num_classes}). Omit it for a label map."
             )
-        self._check_sizes()
+        self._check_limits()
 
-    def _check_sizes(self) -> None:
-        """Raise FeatureError if no record could hold the feature, or no reader its numbers."""
+    def _check_limits(self) -> None:
+        """Raise FeatureError if the name is not UTF-8, or the shape or the labels exceed the format's limits."""
         try:
             self.name.encode()
         except UnicodeEncodeError:
@@ -112,7 +112,7 @@ class Feature:
 
     @property
     def is_list(self) -> bool:
-        """Whether records have any number of entries of one size; encoded images are none."""
+        """Whether records have any number of entries of one size; encoded images are not lists."""
         return self.shape[:1] == (None,) and all(self.shape[1:]) and not self.is_image_file and not self.is_image
 
     @property

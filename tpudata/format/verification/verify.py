@@ -24,7 +24,7 @@ from tpudata.format.layout import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
 from tpudata.format.metadata import list_metadata_names
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
-from tpudata.format.reject_lines import reject_lines
+from tpudata.format.reject_lines import scan_reject_lines
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.format.verification.defect import Defect
@@ -226,7 +226,7 @@ def _check_rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     storage = storage_for(folder)
     lines = 0
     for entry in _list(folder, REJECTS_FOLDER):
-        for line in reject_lines(entry.path):
+        for line in scan_reject_lines(entry.path):
             lines += 1
             if line.value is None:
                 yield Defect(entry.path, line.offset, line.problem)
