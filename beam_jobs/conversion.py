@@ -90,17 +90,17 @@ class Conversion:
         """
         if not isinstance(self.source, ScannedSource):
             return self
-        return self.with_source(scan_source_here(self.source))
+        return self.replace_source(scan_source_here(self.source))
 
-    def with_source(self, source: Source) -> Conversion:
+    def replace_source(self, source: Source) -> Conversion:
         """Return the conversion of the source once it was scanned; raise as `scan_here`."""
         self.check(source)
-        converter = self.converter.with_columns(source.record_columns)
+        converter = self.converter.set_columns(source.record_columns)
         scanned = dataclasses.replace(self, source=source, converter=converter)
         scanned.check_base()
         return scanned
 
-    def with_new_inputs(self, base: Base, path: str) -> Conversion:
+    def select_new_inputs(self, base: Base, path: str) -> Conversion:
         """Return the conversion of what a dataset lacks; the file at `path` lists what it has."""
         return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, path))
 

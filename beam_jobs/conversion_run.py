@@ -32,7 +32,7 @@ from beam_jobs.planning.plan import Plan
 from beam_jobs.run.job import check_job_server, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
-from beam_jobs.run.package import network_problem, with_package
+from beam_jobs.run.package import network_problem, ship_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
@@ -73,7 +73,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
             path = f"{folder}/known"
             write_entry_file(base.dataset, path)
-            return plan_conversion(conversion.with_new_inputs(base, path), draws_bar)
+            return plan_conversion(conversion.select_new_inputs(base, path), draws_bar)
     with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
         scanned = conversion.scan_here()
         overhead = scanned.converter.record_overhead
@@ -105,11 +105,11 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     Raises:
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
-    options, launch = conversion.options.for_engine(local=is_local(beam_options)), launch or Launch()
+    options, launch = conversion.options.apply_engine_limits(local=is_local(beam_options)), launch or Launch()
     if problem := network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
-    with held_request_limits(options.request_limits), with_package(beam_options) as used:
+    with held_request_limits(options.request_limits), ship_package(beam_options) as used:
         parts = _count_most_parts(conversion) if is_local(used) else None
         with temporary_pipeline(used, parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, used, launch)
@@ -172,8 +172,8 @@ def _append(
     try:
         write_entry_file(base.dataset, keys_path)
         # A killed append has left its lists, which this one overwrites.
-        remove_listing_rejects(output, kept=base.manifest.rejects)
-        result = _run(conversion.with_new_inputs(base, keys_path), pipeline, job, beam_options)
+        remove_listing_rejects(output, kept_names=base.manifest.rejects)
+        result = _run(conversion.select_new_inputs(base, keys_path), pipeline, job, beam_options)
     finally:
         # A detached job reads it, and removes it in its last step.
         if not job.goes_on:

@@ -113,7 +113,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         source = dataclasses.replace(source, map_dtype="")
     converter: ImageConverter
     if isinstance(source, AnnotatedImages) or source.annotations is not None:
-        converter = AnnotatedConverter(options.label_offset, images).with_columns(source.record_columns)
+        converter = AnnotatedConverter(options.label_offset, images).set_columns(source.record_columns)
     else:
         converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
@@ -138,4 +138,4 @@ def _match_appended_features(options: ConvertOptions, source: Source) -> Source:
         return source
     if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:
         return source
-    return source.with_features(feature.name for feature in open_dataset(options.output).manifest.features)
+    return source.select_features(feature.name for feature in open_dataset(options.output).manifest.features)

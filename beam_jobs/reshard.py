@@ -167,9 +167,9 @@ def _merge_datasets(
         label_numbers=merged.label_numbers,
         label="" if label is None else label.name,
         label_offset=merged.label_offset,
-        decoded=merged.decoded(),
+        decoded=merged.count_decoded(),
         carried=merged.counts(stored.take),
-        converted_before=merged.converted(),
+        converted_before=merged.count_converted(),
         list_maxima=merged.maxima(),
         tokenizer=tokenizer,
     )
@@ -177,10 +177,12 @@ def _merge_datasets(
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
         for dataset in input_parts.datasets
     ]
-    ours = options.deciding()
+    deciding_options = options.deciding()
     if options.split is None:
         # The earlier assignment to splits remains.
-        ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
+        deciding_options = {
+            name: value for name, value in deciding_options.items() if name != "split" or name not in merged.options
+        }
     return _make_conversion(
         options,
         StoredRecordSource(
@@ -188,7 +190,7 @@ def _merge_datasets(
         ),
         converter,
         merged.layout,
-        {**merged.options, **ours, "reshard": {**stored_options(stored), "inputs": origin}},
+        {**merged.options, **deciding_options, "reshard": {**stored_options(stored), "inputs": origin}},
         tuple(name for name, _ in tokenizer),
     )
 

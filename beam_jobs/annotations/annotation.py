@@ -123,17 +123,17 @@ class ImageAnnotation(NamedTuple):
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
         """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
-        whole = [self, *parts]
+        all_parts = [self, *parts]
         return self._replace(
-            width=next((part.width for part in whole if part.width), 0),
-            height=next((part.height for part in whole if part.height), 0),
-            objects=tuple(item for part in whole for item in part.objects),
-            captions=tuple(text for part in whole for text in part.captions),
-            classes=tuple(name for part in whole for name in part.classes),
-            map_file=next((part.map_file for part in whole if part.map_file), None),
-            values=tuple(pair for part in whole for pair in part.values),
-            target=next((part.target for part in whole if part.target), ""),
-            source_id=next((part.source_id for part in whole if part.source_id), ""),
+            width=next((part.width for part in all_parts if part.width), 0),
+            height=next((part.height for part in all_parts if part.height), 0),
+            objects=tuple(annotated_object for part in all_parts for annotated_object in part.objects),
+            captions=tuple(text for part in all_parts for text in part.captions),
+            classes=tuple(name for part in all_parts for name in part.classes),
+            map_file=next((part.map_file for part in all_parts if part.map_file), None),
+            values=tuple(pair for part in all_parts for pair in part.values),
+            target=next((part.target for part in all_parts if part.target), ""),
+            source_id=next((part.source_id for part in all_parts if part.source_id), ""),
         )
 
 

@@ -20,7 +20,7 @@ from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
-from tpudata.format.layout import append_of
+from tpudata.format.layout import parse_append
 from tpudata.format.manifest.manifest import MANIFEST_NAME, join_maxima
 from tpudata.format.manifest.parts import RESTORE
 
@@ -106,7 +106,7 @@ class Base:
     def number(self) -> int:
         """The number of this append: one more than the last that is complete."""
         # Shards tell of those that an earlier version did not count, and not of those that had none.
-        return 1 + max([self.manifest.appends, *map(append_of, self.manifest.shard_names())])
+        return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
     def all_shard_names(self, plan: Plan) -> set[str]:
         """Return the file names of the shards that are there and of those to be added."""
@@ -174,7 +174,7 @@ class Base:
         return dataclasses.replace(
             old,
             splits=splits,
-            features=tuple(_merge_features(one, features[one.name]) for one in old.features),
+            features=tuple(_merge_features(own_feature, features[own_feature.name]) for own_feature in old.features),
             source=source,
             created_by=new.created_by,
             labels=new.labels,

@@ -79,15 +79,18 @@ def make_line_entry(line: bytes) -> bytes:
 def make_sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries of inputs as numbers: uint64 [n, 2], the key and what follows it; of an error, that of its line."""
     words = np.empty((len(inputs), 2), np.uint64)
-    rows = [row for row, item in enumerate(inputs) if not isinstance(item, BadRecordError)]
-    references = [item for item in inputs if not isinstance(item, BadRecordError)]
-    described = [_hash_description(item.split, item.labels, *item.entry_texts()) for item in references]
-    sizes = np.array([item.size for item in references], np.uint64)
-    words[rows, 0] = key_digests([item.key for item in references])[:, 0]
+    rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]
+    references = [listed_input for listed_input in inputs if not isinstance(listed_input, BadRecordError)]
+    described = [
+        _hash_description(listed_input.split, listed_input.labels, *listed_input.entry_texts())
+        for listed_input in references
+    ]
+    sizes = np.array([listed_input.size for listed_input in references], np.uint64)
+    words[rows, 0] = key_digests([listed_input.key for listed_input in references])[:, 0]
     words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
-    for row, item in enumerate(inputs):
-        if isinstance(item, BadRecordError):
-            words[row] = np.frombuffer(make_line_entry(reject_line(item)), ">u8")
+    for row, listed_input in enumerate(inputs):
+        if isinstance(listed_input, BadRecordError):
+            words[row] = np.frombuffer(make_line_entry(reject_line(listed_input)), ">u8")
     return words
 
 

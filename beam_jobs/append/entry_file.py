@@ -170,10 +170,12 @@ class EntryFile:
         Args:
             inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
-        is_error = np.array([isinstance(item, BadRecordError) for item in inputs], np.bool_)
-        return [Standing(number) for number in self.standings_of(make_sought_words(inputs), is_error).tolist()]
+        is_error = np.array([isinstance(listed_input, BadRecordError) for listed_input in inputs], np.bool_)
+        return [Standing(number) for number in self.look_up_standings(make_sought_words(inputs), is_error).tolist()]
 
-    def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    def look_up_standings(
+        self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.uint8]:
         """Return the standings of inputs by their entries: numbers of `Standing`.
 
         Args:
@@ -185,10 +187,10 @@ class EntryFile:
         buckets, starts = np.unique(_take_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
             self._fetch(np.unique(buckets // self._fetched_buckets).tolist())
-        for place in range(0, len(buckets), self._searched_buckets):
-            last = place + self._searched_buckets
-            rows = order[starts[place] : starts[last] if last < len(starts) else None]
-            entries = split_words(self._read(buckets[place:last]))
+        for first_bucket in range(0, len(buckets), self._searched_buckets):
+            last = first_bucket + self._searched_buckets
+            rows = order[starts[first_bucket] : starts[last] if last < len(starts) else None]
+            entries = split_words(self._read(buckets[first_bucket:last]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             has_single = (ends - begins == 1) & ~is_error[rows]

@@ -81,18 +81,19 @@ def _list_texts(option: Option, value: Any) -> list[str]:
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
         items = [
-            f"{_check_key(option, key)}{option.separator}{option.format_value(item)}" for key, item in value.items()
+            f"{_check_key(option, key)}{option.separator}{option.format_value(element)}"
+            for key, element in value.items()
         ]
     elif isinstance(value, (list, tuple, set, frozenset)):
-        items = [option.format_value(item) for item in value]
+        items = [option.format_value(element) for element in value]
     else:
         return [option.format_value(value)]
     if option.collect is not None:
         return items
-    for item in items:
-        if "," in item:
+    for element in items:
+        if "," in element:
             raise UsageError(
-                f"{option.name}: an item with a comma, which stands between items (got {item!r}). Rename it."
+                f"{option.name}: an item with a comma, which stands between items (got {element!r}). Rename it."
             )
     return [",".join(items)]
 

@@ -66,7 +66,7 @@ def convert_images(
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
-    return _call("convert_images", "images", _in_and_out(input, output), ImageKeywords, options, dry_run, detach)
+    return _call("convert_images", "images", _format_paths(input, output), ImageKeywords, options, dry_run, detach)
 
 
 @overload
@@ -107,7 +107,7 @@ def convert_text(
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
-    return _call("convert_text", "text", _in_and_out(input, output), TextKeywords, options, dry_run, detach)
+    return _call("convert_text", "text", _format_paths(input, output), TextKeywords, options, dry_run, detach)
 
 
 @overload
@@ -186,7 +186,7 @@ def _call(
     return outcome
 
 
-def _in_and_out(input: AnyPath, output: AnyPath) -> list[str]:
+def _format_paths(input: AnyPath, output: AnyPath) -> list[str]:
     return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
 
 

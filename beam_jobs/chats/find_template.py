@@ -39,8 +39,8 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
     else:
         source = _read(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_source(config)
     if not source:
-        where = path or f"next to --tokenizer {tokenizer.text}"
-        raise UsageError(f"--chat: no chat template (got nothing in {where}). Pass --chat-template FILE")
+        searched_place = path or f"next to --tokenizer {tokenizer.text}"
+        raise UsageError(f"--chat: no chat template (got nothing in {searched_place}). Pass --chat-template FILE")
     return ChatTemplate(source, tuple(sorted(_list_special_tokens(config))))
 
 

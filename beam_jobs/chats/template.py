@@ -124,16 +124,16 @@ def has_marks(text: str) -> bool:
 def _unmark(marked: str) -> ChatText:
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
-    length = begin = at = 0
+    length = begin = position = 0
     for mark in _MARK.finditer(marked):
-        parts.append(marked[at : mark.start()])
+        parts.append(marked[position : mark.start()])
         length += len(parts[-1])
-        at = mark.end()
+        position = mark.end()
         if mark[0] == _BEGIN:
             begin = length
         elif length > begin:
             spans.append((begin, length))
-    return ChatText("".join([*parts, marked[at:]]), spans)
+    return ChatText("".join([*parts, marked[position:]]), spans)
 
 
 def _list_errors() -> tuple[type[Exception], ...]:

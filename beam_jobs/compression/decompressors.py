@@ -177,12 +177,12 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
         raise NotImplementedError(f"method {method}")
     if len(data) < _ZIP_LZMA.size:
         raise EOFError("it ends too soon")
-    size, places, dictionary = _ZIP_LZMA.unpack_from(data)
-    if size != 5 or places >= 9 * 5 * 5:
+    size, properties, dictionary = _ZIP_LZMA.unpack_from(data)
+    if size != 5 or properties >= 9 * 5 * 5:
         raise lzma.LZMAError("invalid properties")
     if dictionary > MOST_DICTIONARY_BYTES:
         raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
-    rest, literal = divmod(places, 9)
-    high, low = divmod(rest, 5)
+    position_bits, literal = divmod(properties, 9)
+    high, low = divmod(position_bits, 5)
     filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal, "lp": low, "pb": high}]
     return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

@@ -68,23 +68,23 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
         CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
     """
     offset = size = 0
-    held: list[bytes] = []
+    chunks: list[bytes] = []
     with storage_for(path).open(path) as file:
         packed = iter(functools.partial(file.read, _READ_BYTES), b"")
         try:
             for piece in decompress(packed, compression):
-                held.append(piece)
+                chunks.append(piece)
                 size += len(piece)
                 if size >= CHUNK_BYTES:
-                    yield b"".join(held)
-                    offset, held, size = offset + size, [], 0
+                    yield b"".join(chunks)
+                    offset, chunks, size = offset + size, [], 0
         except DECOMPRESSION_ERRORS as error:
             problem = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
             raise CorruptionError(
                 path, offset, f"the {compression} stream {problem}: {error} (the offset counts unpacked bytes)"
             ) from None
     if size:
-        yield b"".join(held)
+        yield b"".join(chunks)
 
 
 class _DecompressedFile(io.RawIOBase):

@@ -21,7 +21,7 @@ from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
-from beam_jobs.steps.global_window import in_global_window
+from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
@@ -70,8 +70,8 @@ class SpoolExamples(LimitedStep):
                 drop_pipeline_claim(self._options.output, claim)
             raise
         if len(self._held) >= _HELD_REFERENCES:
-            held, self._held = self._held, []
-            yield from self._pack(held)
+            examples, self._held = self._held, []
+            yield from self._pack(examples)
 
     @holds_limits
     def finish_bundle(self) -> Iterator[Any]:
@@ -79,8 +79,8 @@ class SpoolExamples(LimitedStep):
         if self._spool is not None:
             self._spool.finish()
             self._spool = None
-        held, self._held = self._held, []
-        yield from in_global_window([*self._pack(held), TaggedOutput(SCHEMA, self._summary)])
+        examples, self._held = self._held, []
+        yield from put_in_global_window([*self._pack(examples), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
         """Discard the spool file of an unfinished bundle."""
@@ -106,8 +106,8 @@ class SpoolExamples(LimitedStep):
         payload = example_record(features, is_keyed=bool(key))
         values = {DIGEST: digest} if key else NO_FEATURES
         if not key:
-            both = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
-            key = both.hexdigest()
+            name_digest = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
+            key = name_digest.hexdigest()
         self._summary.add(features, key, len(data))
         split = self._split(example, key)
         self._spool = self._spool or _spool_file(self._options.output)
@@ -141,7 +141,7 @@ class SpoolExamples(LimitedStep):
             split = self._rules.split_of(example)
             SplitShares.check_name(split)
             return split
-        return self._options.split.split_of(key_digest(key)) if self._options.split else DEFAULT_SPLIT
+        return self._options.split.assign_split(key_digest(key)) if self._options.split else DEFAULT_SPLIT
 
 
 def _spool_file(folder: str) -> SpoolFile:

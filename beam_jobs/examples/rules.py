@@ -79,13 +79,15 @@ class ExampleRules:
         if self.schema is None:
             pairs = {name: infer(name, value) for name, value in values.items()}
         else:
-            wanted = {feature.name: feature for feature in self.schema}
-            for name in sorted(wanted.keys() ^ values.keys()):
-                where = "is in the schema but not in the example" if name in wanted else "is not in the schema"
-                raise FeatureError(
-                    f"Feature {name!r}: it {where}. Give every example the features of the schema, or pass defaults=."
+            schema_features = {feature.name: feature for feature in self.schema}
+            for name in sorted(schema_features.keys() ^ values.keys()):
+                difference = (
+                    "is in the schema but not in the example" if name in schema_features else "is not in the schema"
                 )
-            pairs = {name: fit(wanted[name], value) for name, value in values.items()}
+                raise FeatureError(
+                    f"Feature {name!r}: it {difference}. Give every example the features of the schema, or pass defaults=."
+                )
+            pairs = {name: fit(schema_features[name], value) for name, value in values.items()}
         if self.classes is not None and self.schema is None:
             label, value = pairs[self.label]
             pairs[self.label] = dataclasses.replace(label, num_classes=len(self.classes)), value
@@ -96,15 +98,15 @@ class ExampleRules:
 
     def check_defaults(self) -> None:
         """Raise UsageError if a default is no value of its feature."""
-        wanted = None if self.schema is None else {feature.name: feature for feature in self.schema}
+        schema_features = None if self.schema is None else {feature.name: feature for feature in self.schema}
         for name, value in self.defaults.items():
             try:
                 if name == self.label and self.classes is not None:
                     self._label({name: value}, "defaults")
-                elif wanted is None:
+                elif schema_features is None:
                     infer(name, value)
-                elif name in wanted:
-                    fit(wanted[name], value)
+                elif name in schema_features:
+                    fit(schema_features[name], value)
                 else:
                     raise FeatureError(f"Feature {name!r}: it is not in the schema. Omit it.")
             except BadRecordError as error:

@@ -64,7 +64,7 @@ class ImageConverter(InputConverter):
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + extra_overhead(self.extra)
 
-    def with_columns(self, columns: RecordColumns) -> ImageConverter:
+    def set_columns(self, columns: RecordColumns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 

@@ -74,11 +74,11 @@ class SplitShares:
         """Return the shares for the manifest."""
         return {name: str(share) for name, share in self.shares.items()}
 
-    def split_of(self, digest: int) -> str:
+    def assign_split(self, digest: int) -> str:
         """Return the split of a record, by the digest of its key alone, so it never moves."""
         return list(self.shares)[bisect_right(self._list_ends(), split_position(digest))]
 
-    def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
+    def assign_splits(self, positions: npt.NDArray[np.uint64]) -> list[str]:
         """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
         names = list(self.shares)
         rows = np.searchsorted(np.array(self._list_ends(), np.uint64), positions, side="right")

@@ -165,9 +165,9 @@ def reject_foreign_metadata(
         files: names of further files that it has.
     """
     storage = storage_for(output)
-    own = list_metadata(read_manifest(output))
+    own_names = list_metadata(read_manifest(output))
     for name in (*metadata_names(compression, features, labelled=labelled), *files):
-        if name not in own and storage.stat(storage.join(output, name)) is not None:
+        if name not in own_names and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
                 f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"
                 " elsewhere, or name another folder."

@@ -130,11 +130,11 @@ def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
             yield line.data, None if entry is None else bytes.fromhex(entry)
 
 
-def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
+def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> None:
     """Remove the files that `listing_rejects` names, but for those to be kept: a listing that begins again writes its own."""
     storage = storage_for(output)
     for name in listing_rejects(output):
-        if name not in kept:
+        if name not in kept_names:
             storage.delete(storage.join(output, REJECTS_FOLDER, name))
 
 

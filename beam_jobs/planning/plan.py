@@ -63,7 +63,7 @@ class SplitPlan:
         """Number of neighbouring shards that are grouped at once: as many as hold some 64,000 references, 64 at most."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
-    def shards_of(self, positions: Positions) -> npt.NDArray[np.intp]:
+    def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
         """Return the shard that holds each of the positions [n], counted from 0."""
         return np.searchsorted(self._starts, positions, side="right")
 
@@ -158,8 +158,8 @@ def make_plan(
         sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
         if left_out and split in left_out:
             # Their places are unknown here; assume that they are spread like the others.
-            count, left = left_out[split]
-            share = (left * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
+            count, left_out_count = left_out[split]
+            share = (left_out_count * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
         size = int(sizes.sum())
         count = options.num_shards or _shard_count(size, options)
@@ -203,10 +203,10 @@ def _divide(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    wanted, multiple = options.num_shards, options.shards_multiple_of
-    if wanted and count < wanted:
+    requested, multiple = options.num_shards, options.shards_multiple_of
+    if requested and count < requested:
         raise UsageError(
-            f"--num-shards is {wanted}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
+            f"--num-shards is {requested}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
             " an empty one. Ask for fewer."
         )
     if count % multiple:

@@ -174,9 +174,9 @@ def is_fingerprint(text: str) -> bool:
     return _FINGERPRINT.fullmatch(text) is not None
 
 
-def join_fingerprints(one: str, other: str) -> str:
+def join_fingerprints(fingerprint: str, other: str) -> str:
     """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
-    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
+    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (fingerprint, other)]
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
 
 

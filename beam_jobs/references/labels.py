@@ -52,10 +52,10 @@ class Labels:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
         return number
 
-    def find(self, written: str) -> int:
+    def find(self, label: str) -> int:
         """Return the label of a class as `number` does, also if it is written as a label itself: as a line of `--labels FILE`."""
-        is_label = written not in self._numbers and is_integer_label(written) and len(written) < _MOST_DIGITS
-        return int(written) if is_label and int(written) < len(self.names) else self.number(written)
+        is_label = label not in self._numbers and is_integer_label(label) and len(label) < _MOST_DIGITS
+        return int(label) if is_label and int(label) < len(self.names) else self.number(label)
 
 
 NO_LABELS = Labels(())

@@ -34,13 +34,13 @@ def read_ahead(
         try:
             for item in items:
                 while pending and (len(pending) >= threads or ahead + size_of(item) > ahead_bytes):
-                    done, future = pending.popleft()
-                    ahead -= size_of(done)
-                    yield done, future.result()
+                    requested, future = pending.popleft()
+                    ahead -= size_of(requested)
+                    yield requested, future.result()
                 pending.append((item, pool.submit(read, item)))
                 ahead += size_of(item)
             while pending:
-                done, future = pending.popleft()
-                yield done, future.result()
+                requested, future = pending.popleft()
+                yield requested, future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -78,10 +78,10 @@ def key_digest(key: str) -> int:
 
 def key_digests(keys: Iterable[str]) -> Digests:
     """Return the digests of many keys, see `key_digest`."""
-    return as_digests(map(_digest, keys))
+    return parse_digests(map(_digest, keys))
 
 
-def as_digests(digests: Iterable[bytes]) -> Digests:
+def parse_digests(digests: Iterable[bytes]) -> Digests:
     """Return digests of 16 bytes each as numbers."""
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
 

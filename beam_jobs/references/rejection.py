@@ -19,7 +19,7 @@ def raise_rejection(error: BadRecordError) -> None:
     raise error
 
 
-def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
+def add_key(error: BadRecordError, key: str | None) -> BadRecordError:
     """Return the rejection of a record whose key is known: --append then knows it again wherever the input has moved."""
     return BadRecordError(error.source, error.reason, error.offset, key)
 

@@ -69,8 +69,8 @@ def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
     if not len(seconds):
         return None
-    place = int(np.lexsort([rows[name][seconds] for name in ("line", "number")])[0])
-    later, first = rows[seconds[place]], rows[seconds[place] - 1]
+    earliest_pair = int(np.lexsort([rows[name][seconds] for name in ("line", "number")])[0])
+    later, first = rows[seconds[earliest_pair]], rows[seconds[earliest_pair] - 1]
     return Repeat(
         number=int(later["number"]),
         line=int(later["line"]),

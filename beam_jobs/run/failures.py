@@ -51,9 +51,9 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     Returns:
         The error of ours that a step raised, without Beam's wrapping, or a line on the runner. None if the traceback is of use.
     """
-    own = own_error(error)
-    if own is not None:
-        return own
+    own_cause = own_error(error)
+    if own_cause is not None:
+        return own_cause
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if problem := machine_problem(error) or machine_problem_in(text):
         return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_AGAIN}.' if job else ''}")

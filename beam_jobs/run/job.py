@@ -47,8 +47,13 @@ def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) 
     """
     if runner == _DATAFLOW:
         cloud = options.view_as(GoogleCloudOptions)
-        place = {"id": result.job_id(), "project": cloud.project, "region": cloud.region}
-        return {"runner": runner, **place, "where": _CONSOLE.format(**place), "endpoint": cloud.dataflow_endpoint or ""}
+        dataflow_job = {"id": result.job_id(), "project": cloud.project, "region": cloud.region}
+        return {
+            "runner": runner,
+            **dataflow_job,
+            "where": _CONSOLE.format(**dataflow_job),
+            "endpoint": cloud.dataflow_endpoint or "",
+        }
     endpoint = options.view_as(PortableOptions).job_endpoint or ""
     # Portable results have no public name for it; a test fails if Beam renames it.
     name = str(getattr(result, "_job_id", "") or "without a name")

@@ -80,7 +80,7 @@ class JobRun:
         name = type(pipeline.runner).__name__
         start_prism(pipeline.options)
         with quiet_beam():
-            with _in_our_words(name):
+            with _translate_failures(name):
                 result = pipeline.run()
             if self._ends_with_process:
                 self._wait_here(result, name)
@@ -103,7 +103,7 @@ class JobRun:
             return None
         try:
             with (
-                _in_our_words(name, text, lambda: is_over(result)),
+                _translate_failures(name, text, lambda: is_over(result)),
                 job_progress(result, launch.draws_bar, launch.report if launch.counts else None, launch.every_seconds),
             ):
                 result.wait_until_finish()
@@ -116,7 +116,7 @@ class JobRun:
     def _wait_here(self, result: PipelineResult, name: str) -> None:
         try:
             with (
-                _in_our_words(name),
+                _translate_failures(name),
                 job_progress(result, self.launch.draws_bar, every_seconds=self.launch.every_seconds),
             ):
                 result.wait_until_finish()
@@ -143,7 +143,7 @@ class JobRun:
 
 
 @contextlib.contextmanager
-def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Raise what Beam raises as `failure` words it, and a wrapped interrupt as itself."""
     try:
         yield

@@ -32,7 +32,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @contextlib.contextmanager
-def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
+def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
     An image of `--sdk_container_image` or `--environment_config` is taken to have it. A `--setup_file` or `--extra_package` of
@@ -130,7 +130,7 @@ def _read_metadata() -> str:
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
     # Extras, too: on a worker that lacks one, the message names its packages.
-    lines += [f"Requires-Dist: {item}" for item in required]
+    lines += [f"Requires-Dist: {requirement}" for requirement in required]
     lines += [
         f"Provides-Extra: {extra}" for extra in importlib.metadata.metadata(_NAME).get_all("Provides-Extra") or []
     ]

@@ -143,7 +143,7 @@ def _build(path: Path) -> None:
     _log.warning("Building Prism %s with Go, once: this takes some minutes.", _VERSION)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        done = subprocess.run(
+        completed = subprocess.run(
             [go, "install", _MODULE],
             env={**os.environ, "GOBIN": folder},
             stdin=subprocess.DEVNULL,
@@ -152,9 +152,9 @@ def _build(path: Path) -> None:
             text=True,
             check=False,
         )
-        if done.returncode != 0:
+        if completed.returncode != 0:
             raise UsageError(
-                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(done.stderr)}). Repair that, {or_else}."
+                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(completed.stderr)}). Repair that, {or_else}."
             )
         Path(folder, "prism").replace(path)
 

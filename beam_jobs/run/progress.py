@@ -112,9 +112,9 @@ def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
     # This loop sets the pace, so tqdm draws at every call, including the last counts.
     options: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False, "mininterval": 0, "miniters": 0}
     with tqdm(total=None, desc="planning", delay=delay, **options) as bar:
-        done = False
-        while not done:
-            done = stop.wait(_EVERY_SECONDS)
+        has_ended = False
+        while not has_ended:
+            has_ended = stop.wait(_EVERY_SECONDS)
             records = size = inputs = listed = 0
             for path in folder.iterdir():
                 data = path.read_bytes()

@@ -146,8 +146,8 @@ def choose_runner(options: PipelineOptions, workers: int) -> None:
 def _find_runner_name(name: str | None) -> str:
     """Return the name of a runner's class; Beam takes any case, and also the name without `Runner`."""
     runners = {runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES}
-    wanted = name or LOCAL_RUNNER
-    return runners.get(wanted.lower()) or runners.get(f"{wanted.lower()}runner") or wanted
+    requested = name or LOCAL_RUNNER
+    return runners.get(requested.lower()) or runners.get(f"{requested.lower()}runner") or requested
 
 
 def new_pipeline(

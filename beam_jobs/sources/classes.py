@@ -87,10 +87,10 @@ class Classes:
                 return label
             if self.integers and is_integer_label(label) and int(label) < len(self.labels.names):
                 return self.labels.names[int(label)]
-            near, where = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
+            hint, file_prefix = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
             raise BadRecordError(
                 origin,
-                f"unknown label: {label!r}; {where}{self.path} has {counted(len(self.labels.names), 'name')}{near}",
+                f"unknown label: {label!r}; {file_prefix}{self.path} has {counted(len(self.labels.names), 'name')}{hint}",
             )
         if self.integers:
             self._check_integer(label, origin)
@@ -196,11 +196,11 @@ def json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bo
         BadRecordError: the value is neither a string, nor a whole number, nor a list of these.
     """
     several = isinstance(value, list)
-    items = value if several else [value]
-    for item in items:
-        if not isinstance(item, (str, int)) or isinstance(item, bool) or item == "":
+    labels = value if several else [value]
+    for label in labels:
+        if not isinstance(label, (str, int)) or isinstance(label, bool) or label == "":
             raise BadRecordError(
                 origin,
-                f"{name} is no label: it is {shown_json(item)}; allowed are a string, a whole number, or a list of these",
+                f"{name} is no label: it is {shown_json(label)}; allowed are a string, a whole number, or a list of these",
             )
-    return tuple(map(str, items)), several
+    return tuple(map(str, labels)), several

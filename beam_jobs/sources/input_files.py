@@ -49,7 +49,7 @@ class InputFiles:
         if not count:
             raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
 
-    def name_of(self, path: str) -> str:
+    def find_name(self, path: str) -> str:
         """Return the name that iteration yields with a path."""
         for folder in (self.path, split_pattern(self.path)[0]):
             start = f"{folder.rstrip('/')}/"

@@ -154,13 +154,13 @@ def _open_parquet_or_zips(
     options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
 ) -> Source | None:
     """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
-    rest = [entry for entry in entries if not _is_note(entry.name)]
-    if not rest or any(entry.is_folder for entry in rest):
+    data_entries = [entry for entry in entries if not _is_note(entry.name)]
+    if not data_entries or any(entry.is_folder for entry in data_entries):
         return None
-    form = find_form_of_start(rest[0].path)
-    if form not in (ZIP, PARQUET) or any(find_form_of_ending(entry.name) != form for entry in rest):
+    form = find_form_of_start(data_entries[0].path)
+    if form not in (ZIP, PARQUET) or any(find_form_of_ending(entry.name) != form for entry in data_entries):
         return None
-    return _open_files(options, source_options, rest[0].path)
+    return _open_files(options, source_options, data_entries[0].path)
 
 
 def _is_note(name: str) -> bool:
@@ -204,10 +204,10 @@ def _find_form(pattern: str) -> str:
         for form in (PACKED, ZIP, PARQUET, ARRAYS):
             paths.pop(form, None)
     if len(paths) > 1:
-        (one, path), (other, other_path) = sorted(paths.items())[:2]
+        (form_name, path), (other_form, other_path) = sorted(paths.items())[:2]
         raise SourceError(
-            f"{pattern} matches files of several forms: {path} is {one}, and {other_path} is {other}, going by their names (what"
-            " has no other form's name is an image). Match one form alone, such as 'DIR/*/*.jpg'."
+            f"{pattern} matches files of several forms: {path} is {form_name}, and {other_path} is {other_form}, going by their"
+            " names (other names are images). Match one form alone, such as 'DIR/*/*.jpg'."
         )
     return next(iter(paths))
 

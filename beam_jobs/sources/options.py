@@ -229,7 +229,7 @@ class SourceOptions:
     @property
     def is_annotated(self) -> bool:
         """Whether pictures have annotations."""
-        return any(place is not None for place in (self.annotations, self.masks, self.targets))
+        return any(path is not None for path in (self.annotations, self.masks, self.targets))
 
     @property
     def folders_are_classes(self) -> bool:

@@ -182,7 +182,7 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
+    def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
         """Return the source with its schema.
 
         Args:
@@ -191,7 +191,7 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
         """Return the error of two rows that have one key."""
 
 
@@ -225,5 +225,5 @@ def make_reference(
         data: the bytes, if the file has no addressable members.
     """
     if not split:
-        split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
+        split = options.split.assign_split(key_digest(key)) if options.split else DEFAULT_SPLIT
     return Reference(key, split, labels, path, offset, size, payload, crc32, features, data)

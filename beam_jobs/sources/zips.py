@@ -23,7 +23,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
@@ -145,7 +145,7 @@ class Zips(ClassifiedSource):
                         raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
                     yield self._make_member_reference(unit, member, name, key, file)
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
 
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
@@ -164,8 +164,8 @@ class Zips(ClassifiedSource):
         if self.path_labels is not None:
             labels, columns = self.path_labels.read(name, where)
         if self.folder_classes:
-            written, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
-            labels = (self.classes.resolve(written, where),)
+            folder_class, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
+            labels = (self.classes.resolve(folder_class, where),)
         elif folders:
             split = folder_split(folders[0])
         if split:
@@ -213,21 +213,21 @@ def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
 
 def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
     """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
-    held: list[bytes] = []
-    left = member.file_size
+    pieces: list[bytes] = []
+    missing = member.file_size
     try:
         for piece in decompress_member(_read_chunks(file, offset, member.compress_size), member.compress_type):
-            left -= len(piece)
-            if left < 0:
+            missing -= len(piece)
+            if missing < 0:
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
-            held.append(piece)
+            pieces.append(piece)
     except DECOMPRESSION_ERRORS as error:
         raise BadRecordError(where, f"damaged in the archive: {error}") from None
     except NotImplementedError as error:
         raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
-    data = b"".join(held)
-    if left or zlib.crc32(data) != member.CRC:
-        got = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
+    data = b"".join(pieces)
+    if missing or zlib.crc32(data) != member.CRC:
+        got = f"it has {len(data):,} of {member.file_size:,} bytes" if missing else "its CRC-32 does not fit"
         raise BadRecordError(where, f"damaged in the archive: {got}")
     return data
 

@@ -10,7 +10,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 
-def in_global_window(items: Iterable[Any]) -> Iterator[Any]:
+def put_in_global_window(items: Iterable[Any]) -> Iterator[Any]:
     """Yield items, also those of side outputs, with the one window of a bounded collection, at its end."""
     window = GlobalWindow()
     for item in items:

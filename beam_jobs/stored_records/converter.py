@@ -142,7 +142,7 @@ class DatasetConverter(FrameConverter):
         del summary
         return dict(self.list_maxima)
 
-    def converted(self) -> dict[str, int]:
+    def count_converted(self) -> dict[str, int]:
         """Return the carried-over counts of re-encoded inputs."""
         return dict(self.converted_before)
 
@@ -163,10 +163,10 @@ class DatasetConverter(FrameConverter):
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
-            places = [int(value) - self.label_offset for value in values]
-            if any(place < 0 for place in places):
+            class_numbers = [int(value) - self.label_offset for value in values]
+            if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
-            example[self.label] = [numbers[place] + self.label_offset for place in places]
+            example[self.label] = [numbers[class_number] + self.label_offset for class_number in class_numbers]
         except (IndexError, ValueError):
             raise BadRecordError(
                 reference.origin,

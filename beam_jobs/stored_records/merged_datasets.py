@@ -78,7 +78,7 @@ class MergedDatasets:
         join = storage_for(dataset.path).join
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
-    def decoded(self) -> dict[str, tuple[int, int]]:
+    def count_decoded(self) -> dict[str, tuple[int, int]]:
         """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
         return {
             f"{number}/{name}": (split.decoded_bytes, split.records)
@@ -101,9 +101,9 @@ class MergedDatasets:
         )
         rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
         totals: Counter[str] = Counter()
-        kept = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
+        common_names = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
         for dataset in self.datasets:
-            totals.update({name: count for name, count in dataset.manifest.counts.items() if name in kept})
+            totals.update({name: count for name, count in dataset.manifest.counts.items() if name in common_names})
         for name, count in (("quarantined", omitted), ("rejected_before", rejected)):
             if count:
                 totals[name] += count
@@ -113,7 +113,7 @@ class MergedDatasets:
         """Return the most entries of each feature of lists, as far as all datasets say so."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
-    def converted(self) -> dict[str, int]:
+    def count_converted(self) -> dict[str, int]:
         """Return by reason the inputs that were stored in another encoding."""
         counts: Counter[str] = Counter()
         for dataset in self.datasets:
@@ -122,24 +122,31 @@ class MergedDatasets:
 
 
 def _check_alike(first: Dataset, other: Dataset) -> None:
-    one, two = first.manifest, other.manifest
-    if one.layout != two.layout:
-        raise DatasetError(f"{other.path} has layout {two.layout!r}, {first.path} has {one.layout!r}. {_ACTION}")
-    ours, theirs = ({feature.name: feature for feature in manifest.features} for manifest in (one, two))
-    for name in sorted(ours.keys() | theirs.keys()):
-        if name not in ours or name not in theirs:
-            has, lacks = (first, other) if name in ours else (other, first)
+    first_manifest, other_manifest = first.manifest, other.manifest
+    if first_manifest.layout != other_manifest.layout:
+        raise DatasetError(
+            f"{other.path} has layout {other_manifest.layout!r}, {first.path} has {first_manifest.layout!r}. {_ACTION}"
+        )
+    features, other_features = (
+        {feature.name: feature for feature in manifest.features} for manifest in (first_manifest, other_manifest)
+    )
+    for name in sorted(features.keys() | other_features.keys()):
+        if name not in features or name not in other_features:
+            has, lacks = (first, other) if name in features else (other, first)
             raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_ACTION}")
-        if dataclasses.replace(ours[name], num_classes=None) != dataclasses.replace(theirs[name], num_classes=None):
+        if dataclasses.replace(features[name], num_classes=None) != dataclasses.replace(
+            other_features[name], num_classes=None
+        ):
             raise FeatureError(
-                f"Feature {name!r}: {_describe(theirs[name])} in {other.path}, {_describe(ours[name])} in {first.path}. {_ACTION}"
+                f"Feature {name!r}: {_describe(other_features[name])} in {other.path}, {_describe(features[name])} in"
+                f" {first.path}. {_ACTION}"
             )
     if _label_offset(first) != _label_offset(other):
         raise DatasetError(
             f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
         )
     for name, kinds in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
-        if one.options.get(name) != two.options.get(name):
+        if first_manifest.options.get(name) != other_manifest.options.get(name):
             raise DatasetError(f"{other.path} and {first.path} have different {kinds}. {_ACTION}")
 
 
@@ -193,8 +200,8 @@ def _merge_labels(
             )
         seen = set(names)
         names += [name for name in mine if name not in seen]
-    places = {name: number for number, name in enumerate(names)}
-    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
+    new_numbers = {name: number for number, name in enumerate(names)}
+    numbers = {str(number): tuple(new_numbers[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
     changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
     if changed and _are_numbers(names_of_datasets):
         first = datasets[int(next(iter(changed)))].path

@@ -42,8 +42,8 @@ class RawFeature:
         Raises:
             UsageError: the text has another form, or no array has this dtype.
         """
-        name, equals, rest = text.rpartition("=")
-        dtype, _, sizes = rest.partition(":")
+        name, equals, type_text = text.rpartition("=")
+        dtype, _, sizes = type_text.partition(":")
         try:
             raw = cls(name, dtype, tuple(int(size) for size in sizes.split("x")) if sizes else ())
             if not name or not equals:

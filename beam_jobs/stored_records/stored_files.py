@@ -90,7 +90,7 @@ def list_stored_files(
         for path, files in zip(paths, listed, strict=True):
             if not files and take is None:
                 raise SourceError(f"{path} has no files. {FIX}")
-    return _with_names(paths, listed)
+    return _make_names_unique(paths, listed)
 
 
 @functools.lru_cache(maxsize=16)
@@ -136,9 +136,12 @@ def _list_foreign(path: str) -> list[StoredFile]:
             raise UsageError(
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
-    kept = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
-    kept.sort(key=lambda item: key_bytes(item[1]))
-    return [StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT) for entry, below in kept]
+    usable_entries = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
+    usable_entries.sort(key=lambda item: key_bytes(item[1]))
+    return [
+        StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT)
+        for entry, below in usable_entries
+    ]
 
 
 def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
@@ -149,7 +152,7 @@ def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
             yield entry, f"{prefix}{entry.name}"
 
 
-def _with_names(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
+def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
     """Yield all files, with names that no two of them share: the input's name goes in front of those that do."""
     names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]

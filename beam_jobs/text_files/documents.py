@@ -103,7 +103,9 @@ def document_blocks(
         )
     elif form.kind == PARALLEL:
         span_blocks = gather_spans(
-            pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
+            pair_spans(
+                file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
+            )
         )
     elif form.kind == SQUAD:
         reject_row = functools.partial(_reject_row, file, reject)
@@ -122,9 +124,9 @@ def document_blocks(
         if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
             _note_columns(_read_first_keys(spans), options, note)
-        kept = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
-        if len(kept.spans.sizes):
-            yield kept
+        block = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
+        if len(block.spans.sizes):
+            yield block
 
 
 def _find_row_form(form: TextForm) -> RowForm:
@@ -202,16 +204,16 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
             yield Span(WHOLE_FILE, file.size, b"")
         return
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     for chunk in decompress_file(file.path, form.compression):
         size += len(chunk)
         if size <= limit:
-            held.append(chunk)
+            pieces.append(chunk)
         else:
-            held.clear()
-    if size and held != [BOM]:
-        yield Span(WHOLE_FILE, size, b"".join(held))
+            pieces.clear()
+    if size and pieces != [BOM]:
+        yield Span(WHOLE_FILE, size, b"".join(pieces))
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:

@@ -76,8 +76,8 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
             try:
                 texts.append(data.decode("utf-8", "replace" if options.replace_invalid else "strict"))
             except UnicodeDecodeError as error:
-                at = line.offset + error.start
-                reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {at} of {file}")
+                error_offset = line.offset + error.start
+                reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {error_offset} of {file}")
                 break
         else:
             row = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()

@@ -32,8 +32,8 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
         while rest:
             enough = rooms >> size
             room = size + (enough & -enough).bit_length() - 1 if enough else capacity
-            each, left = divmod(room, size)
-            used = -(-rest // each)
+            per_bin, free_room = divmod(room, size)
+            used = -(-rest // per_bin)
             if enough:
                 used = min(used, len(bins[room]))
                 filled_bins = bins[room][: -used - 1 : -1]
@@ -43,15 +43,15 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
             else:
                 filled_bins = list(range(count, count + used))
                 count += used
-            fitting = min(rest, used * each)
-            placed += filled_bins if each == 1 else np.repeat(filled_bins, each)[:fitting].tolist()
+            fitting = min(rest, used * per_bin)
+            placed += filled_bins if per_bin == 1 else np.repeat(filled_bins, per_bin)[:fitting].tolist()
             rest -= fitting
             # The last one may have room for more of this size. A full bin takes no item, since no size is 0.
-            last = room - size * (fitting - (used - 1) * each)
-            for free, numbers in ((left, filled_bins[:-1]), (last, filled_bins[-1:])):
+            last = room - size * (fitting - (used - 1) * per_bin)
+            for free, numbers in ((free_room, filled_bins[:-1]), (last, filled_bins[-1:])):
                 if free and numbers:
                     bins[free] += numbers
                     rooms |= 1 << free
-    result = np.empty(len(sizes), np.int64)
-    result[order] = placed
-    return result
+    bin_of_item = np.empty(len(sizes), np.int64)
+    bin_of_item[order] = placed
+    return bin_of_item

@@ -166,7 +166,7 @@ class TextConverter(Converter):
         Args:
             references: a sample of all documents.
         """
-        read = [(one, data) for one, data in read_references(references) if not isinstance(data, BadRecordError)]
+        read = [(listed, data) for listed, data in read_references(references) if not isinstance(data, BadRecordError)]
         tokenizer = self._sample_tokenizer(read)
         if tokenizer is None and self.options.tokenizer is not None:
             return 1.0
@@ -187,8 +187,8 @@ class TextConverter(Converter):
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
         # The size of a document that is fetched is an estimate.
-        sized = [(one._replace(size=len(data)), data) for one, data in read]
-        blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in sized]
+        sized = [(listed._replace(size=len(data)), data) for listed, data in read]
+        blocks = [(Pack.of([listed], np.zeros(1, np.uint64)), data) for listed, data in sized]
         sample = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
@@ -228,7 +228,7 @@ class TextConverter(Converter):
 def _estimate_value_bytes(value: Any) -> int:
     """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
     if isinstance(value, (list, tuple)):
-        return sum(_estimate_value_bytes(item) or _NUMBER_BYTES for item in value)
+        return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)
     if isinstance(value, np.ndarray):
         return value.nbytes
     return (

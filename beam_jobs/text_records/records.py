@@ -68,11 +68,11 @@ class _Batch(NamedTuple):
     tokens: list[Documents]
     added: dict[str, list[Any]]
 
-    def take(self, kept: npt.NDArray[np.bool_]) -> _Batch:
+    def take(self, is_kept: npt.NDArray[np.bool_]) -> _Batch:
         """Return the documents that a mask selects, bool [documents]."""
-        values = [list(itertools.compress(column, kept)) for column in self.values]
-        added = {name: list(itertools.compress(column, kept)) for name, column in self.added.items()}
-        return _Batch(int(kept.sum()), values, [documents.take(kept) for documents in self.tokens], added)
+        values = [list(itertools.compress(column, is_kept)) for column in self.values]
+        added = {name: list(itertools.compress(column, is_kept)) for name, column in self.added.items()}
+        return _Batch(int(is_kept.sum()), values, [documents.take(is_kept) for documents in self.tokens], added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,14 +303,14 @@ class TextRecords:
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair are in one sequence, unless each has a row.
         sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
-        kept = np.ones(batch.documents, np.bool_)
+        is_kept = np.ones(batch.documents, np.bool_)
         for flag, length, size_column in zip(flags, lengths, sizes, strict=True):
             size_column = size_column + self._ends_documents
-            for row in np.flatnonzero(kept & (size_column > length)).tolist():
+            for row in np.flatnonzero(is_kept & (size_column > length)).tolist():
                 reason = f"longer than {flag} (got {size_column[row]:,} tokens, expected at most {length:,})"
                 reject(references[row], _make_rejection(references[row], reason))
-            kept &= size_column <= length
-        return batch.take(kept) if kept.any() else None
+            is_kept &= size_column <= length
+        return batch.take(is_kept) if is_kept.any() else None
 
     def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         """Yield a record for each document of layout tokens: ids as integer lists, other fields as they are."""
@@ -436,9 +436,11 @@ def _encode_one_by_one(
     return rows, columns
 
 
-def _make_rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
+def _make_rejection(reference: Reference, reason: str, offset: int | None = None) -> BadRecordError:
     """Return the error of a document, with the offset in its file if it was read from there."""
     if reference.spool or reference.payload.is_fetched:
-        return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")
+        return BadRecordError(
+            reference.origin, reason if offset is None else f"{reason} (byte {offset} of the document)"
+        )
     start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0
-    return BadRecordError(reference.path, reason, start + (at or 0))
+    return BadRecordError(reference.path, reason, start + (offset or 0))

@@ -50,9 +50,9 @@ class Documents(NamedTuple):
             return parts[0]
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
-    def take(self, kept: npt.NDArray[np.bool_]) -> Documents:
+    def take(self, is_kept: npt.NDArray[np.bool_]) -> Documents:
         """Return the documents of a mask, bool [documents]."""
-        return Documents(self.tokens[np.repeat(kept, self.sizes)], self.sizes[kept])
+        return Documents(self.tokens[np.repeat(is_kept, self.sizes)], self.sizes[is_kept])
 
     def add_ends(self, eos_id: int) -> Documents:
         """Return the documents, each followed by the end token."""
@@ -85,17 +85,17 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
         length: number of tokens of a row.
         pad_id: padding of the last row.
     """
-    rest: Ids = np.zeros(0, np.int32)
+    unwritten: Ids = np.zeros(0, np.int32)
     for documents in windows:
-        tokens = np.concatenate([rest, documents.tokens])
-        whole = len(tokens) // length * length
-        rest = tokens[whole:].copy()
-        if whole:
-            yield TokenRows(tokens[:whole].reshape(-1, length), None, None, whole, 0)
-    if len(rest):
+        tokens = np.concatenate([unwritten, documents.tokens])
+        row_tokens = len(tokens) // length * length
+        unwritten = tokens[row_tokens:].copy()
+        if row_tokens:
+            yield TokenRows(tokens[:row_tokens].reshape(-1, length), None, None, row_tokens, 0)
+    if len(unwritten):
         row = np.full((1, length), pad_id, np.int32)
-        row[0, : len(rest)] = rest
-        yield TokenRows(row, None, None, len(rest), 0)
+        row[0, : len(unwritten)] = unwritten
+        yield TokenRows(row, None, None, len(unwritten), 0)
 
 
 def pack_rows(
@@ -123,7 +123,7 @@ def windows(
 
     The result does not depend on the batches of documents.
     """
-    held: list[Documents] = []
+    window: list[Documents] = []
     documents = tokens = 0
     for batch in batches:
         ends = np.cumsum(batch.sizes)
@@ -133,14 +133,14 @@ def windows(
             full = int(np.searchsorted(ends, begin + most_tokens - tokens)) + 1
             stop = min(full, first + most_documents - documents, len(ends))
             end = int(ends[stop - 1])
-            held.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
+            window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
             documents, tokens = documents + stop - first, tokens + end - begin
             first, begin = stop, end
             if documents >= most_documents or tokens >= most_tokens:
-                yield Documents.join(held)
-                held, documents, tokens = [], 0, 0
-    if held:
-        yield Documents.join(held)
+                yield Documents.join(window)
+                window, documents, tokens = [], 0, 0
+    if window:
+        yield Documents.join(window)
 
 
 def _cut_pieces(
@@ -203,11 +203,11 @@ def fill_rows(
         run = slice(ends[row - 1] if row else 0, ends[stop - 1])
         out = slice(row * length, stop * length)
         sizes = pieces[run]
-        places = np.cumsum(sizes) - sizes
+        document_starts = np.cumsum(sizes) - sizes
         flat = np.arange((stop - row) * length)
-        np.subtract(flat, np.repeat(places, sizes), out=positions[out], casting="same_kind")
+        np.subtract(flat, np.repeat(document_starts, sizes), out=positions[out], casting="same_kind")
         # The values for padding are overwritten.
-        np.take(tokens, flat + np.repeat(starts[run] - places, sizes), out=ids[out], mode="clip")
+        np.take(tokens, flat + np.repeat(starts[run] - document_starts, sizes), out=ids[out], mode="clip")
         numbers[out] = np.repeat(segments[run].astype(np.int32), sizes)
     padded = np.flatnonzero(numbers == 0)
     ids[padded], positions[padded] = pad_id, 0

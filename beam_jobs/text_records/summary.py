@@ -45,8 +45,8 @@ class TextSummary:
     @property
     def real_share(self) -> float:
         """Share of the tokens that are not padding: 1 without tokens."""
-        places = self.tokens + self.padding
-        return self.tokens / places if places else 1.0
+        token_slots = self.tokens + self.padding
+        return self.tokens / token_slots if token_slots else 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; an index has the same bytes as in earlier versions unless there are negative labels or lists."""

@@ -110,16 +110,16 @@ class _Text:
 
     def error(self, reason: str, after: int = 0) -> SourceError:
         """Return the error of the text that is some characters after the place."""
-        at = self.offset + _count_bytes(self._text[self._place : self._place + after])
-        return SourceError(f"{self._path} at byte {at}: {reason}. {_FIX}")
+        error_offset = self.offset + _count_bytes(self._text[self._place : self._place + after])
+        return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
         """Return the next character that is no space, without taking it; SourceError at the end of the file."""
         while True:
-            rest = self._text
-            while self._place < len(rest):
-                if rest[self._place] not in _SPACE:
-                    return rest[self._place]
+            text = self._text
+            while self._place < len(text):
+                if text[self._place] not in _SPACE:
+                    return text[self._place]
                 self._place += 1
             if not self._read_more():
                 raise self.error(f"the JSON is cut: the file ends before {expected}")
@@ -178,8 +178,8 @@ class _Text:
         try:
             more = self._decode(piece, self._is_whole)
         except UnicodeDecodeError as error:
-            at = self._read_bytes - len(error.object) + error.start
-            raise SourceError(f"{self._path} at byte {at}: it is not UTF-8. {_FIX}") from None
+            error_offset = self._read_bytes - len(error.object) + error.start
+            raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
         self._mark_offset = self.offset + (
             len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
         )

@@ -166,8 +166,8 @@ class Option:
             return
         if self.choices and value not in self.choices.values():
             expected = (" or " if len(self.choices) == 2 else ", ").join(self.choices)
-            near = suggestion(str(value), self.choices)
-            raise UsageError(f"{self.flag}: unknown value (got {value!r}, expected {expected}){near}")
+            hint = suggestion(str(value), self.choices)
+            raise UsageError(f"{self.flag}: unknown value (got {value!r}, expected {expected}){hint}")
         if self.value.bounds is not None:
             self.value.bounds.check(self.flag, value)
 

@@ -74,7 +74,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started one would end with a traceback.
 
     Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the

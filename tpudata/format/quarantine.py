@@ -187,11 +187,11 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
     return quarantine
 
 
-def _check_ranges(where: str, ranges: list[tuple[int, int, str]]) -> None:
+def _check_ranges(origin: str, ranges: list[tuple[int, int, str]]) -> None:
     """Raise ValueError unless [first, last) of skipped records ascend and do not overlap."""
     for number, (first, last, _) in enumerate(ranges):
         if first >= last:
-            raise ValueError(f"{where}[{number}] has no records (got {first} to {last})")
+            raise ValueError(f"{origin}[{number}] has no records (got {first} to {last})")
     for number, ((_, last, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
         if first < last:
-            raise ValueError(f"{where}[{number}] begins at {first}, before the end {last} of the one before")
+            raise ValueError(f"{origin}[{number}] begins at {first}, before the end {last} of the one before")

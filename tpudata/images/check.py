@@ -97,7 +97,10 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        picture = next((one for one in pictures if feature.name.startswith(f"{one.name.rpartition('/')[0]}/")), None)
+        picture = next(
+            (candidate for candidate in pictures if feature.name.startswith(f"{candidate.name.rpartition('/')[0]}/")),
+            None,
+        )
         size = None if picture is None else _find_stored_size(example.get(picture.name, ()))
         for number, data in enumerate(example.get(feature.name, ())):
             subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"

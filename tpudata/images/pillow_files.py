@@ -30,7 +30,7 @@ _DECODER_ERROR = re.compile(r"decoder error -?\d+")
 @contextlib.contextmanager
 def pillow_errors(name: str) -> Iterator[None]:
     """Turn any exception of Pillow for a broken image into a ValueError, and drop its warnings in a process of ours."""
-    with _without_warnings():
+    with _suppress_warnings():
         try:
             yield
         # A program whose filters make errors of warnings wants to see them.
@@ -48,7 +48,7 @@ def pillow_errors(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
+def _suppress_warnings() -> Iterator[None]:
     """Drop warnings of odd metadata, and of sizes above half of our limit. Filters of warnings are those of the whole process."""
     if not owns_process():
         yield

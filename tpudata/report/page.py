@@ -96,7 +96,7 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
     def row(tag: str, cells: Sequence[str]) -> str:
-        kinds = (' class="number"' if place in numbers else "" for place in range(len(cells)))
+        kinds = (' class="number"' if column in numbers else "" for column in range(len(cells)))
         parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
         return f"<tr>{''.join(parts)}</tr>"
 
@@ -173,8 +173,8 @@ def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
         f"<h3>Tokens</h3><p>{counted(total, 'token')} with {counted(len(sample.tokens), 'different id')},"
         f" of which {count_text(once)} occur once.</p>"
     )
-    most = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
-    yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in most])
+    top_tokens = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
+    yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in top_tokens])
 
 
 def _draw_histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def thumbnail(picture: Image.Image, side: int) -> Image.Image:
     return small
 
 
-def png_of(picture: Image.Image) -> bytes:
+def encode_png(picture: Image.Image) -> bytes:
     """Return a picture as a PNG file."""
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True)

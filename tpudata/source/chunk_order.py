@@ -84,9 +84,9 @@ class _Part(NamedTuple):
     last: int
     windows: int
 
-    def window_of(self, place: int) -> int:
+    def find_window(self, line_position: int) -> int:
         """Return the window of a place in the line."""
-        chunk = int(np.searchsorted(self.ends, place, "right")) - self.first
+        chunk = int(np.searchsorted(self.ends, line_position, "right")) - self.first
         return ((chunk + 1) * self.windows - 1) // (self.last - self.first)
 
     def cut(self, window: int) -> int:
@@ -144,9 +144,11 @@ class ChunkOrder:
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        place = part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
-        number = part.window_of(place)
-        return WindowKey(epoch, lane, number), place - part.place(part.cut(number))
+        line_position = (
+            part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
+        )
+        number = part.find_window(line_position)
+        return WindowKey(epoch, lane, number), line_position - part.place(part.cut(number))
 
     def window(self, key: WindowKey) -> Window:
         """Return a window."""
@@ -160,9 +162,9 @@ class ChunkOrder:
             record = int(self._table.firsts[chunk]) - start
             begin, end = part.place(cut), part.place(cut + 1)
             chunks.append(Chunk(int(self._table.shards[chunk]), record + begin, record + end))
-        places = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
-        chunk_of = np.searchsorted(bounds, places, "right") - 1
-        return Window(chunks, chunk_of.astype(np.int32), (places - bounds[chunk_of]).astype(np.int32))
+        line_positions = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
+        chunk_of = np.searchsorted(bounds, line_positions, "right") - 1
+        return Window(chunks, chunk_of.astype(np.int32), (line_positions - bounds[chunk_of]).astype(np.int32))
 
     def following(self, key: WindowKey) -> WindowKey | None:
         """Return the window after another one of its lane, or None."""
@@ -175,8 +177,8 @@ class ChunkOrder:
 
     def _count_before(self, lane: int, position: int) -> int:
         """Return the number of a lane's positions before one."""
-        rounds, rest = divmod(position, self._rows * self._lanes)
-        return rounds * self._rows + min(max(rest - lane * self._rows, 0), self._rows)
+        rounds, remainder = divmod(position, self._rows * self._lanes)
+        return rounds * self._rows + min(max(remainder - lane * self._rows, 0), self._rows)
 
     def _make_part(self, epoch: int, lane: int) -> _Part:
         order, ends = self._line(epoch)
@@ -196,8 +198,8 @@ class ChunkOrder:
         order = self._draw_permutation(len(self._table.counts), epoch, 0)
         return order, np.cumsum(self._table.counts[order])
 
-    def _draw_permutation(self, count: int, epoch: int, place: int) -> Integers:
+    def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
         """Return a permutation that the seed, an epoch and a place determine."""
         # The numbers of a bit generator stay the same in all versions of numpy, those of its distributions need not.
-        entropy = np.random.SeedSequence([operator.index(self._seed), epoch, place])
+        entropy = np.random.SeedSequence([operator.index(self._seed), epoch, stream])
         return np.argsort(np.random.Philox(entropy).random_raw(count), kind="stable")

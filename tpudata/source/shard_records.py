@@ -59,10 +59,10 @@ class ShardRecords:
     def __init__(self, dataset: Dataset, split: str) -> None:
         self._dataset = dataset
         self._split = split
-        kept = {shard.name: shard.records for shard in dataset.kept(split).shards}
-        self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept]
+        kept_counts = {shard.name: shard.records for shard in dataset.kept(split).shards}
+        self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept_counts]
         self.runs = [dataset.kept_runs(shard) for shard in self.shards]
-        self._ends = list(itertools.accumulate(kept[shard.name] for shard in self.shards))
+        self._ends = list(itertools.accumulate(kept_counts[shard.name] for shard in self.shards))
         self._paths = [dataset.shard_path(shard) for shard in self.shards]
         self._is_remote = is_remote(self._paths[0])
         self._indexes: ByteCache[int, ShardIndex] = ByteCache(_INDEX_CACHE_BYTES)
@@ -105,7 +105,7 @@ class ShardRecords:
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
         if len(runs) > 1 or runs[0, 0]:
-            record = int(_in_shard(runs, np.array([record]))[0])
+            record = int(_skip_quarantined(runs, np.array([record]))[0])
         return shard, record
 
     def read_one(self, number: int) -> Record:
@@ -120,12 +120,12 @@ class ShardRecords:
             CorruptionError: a record or an index is damaged.
             StorageError: a file cannot be read.
         """
-        result: list[Record | None] = [None] * len(numbers)
+        records_read: list[Record | None] = [None] * len(numbers)
         spans = list(self._group_spans(numbers))
         for span, records in zip(spans, self._read_spans(spans), strict=True):
-            for place, record in zip(span.places, records, strict=True):
-                result[place] = record
-        return [record for record in result if record is not None]
+            for index, record in zip(span.places, records, strict=True):
+                records_read[index] = record
+        return [record for record in records_read if record is not None]
 
     def _read_spans(self, spans: list[_Span]) -> list[list[Record]]:
         if len(spans) == 1 or not self._is_remote:
@@ -139,18 +139,18 @@ class ShardRecords:
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
         """Group records so that each group is read with one request."""
-        wanted = np.asarray(numbers, np.int64)
-        order = np.argsort(wanted, kind="stable")
-        wanted = wanted[order]
-        shards = np.searchsorted(self._ends, wanted, "right")
+        record_numbers = np.asarray(numbers, np.int64)
+        order = np.argsort(record_numbers, kind="stable")
+        record_numbers = record_numbers[order]
+        shards = np.searchsorted(self._ends, record_numbers, "right")
         for shard in np.unique(shards).tolist():
             first, last = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            local = wanted[first:last] - (self._ends[shard - 1] if shard else 0)
-            records = _in_shard(self.runs[shard], local).tolist()
-            places = order[first:last].tolist()
+            local = record_numbers[first:last] - (self._ends[shard - 1] if shard else 0)
+            records = _skip_quarantined(self.runs[shard], local).tolist()
+            indices = order[first:last].tolist()
             cuts = [0, *self._find_cuts(self.index(shard), np.array(records)), len(records)]
             for begin, end in itertools.pairwise(cuts):
-                yield _Span(shard, records[begin:end], places[begin:end])
+                yield _Span(shard, records[begin:end], indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
         """Return the places at which ascending records of a shard are cut, so that one request reads each part."""
@@ -160,12 +160,12 @@ class ShardRecords:
         starts = index.offsets[records].astype(np.int64)
         stops = index.offsets[records + 1].astype(np.int64)
         gaps, ends = (starts[1:] - stops[:-1]).tolist(), stops.tolist()
-        most = _REMOTE_GAP if self._is_remote else 0
+        largest_gap = _REMOTE_GAP if self._is_remote else 0
         cuts, begin = [], int(starts[0])
-        for place, gap in enumerate(gaps, 1):
-            if gap > most or ends[place] - begin > CHUNK_BYTES:
-                cuts.append(place)
-                begin = int(starts[place])
+        for row, gap in enumerate(gaps, 1):
+            if gap > largest_gap or ends[row] - begin > CHUNK_BYTES:
+                cuts.append(row)
+                begin = int(starts[row])
         return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
@@ -204,7 +204,7 @@ class ShardRecords:
         return frames
 
 
-def _in_shard(runs: Integers, records: Integers) -> Integers:
+def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
     """Return the numbers in a shard of records that are counted without those in quarantine."""
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)

@@ -137,19 +137,19 @@ class ShuffledRecords:
         if self._owner != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.
             self._start()
-        key, place = self._order.locate(position)
+        key, index = self._order.locate(position)
         with self._lock:
-            window = None if self._is_late(key, place) else self._open_window(key)
+            window = None if self._is_late(key, index) else self._open_window(key)
         if window is None:
-            return self._read_alone(key, place)
+            return self._read_alone(key, index)
         try:
-            chunk = window.loaded[int(window.order.chunk_of[place])].result()
+            chunk = window.loaded[int(window.order.chunk_of[index])].result()
         except BaseException:
             # The next call tries again.
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
-        record = chunk.record(int(window.order.record_of[place]))
+        record = chunk.record(int(window.order.record_of[index]))
         with self._lock:
             window.left -= 1
             if not window.left and key.lane in self._lanes:
@@ -171,11 +171,11 @@ class ShuffledRecords:
                 lane[following] = self._load(following)
         return lane[key]
 
-    def _is_late(self, key: WindowKey, place: int) -> bool:
+    def _is_late(self, key: WindowKey, index: int) -> bool:
         """Return whether a record's window was dropped, so that the record is read alone; the lock is held."""
         lane = self._lanes.get(key.lane)
         # A loop that is begun anew begins with a window.
-        if not lane or key >= next(iter(lane)) or place == 0:
+        if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late += 1
         if self._late % (_MOST_LATE + 1):
@@ -189,9 +189,9 @@ class ShuffledRecords:
             )
         return False
 
-    def _read_alone(self, key: WindowKey, place: int) -> Record:
+    def _read_alone(self, key: WindowKey, index: int) -> Record:
         window = self._order.window(key)
-        chunk, record = window.chunks[window.chunk_of[place]], int(window.record_of[place])
+        chunk, record = window.chunks[window.chunk_of[index]], int(window.record_of[index])
         return self._records.load(Chunk(chunk.shard, chunk.first + record, chunk.first + record + 1)).record(0)
 
     def _load(self, key: WindowKey) -> _LoadingWindow:

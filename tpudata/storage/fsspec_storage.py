@@ -95,14 +95,16 @@ class _FsspecObjects:
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
         named_entries = []
-        for item in listing:
-            name = item["name"].rstrip("/").rpartition("/")[2]
-            entry = _make_entry(f"{folder.rstrip('/')}/{name}", item)
+        for info in listing:
+            name = info["name"].rstrip("/").rpartition("/")[2]
+            entry = _make_entry(f"{folder.rstrip('/')}/{name}", info)
             # Some stores list an empty object that marks the folder itself.
-            if item["name"].strip("/") != store_path.strip("/"):
+            if info["name"].strip("/") != store_path.strip("/"):
                 named_entries.append((f"{name}/" if entry.is_folder else name, entry))
-        inside = (entry for name, entry in sorted(named_entries) if start <= name and (stop is None or name < stop))
-        yield from itertools.islice(inside, limit)
+        entries_in_range = (
+            entry for name, entry in sorted(named_entries) if start <= name and (stop is None or name < stop)
+        )
+        yield from itertools.islice(entries_in_range, limit)
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
         """Return no cuts: a part of a folder takes as long to list as all of it."""
@@ -110,18 +112,18 @@ class _FsspecObjects:
         return ()
 
     def find(self, path: str) -> Entry | None:
-        item = self._look_up(path)
-        return None if item is None else _make_entry(path, item)
+        info = self._look_up(path)
+        return None if info is None else _make_entry(path, info)
 
     def describe(self, path: str) -> Description | None:
-        item = self._look_up(path)
-        if item is None or item["type"] == "directory":
+        info = self._look_up(path)
+        if info is None or info["type"] == "directory":
             return None
-        if item["size"] is None:
+        if info["size"] is None:
             raise StorageError(
                 f"{path} could not be read: the store does not state its size. Copy it to another store."
             )
-        return Description(int(item["size"]))
+        return Description(int(info["size"]))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
         del version
@@ -233,10 +235,10 @@ def _digest(file: BinaryIO) -> bytes:
     return digest.digest()
 
 
-def _make_entry(path: str, item: dict[str, Any]) -> Entry:
-    is_folder = item["type"] == "directory"
+def _make_entry(path: str, info: dict[str, Any]) -> Entry:
+    is_folder = info["type"] == "directory"
     name = path.rstrip("/").rpartition("/")[2]
-    return Entry(path, name, 0 if is_folder else int(item["size"] or 0), is_folder)
+    return Entry(path, name, 0 if is_folder else int(info["size"] or 0), is_folder)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     everything below.
     """
     parts = pattern.split("/")
-    first = next((place for place, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
+    first = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
     folder = "/".join(parts[:first])
     wildcard_parts = tuple(part for part in parts[first:] if part)
     if wildcard_parts[-1:] == (_ANY_FOLDERS,):

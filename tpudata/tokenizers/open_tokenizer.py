@@ -96,7 +96,7 @@ class TokenizerSpec:
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown, special_tokens)
 
-    def for_templates(self) -> TokenizerSpec:
+    def allow_special_tokens(self) -> TokenizerSpec:
         """Return the spec with which special tokens that a chat template writes are these tokens."""
         return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 

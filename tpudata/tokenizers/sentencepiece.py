@@ -70,8 +70,8 @@ class SentencePieceTokenizer:
         parts = re.split(f"({names})", text)
         ids = self._encode(parts[::2])
         controls = [np.array([self._controls[name]], np.int32) for name in parts[1::2]]
-        both = itertools.chain.from_iterable(itertools.zip_longest(ids, controls, fillvalue=_NOTHING))
-        return np.concatenate(list(both))
+        interleaved = itertools.chain.from_iterable(itertools.zip_longest(ids, controls, fillvalue=_NOTHING))
+        return np.concatenate(list(interleaved))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
         # One thread: several worker processes share the machine.

@@ -184,14 +184,14 @@ def _parse_landmarks(row: TableRow) -> ImageAnnotation:
     numbers = [row.number(column) for column in _LANDMARKS]
     xs, ys = numbers[::2], numbers[1::2]
     points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]
-    item = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
-    return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(item,))
+    face = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
+    return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(face,))
 
 
 def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
     """Return an annotation whose box and landmarks, which come from two lists, are one object."""
     if len(annotation.objects) < 2:
         return annotation
-    boxed = next((item for item in annotation.objects if not item.keypoints), annotation.objects[0])
-    keypoints = next((item.keypoints for item in annotation.objects if item.keypoints), b"")
+    boxed = next((candidate for candidate in annotation.objects if not candidate.keypoints), annotation.objects[0])
+    keypoints = next((candidate.keypoints for candidate in annotation.objects if candidate.keypoints), b"")
     return annotation._replace(objects=(boxed._replace(keypoints=keypoints),))

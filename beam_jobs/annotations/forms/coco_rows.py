@@ -35,9 +35,9 @@ class SegmentFolder:
         storage = storage_for(self._path)
         if not self._folder:
             above, _, base = self._path.rpartition("/")
-            own = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
-            entry = storage.stat(own)
-            self._folder = own if entry is not None and entry.is_folder else above or "."
+            folder_for_file = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
+            entry = storage.stat(folder_for_file)
+            self._folder = folder_for_file if entry is not None and entry.is_folder else above or "."
         return storage.join(self._folder, *name.split("/"))
 
 

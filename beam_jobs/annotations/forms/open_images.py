@@ -88,10 +88,10 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
 def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
     group = row.cells.get("IsGroupOf")
-    item = ObjectAnnotation(
+    annotated_object = ObjectAnnotation(
         box, _name(row, class_names), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
     )
-    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(item,))
+    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(annotated_object,))
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:

@@ -55,5 +55,5 @@ class TinyImagenetForm(AnnotationForm):
                 seen.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))
                 box = (float(ymin), float(xmin), ymax + 1.0, xmax + 1.0)
-                item = ObjectAnnotation(box, row["name"])
-                yield ImageAnnotation(row["picture"], place, objects=(item,), classes=(row["name"],))
+                annotated_object = ObjectAnnotation(box, row["name"])
+                yield ImageAnnotation(row["picture"], place, objects=(annotated_object,), classes=(row["name"],))

@@ -107,7 +107,7 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.lists.split_of(_strip_extension(path)) is not None)
+        return (path for path in paths if self.lists.find_split(_strip_extension(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""

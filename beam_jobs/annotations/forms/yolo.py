@@ -122,9 +122,9 @@ class YoloForm(AnnotationForm):
 def _find_picture(below: str) -> str:
     """Return the name of a file's picture, without extension: `train/images/0001` of `train/labels/0001.txt`."""
     *folders, name = below[: -len(".txt")].split("/")
-    places = [place for place, folder in enumerate(folders) if folder == "labels"]
-    if places:
-        folders[places[-1]] = "images"
+    label_levels = [level for level, folder in enumerate(folders) if folder == "labels"]
+    if label_levels:
+        folders[label_levels[-1]] = "images"
     return "/".join((*folders, name))
 
 

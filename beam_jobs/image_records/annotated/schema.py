@@ -104,7 +104,7 @@ class AnnotationSchema:
         """Whether objects have classes that labels.txt does not list, since it has those of pictures."""
         return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
-    def with_labels(self, labels: Labels) -> AnnotationSchema:
+    def set_labels(self, labels: Labels) -> AnnotationSchema:
         """Return the schema with other classes of the dataset."""
         if self.class_labels.names:
             return dataclasses.replace(self, class_labels=labels)

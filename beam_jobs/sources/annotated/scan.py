@@ -14,7 +14,7 @@ from beam_jobs.annotations.annotation import ImageAnnotation
 from beam_jobs.annotations.contents import Contents
 from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
-from beam_jobs.references.rejection import with_key
+from beam_jobs.references.rejection import add_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
 from beam_jobs.sources.annotated.picture_index import Picture, below_folder
 from tpudata.errors import BadRecordError
@@ -136,18 +136,18 @@ class AnnotationScan:
         Raises:
             SourceError: the file is damaged, or annotations in it do not fit together.
         """
-        held: list[AnnotatedPicture | BadRecordError] = []
+        pictures: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
         for annotation in self._form.read(self._part, self.facts.contents.names):
             picture = self._place(annotation)
-            held.append(picture)
+            pictures.append(picture)
             if not isinstance(picture, BadRecordError):
                 objects += len(picture.annotation.objects)
-            if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
-                yield Block.of(held)
-                held, objects, blocks = [], 0, blocks + 1
-        if held:
-            yield Block.of(held)
+            if len(pictures) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
+                yield Block.of(pictures)
+                pictures, objects, blocks = [], 0, blocks + 1
+        if pictures:
+            yield Block.of(pictures)
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
@@ -175,7 +175,7 @@ class AnnotationScan:
     def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
         """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
         self.facts.add_annotated([picture.key for picture in pictures])
-        return with_key(error, pictures[0].key) if len(pictures) == 1 else error
+        return add_key(error, pictures[0].key) if len(pictures) == 1 else error
 
 
 class PictureScan:

@@ -134,7 +134,7 @@ class AnnotatedImages(ScannedSource):
         index = load_index(self.options.input, self._omitted, self.run)
         return AnnotationScan(self.form, part, number, index.find, self.options.input)
 
-    def scanned(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
+    def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
         """Return the source with the features of its annotations.
 
         Raises:
@@ -150,16 +150,16 @@ class AnnotatedImages(ScannedSource):
         labels_file = self.source_options.labels_file
         labels = None if labels_file is None else read_labels(labels_file)
         schema = AnnotationSchema.of(facts.contents, labels, label_offset=self.options.label_offset)
-        kept = None if blocks is None else tuple(blocks)
-        return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=kept)
+        block_tuple = None if blocks is None else tuple(blocks)
+        return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=block_tuple)
 
-    def repeated(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
         first, _ = facts.files[repeat.first_number]
         second, _ = facts.files[repeat.number]
-        places = " and ".join(dict.fromkeys((first, second)))
+        origins = " and ".join(dict.fromkeys((first, second)))
         key = self._find_key(second, repeat)
-        return SourceError(f"{places}: two annotations for the picture {key!r}. Keep one of them.")
+        return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:
         """Yield the annotation files and what stands for the pictures; once these are scanned in this process, their blocks."""
@@ -188,30 +188,30 @@ class AnnotatedImages(ScannedSource):
         for item in unit.pictures():
             if isinstance(item, BadRecordError):
                 reject(item)
-            elif self.form.split_lists.split_of(item.picture.key) is None:
+            elif self.form.split_lists.find_split(item.picture.key) is None:
                 ignored.append(self._join_path(item.picture))
             else:
-                yield self._make_reference_of(item.picture, item.annotation)
+                yield self._make_annotated_reference(item.picture, item.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        for picture in self._without_annotation(files):
+        for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
-            if rule == SKIP_UNANNOTATED or self.form.split_lists.split_of(picture.key) is None:
+            if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reject(BadRecordError(path, self._missing, key=picture.key))
             else:
-                yield self._make_reference_of(picture, ImageAnnotation(picture.key, Place(path)))
+                yield self._make_annotated_reference(picture, ImageAnnotation(picture.key, Place(path)))
 
-    def _without_annotation(self, files: Range) -> Iterator[Picture]:
+    def _find_unannotated(self, files: Range) -> Iterator[Picture]:
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
-            places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
-            yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
+            nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
+            yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
-    def _make_reference_of(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        split = self.form.split_lists.split_of(picture.key) or ""
+    def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
+        split = self.form.split_lists.find_split(picture.key) or ""
         if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(

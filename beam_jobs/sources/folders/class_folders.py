@@ -225,7 +225,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
         if file is not None and (subfolders or number >= _MOST_NAMES):
             break
     if file is not None:
-        raise SourceError(_with_files(folder, file, subfolders))
+        raise SourceError(_describe_loose_files(folder, file, subfolders))
     if not subfolders:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
@@ -234,7 +234,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
     return sorted(subfolders, key=operator.attrgetter("name"))
 
 
-def _with_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
+def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
     """Return the message about a folder with files that have no class."""
     if not folders:
         return (

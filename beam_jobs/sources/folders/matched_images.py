@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.named_splits import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
@@ -121,7 +121,7 @@ class MatchedImages(ClassifiedSource):
         """The columns in paths."""
         return () if self.path_labels is None else self.path_labels.features
 
-    def _split_of(self, below: str) -> str:
+    def _find_split(self, below: str) -> str:
         """Return the split that the place of a file or folder says, or nothing; `below` is its path, a folder's with a slash."""
         names = below.split("/")[:-1]
         # If no folder is a class, the outermost may be a split.
@@ -129,7 +129,7 @@ class MatchedImages(ClassifiedSource):
         return folder_split(names[0]) if names else ""
 
     def _check_splits(self, below: Iterable[str]) -> None:
-        splits = sorted({split for path in below if (split := self._split_of(path))})
+        splits = sorted({split for path in below if (split := self._find_split(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
@@ -178,16 +178,16 @@ class MatchedImages(ClassifiedSource):
                     try:
                         labels = (self.classes.resolve(class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
-                        reject(with_key(error, key))
+                        reject(add_key(error, key))
                         continue
-                last = folder, self._split_of(key), labels
+                last = folder, self._find_split(key), labels
             _, split, labels = last
             columns: Mapping[str, Any] = NO_FEATURES
             if self.path_labels is not None:
                 try:
                     labels, columns = self.path_labels.read(key, entry.path)
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                     continue
             yield make_reference(
                 self.options, key, path=entry.path, size=entry.size, split=split, labels=labels, features=columns

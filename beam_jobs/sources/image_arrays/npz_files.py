@@ -102,9 +102,9 @@ class NpzSet(ImageSet):
         with contextlib.ExitStack() as stack:
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for number, written in enumerate(self._label_rows(labels)):
+            for number, row_label in enumerate(self._label_rows(labels)):
                 data = b"" if images is None else images.take(size)
-                yield ImageRow(self.images.offset + number * size, written, data)
+                yield ImageRow(self.images.offset + number * size, row_label, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
         width = math.prod(self.labels.shape[1:])
@@ -131,7 +131,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)
-    images, labels = (_by_split(arrays, words, path) for words in (_IMAGES, _LABELS))
+    images, labels = (_group_arrays(arrays, words, path) for words in (_IMAGES, _LABELS))
     if not images or images.keys() != labels.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
@@ -146,19 +146,19 @@ def open_npz_file(path: str) -> list[NpzSet]:
     return sets
 
 
-def _by_split(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
+def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
     """Return the arrays that have one of some words in their names, by the rest of the name."""
     arrays_by_split: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
         used = [part for part in parts if part in words]
         if len(used) == 1:
-            rest = "_".join(part for part in parts if part not in words)
-            if rest in arrays_by_split:
+            array_name = "_".join(part for part in parts if part not in words)
+            if array_name in arrays_by_split:
                 raise SourceError(
-                    f"{path}: {arrays_by_split[rest].name} and {array.name} have one meaning. Rename one of them."
+                    f"{path}: {arrays_by_split[array_name].name} and {array.name} have one meaning. Rename one of them."
                 )
-            arrays_by_split[rest] = array
+            arrays_by_split[array_name] = array
     return arrays_by_split
 
 

@@ -142,13 +142,13 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
-        place = len(self._stack) - 1
-        while self._stack[place] is not _MARK:
-            place -= 1
-            if place < 0:
+        index = len(self._stack) - 1
+        while self._stack[index] is not _MARK:
+            index -= 1
+            if index < 0:
                 raise ValueError("no mark")
-        items = self._stack[place + 1 :]
-        del self._stack[place:]
+        items = self._stack[index + 1 :]
+        del self._stack[index:]
         return items
 
     def _pop(self, count: int) -> tuple[Any, ...]:

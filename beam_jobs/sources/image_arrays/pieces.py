@@ -31,14 +31,14 @@ class PieceReader:
     def take(self, size: int) -> bytes:
         """Return the next bytes; CorruptionError if there are fewer, or what is compressed is damaged."""
         parts = []
-        left = size
-        while left:
+        missing = size
+        while missing:
             if not len(self._held):
                 self._held = memoryview(self._read_next())
-            part = self._held[:left]
+            part = self._held[:missing]
             self._held = self._held[len(part) :]
             parts.append(part)
-            left -= len(part)
+            missing -= len(part)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def _read_next(self) -> bytes:
@@ -74,6 +74,8 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
         form: of one, with its byte order, as of `struct`.
         count: how many.
     """
-    size, most = struct.calcsize(form), 1 << 16
-    for done in range(0, count, most):
-        yield from (number for (number,) in struct.iter_unpack(form, reader.take(size * min(most, count - done))))
+    size, batch_size = struct.calcsize(form), 1 << 16
+    for first in range(0, count, batch_size):
+        yield from (
+            number for (number,) in struct.iter_unpack(form, reader.take(size * min(batch_size, count - first)))
+        )

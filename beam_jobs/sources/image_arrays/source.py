@@ -14,7 +14,7 @@ from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.image_arrays.cifar import (
     COARSE_LABEL,
@@ -145,7 +145,7 @@ class ImageArrays(ClassifiedSource):
                 where = f"{unit.path}, label {number}"
                 labels = tuple(self.classes.resolve(label, where) for label in row.labels) if self.has_classes else ()
             except BadRecordError as error:
-                reject(with_key(error, key))
+                reject(add_key(error, key))
                 continue
             yield make_reference(
                 self.options,

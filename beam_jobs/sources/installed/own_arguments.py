@@ -61,15 +61,17 @@ def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
     Raises:
         UsageError: the class is no dataclass that derives from Source, or a field has the name of an attribute of all sources.
     """
-    where = f"{kind.__module__}.{kind.__qualname__}"
+    class_name = f"{kind.__module__}.{kind.__qualname__}"
     if not dataclasses.is_dataclass(kind) or not issubclass(kind, Source):
-        raise UsageError(f"{where}: not a source (expected a dataclass that derives from beam_jobs.sources.Source).")
+        raise UsageError(
+            f"{class_name}: not a source (expected a dataclass that derives from beam_jobs.sources.Source)."
+        )
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name not in _SET}
     taken = next((name for name in fields if hasattr(Source, name)), None)
     if taken is not None:
         raise UsageError(
-            f"{where}: the field {taken} has the name of an attribute of all sources, and would be an argument. Rename it; or set"
-            " the attribute without a type annotation, or as a property."
+            f"{class_name}: the field {taken} has the name of an attribute of all sources, and would be an argument. Rename it; or"
+            " set the attribute without a type annotation, or as a property."
         )
     return fields
 

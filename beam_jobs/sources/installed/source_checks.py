@@ -75,16 +75,16 @@ def list_references(
         UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
             record would silently lack them.
     """
-    where = f"{_name_source(source)}.references"
+    method_name = f"{_name_source(source)}.references"
 
     def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
             raise UsageError(
-                f"{where}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
+                f"{method_name}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
             )
         reject(error)
 
-    check = _ReferenceCheck(source, where, stores_classes=stores_classes)
+    check = _ReferenceCheck(source, method_name, stores_classes=stores_classes)
     references = source.references(unit, ignored, check_and_reject)
     for reference in _check_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
@@ -160,30 +160,30 @@ def _name_source(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _check_iterable(source: Source, method: str, result: Any) -> Iterable[Any]:
-    if not isinstance(result, Iterable) or isinstance(result, (str, bytes)):
+def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
+    if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
-            f"{_name_source(source)}.{method}: no {method} (got {type(result).__name__}, expected an iterable). {_FIX}"
+            f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
         )
-    return result
+    return returned
 
 
-def _check_types(reference: Any, where: str) -> None:
+def _check_types(reference: Any, method_name: str) -> None:
     """Raise UsageError if a reference is none, or a field of another type, which its pack would find without its name."""
     if not isinstance(reference, Reference):
         raise UsageError(
-            f"{where}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
+            f"{method_name}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
         )
     labels = reference.labels
     if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
         raise UsageError(
-            f"{where}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
+            f"{method_name}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
         )
     for name, kind in _TYPES.items():
         value = getattr(reference, name)
         if not isinstance(value, kind):
             expected = "int" if kind is numbers.Integral else kind.__name__
             raise UsageError(
-                f"{where}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected {expected})."
-                f" {_FIX}"
+                f"{method_name}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected"
+                f" {expected}). {_FIX}"
             )

@@ -260,12 +260,12 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
 
 def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
     """Return the place and description of a number that float32 would change; None if it would not."""
-    number = _as_number(value)
+    number = _parse_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)
     return (place, f"column {name!r} is {value}, which {problem}") if problem else None
 
 
-def _as_number(value: Any) -> int | float | None:
+def _parse_number(value: Any) -> int | float | None:
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
     return int(value) if find_kind_of_text(value) == INT else parse_float(value)

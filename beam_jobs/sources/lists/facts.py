@@ -36,8 +36,8 @@ class ListFacts:
         self.lists.update(other.lists)
         self.columns.merge(other.columns)
         for mine, others in ((self.names, other.names), (self.splits, other.splits)):
-            for name, place in others.items():
-                mine[name] = min(place, mine.get(name, place))
+            for name, row_place in others.items():
+                mine[name] = min(row_place, mine.get(name, row_place))
         self.several |= other.several
 
     def first_blocks(self) -> dict[int, int]:

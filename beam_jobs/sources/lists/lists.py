@@ -20,7 +20,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels, is_integer_label
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
@@ -186,7 +186,7 @@ class Lists(ScannedSource):
         separator = self.source_options.label_separator
         return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
 
-    def scanned(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
+    def apply_scans(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
         """Return the source with what the scans of all lists found.
 
         Args:
@@ -213,7 +213,7 @@ class Lists(ScannedSource):
             blocks=None if blocks is None else tuple(blocks),
         )
 
-    def repeated(self, repeat: Repeat, facts: ListFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
         """Return the error of two rows with one path."""
         path, _ = facts.lists[repeat.number]
         first, _ = facts.lists[repeat.first_number]
@@ -276,7 +276,7 @@ class Lists(ScannedSource):
 
     def _find_named_split(self, path: str) -> str:
         """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
-        return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
+        return "" if self.roles.split is not None else self.splits.of(self.files.find_name(path))
 
     def _list_row(
         self, row: ListRow, where: str, folder: str, kinds: Mapping[str, ColumnKind]
@@ -286,11 +286,14 @@ class Lists(ScannedSource):
         try:
             key = row_path(row, self.roles, where)
             names, _ = parse_labels(row, self.roles, self.source_options.label_separator, where)
-            if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
-                self.note(LABEL_BLANKS, written)
+            if (
+                isinstance(label_text := row.values.get(self.roles.label or ""), str)
+                and label_text != label_text.strip()
+            ):
+                self.note(LABEL_BLANKS, label_text)
             labels = tuple(self.classes.resolve(name, where) for name in names)
         except BadRecordError as error:
-            return with_key(error, key)
+            return add_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
         split = find_listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
         return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))

@@ -48,12 +48,14 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
-def _pick(names: list[str], wanted: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
     listing = ", ".join(map(repr, names))
-    if wanted is not None:
-        if wanted not in names:
-            raise UsageError(f"{flag}: {source} has no column {wanted!r}; it has {listing}{suggestion(wanted, names)}")
-        return wanted
+    if requested is not None:
+        if requested not in names:
+            raise UsageError(
+                f"{flag}: {source} has no column {requested!r}; it has {listing}{suggestion(requested, names)}"
+            )
+        return requested
     matches = [name for name in names if name.lower() in usual]
     if len(matches) != 1:
         choice = (

@@ -77,8 +77,8 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
     has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
-        wanted = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
-        raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
+        problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
+        raise SourceError(f"{path}: {problem}; {has}. Name the column of the images' bytes with --path-column.")
     _check_once(image, doubled, path)
     objects = _find_objects(schema)
     further = tuple(sorted(options.column_kinds.items()))

@@ -25,7 +25,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, file_rejection, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, file_rejection, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import column_values as further_values
@@ -277,7 +277,7 @@ class ParquetImages(Source):
                         data=data,
                     )
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                 number += 1
 
     def _make_annotation(
@@ -344,5 +344,5 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
         return f"has a list whose item {items.index(None)} is null"
     if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
         return ""
-    problems = ((item, float32_problem(item, rounds=kind.kind == FLOAT32)) for item in items)
-    return next((f"is {item}, which {problem}" for item, problem in problems if problem), "")
+    problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in items)
+    return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")

@@ -200,10 +200,10 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
 class _FirstBytes:
     """The first bytes of a compressed tar; what reads or seeks beyond them raises a SourceError before anything is unpacked."""
 
-    def __init__(self, file: BinaryIO, path: str, most: int) -> None:
+    def __init__(self, file: BinaryIO, path: str, limit: int) -> None:
         self._file = file
         self._path = path
-        self._most = most
+        self._most = limit
 
     def seek(self, offset: int) -> int:
         self._check(offset)
@@ -222,9 +222,9 @@ class _FirstBytes:
 
 
 @contextlib.contextmanager
-def _open_start(path: str, compression: str, most: int) -> Iterator[tuple[BinaryIO, int | None]]:
+def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
     with open_tar(path, compression) as (file, size):
-        yield (cast(BinaryIO, _FirstBytes(file, path, most)) if compression else file), size
+        yield (cast(BinaryIO, _FirstBytes(file, path, limit)) if compression else file), size
 
 
 def _read_head(file: BinaryIO, member: Member) -> bytes:

@@ -61,8 +61,8 @@ class JsonColumns(NamedTuple):
 
     def select(self, names: Iterable[str]) -> JsonColumns:
         """Return the columns of these names."""
-        wanted = set(names)
-        return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in wanted))
+        selected_names = set(names)
+        return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in selected_names))
 
     def read(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the value of each column in a sample, for the features of its record, which check its kind.
@@ -86,7 +86,9 @@ NO_COLUMNS = JsonColumns()
 def _is_flat(value: Any) -> bool:
     """Return whether a value is a scalar or a list of scalars."""
     return (
-        all(item is not None and _is_scalar(item) for item in value) if isinstance(value, list) else _is_scalar(value)
+        all(element is not None and _is_scalar(element) for element in value)
+        if isinstance(value, list)
+        else _is_scalar(value)
     )
 
 
@@ -96,9 +98,9 @@ def _is_scalar(value: Any) -> bool:
 
 def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
     if kind.kind in LIST_KINDS:
-        item = ColumnKind(LIST_KINDS[kind.kind], "")
+        element_kind = ColumnKind(LIST_KINDS[kind.kind], "")
         return (
-            [_convert_value(name, item, element, where) for element in value]
+            [_convert_value(name, element_kind, element, where) for element in value]
             if isinstance(value, list)
             else value or []
         )

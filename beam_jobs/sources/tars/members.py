@@ -138,21 +138,21 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         elif kind != b"V":
             # The path of a sparse file of format 1.0 is made up.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _name(header)
-            inside = member_path(name)
+            safe_path = member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 kind = b"S"
             if kind in _REJECTED_TYPES:
-                raise SourceError(f"{path} at byte {offset}: {inside or name} is {_REJECTED_TYPES[kind]}.")
+                raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")
             # Before there was a type for folders, a slash at the end marked them.
             if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
                 link = (
                     (pax.get("linkpath") or long_link or _decode_text(header[157:257])) if kind in _LINK_TYPES else ""
                 )
                 problem = _find_problem(kind, name, size)
-                if inside is None and kind in _FILE_TYPES and not is_path_left_behind(name):
+                if safe_path is None and kind in _FILE_TYPES and not is_path_left_behind(name):
                     problem = problem or OUTSIDE
-                yield Member(inside or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
-            dataless = (inside or name) if claimed > size else ""
+                yield Member(safe_path or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
+            dataless = (safe_path or name) if claimed > size else ""
             long_name = long_link = ""
             pax = {}
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK
@@ -200,12 +200,14 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 def _checksum_fits(header: bytes) -> bool:
     field = header[148:156]
     try:
-        wanted = int(field.strip(b" \0"), 8)
+        stored_checksum = int(field.strip(b" \0"), 8)
     except ValueError:
         return False
     total = sum(header) - sum(field) + 8 * ord(" ")
     # Some old programs sum signed bytes. Counting those takes twice as long as everything else here.
-    return wanted == total or wanted == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
+    return stored_checksum == total or stored_checksum == total - 256 * sum(
+        byte > 127 for byte in header[:148] + header[156:]
+    )
 
 
 def _number(field: bytes, path: str, offset: int) -> int:

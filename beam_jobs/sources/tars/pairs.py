@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reference import NO_FEATURES
-from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.json_columns import JsonColumns
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import (
@@ -108,10 +108,10 @@ class Pairs:
                             where,
                             f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
                         )
-                    written, several = field_labels(fields[source], source, unit.path)
+                    labels_as_written, several = field_labels(fields[source], source, unit.path)
                     if several and not self.several_labels:
                         raise BadRecordError(where, "it has a list of labels, and the first sample has not")
-                    labels = written
+                    labels = labels_as_written
                 if self.has_captions:
                     has_caption = TEXT in fields and source != TEXT
                     columns[CAPTION.name] = [caption(fields[TEXT], unit.path)] if has_caption else []
@@ -120,7 +120,7 @@ class Pairs:
                 values = json_object(fields[JSON], unit.path) if JSON in fields else {}
                 columns |= self.columns.read(values, where)
             except BadRecordError as error:
-                reject(with_key(error, unit.key(key)))
+                reject(add_key(error, unit.key(key)))
                 continue
             used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
             used |= {find_label_map_field(fields)} if self.has_maps else set()

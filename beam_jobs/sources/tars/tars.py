@@ -22,7 +22,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import Note, ignore_note
 from beam_jobs.references.reference import Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
@@ -143,14 +143,14 @@ class Tars(ClassifiedSource):
             columns=first_form.columns,
         )
 
-    def with_features(self, names: Iterable[str]) -> Tars:
+    def select_features(self, names: Iterable[str]) -> Tars:
         """Return the source that has captions, label maps and columns of these names alone."""
-        wanted = set(names)
+        selected_names = set(names)
         return dataclasses.replace(
             self,
-            has_captions=self.has_captions and CAPTION.name in wanted,
-            map_dtype=self.map_dtype if LABEL_MAP in wanted else "",
-            columns=self.columns.select(wanted),
+            has_captions=self.has_captions and CAPTION.name in selected_names,
+            map_dtype=self.map_dtype if LABEL_MAP in selected_names else "",
+            columns=self.columns.select(selected_names),
         )
 
     @property
@@ -223,7 +223,7 @@ class Tars(ClassifiedSource):
                     else:
                         names, columns = self.path_labels.read(content.member.name, where)
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                     continue
                 yield make_reference(
                     self.options,

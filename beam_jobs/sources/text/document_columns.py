@@ -16,7 +16,7 @@ from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
-from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.classes import Classes, row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
@@ -69,12 +69,12 @@ class DocumentColumns:
         if first is not None and names is not None and options.labels_file is None:
             classes = Classes(Labels(names), first.path, integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, several, names)
-        written: tuple[str, ...] = ()
+        labels_as_written: tuple[str, ...] = ()
         if value is not None:
             # The listing of its document rejects a label that is none.
             with contextlib.suppress(BadRecordError):
-                written, _ = _parse_labels(value, text, first.path if first else "")
-        looks_whole = bool(written) and all(map(is_integer_label, written))
+                labels_as_written, _ = _parse_labels(value, text, first.path if first else "")
+        looks_whole = bool(labels_as_written) and all(map(is_integer_label, labels_as_written))
         integers = options.label_type == INT or (options.label_type is None and looks_whole)
         rejects_numbers = options.label_type is None and not integers
         return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
@@ -108,7 +108,7 @@ class DocumentColumns:
                 return block._replace(labels=[(self._name_folder_class(block.file.path, name),)])
             except BadRecordError as error:
                 # The file is one document, whose key is the file's name.
-                reject(with_key(error, name))
+                reject(add_key(error, name))
                 return None
         rows: list[int] = []
         labels: list[tuple[str, ...]] = []
@@ -117,7 +117,7 @@ class DocumentColumns:
             try:
                 names, own_key = self._read_row(key, data, block, offset, note)
             except BadRecordError as error:
-                reject(with_key(error, key))
+                reject(add_key(error, key))
                 continue
             rows.append(row)
             labels.append(names)
@@ -142,19 +142,19 @@ class DocumentColumns:
         except DocumentError as error:
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.at or 0)) from None
-            at = "" if error.at is None else f" (byte {error.at} of the document)"
-            raise BadRecordError(where, f"{error}{at}") from None
-        written = None if label is None else values[label]
-        if isinstance(written, str) and written != written.strip():
-            note(LABEL_BLANKS, written)
-        names = () if label is None else self._name_classes(written, where)
+            position_text = "" if error.at is None else f" (byte {error.at} of the document)"
+            raise BadRecordError(where, f"{error}{position_text}") from None
+        label_value = None if label is None else values[label]
+        if isinstance(label_value, str) and label_value != label_value.strip():
+            note(LABEL_BLANKS, label_value)
+        names = () if label is None else self._name_classes(label_value, where)
         return names, key if key_field is None else _check_row_key(values[key_field], key_field, where)
 
     def _name_classes(self, value: Any, where: str) -> tuple[str, ...]:
-        written, are_several = _parse_labels(value, self.text, where)
+        labels_as_written, are_several = _parse_labels(value, self.text, where)
         if are_several and not self.several:
             raise BadRecordError(where, "it has a list of labels, and the first document has not")
-        return tuple(self.classes.resolve(label, where) for label in written)
+        return tuple(self.classes.resolve(label, where) for label in labels_as_written)
 
     def _name_folder_class(self, path: str, name: str) -> str:
         folders = name.split("/")[:-1]

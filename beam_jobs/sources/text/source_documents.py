@@ -22,7 +22,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed.installed_sources import (
     DOCUMENTS,
@@ -179,7 +179,7 @@ class SourceDocuments(PackSource):
             try:
                 yield self._convert_document(reference)
             except BadRecordError as error:
-                reject(with_key(error, reference.key))
+                reject(add_key(error, reference.key))
 
     def _convert_document(self, reference: Reference) -> Reference:
         size, limit = len(reference.data) or reference.size, self.text.document_bytes

@@ -116,7 +116,7 @@ class ListReferences(LimitedStep):
                 noted = source.noting(listing.notes.add)
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.join_held())
-                    pack = listed.with_held_file(listing.spool.path, begin)
+                    pack = listed.point_into_file(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)

@@ -129,7 +129,7 @@ class WriteShards(LimitedStep):
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
         entries = make_entries(packs)
         return _Inputs(
-            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.in_context(context), context)
+            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.apply_context(context), context)
         )
 
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
@@ -141,7 +141,9 @@ class WriteShards(LimitedStep):
         # Rejected inputs are read again if they are no longer tolerated.
         if finished is not None and finished.rejected and not self._skip:
             finished = None
-        match_dali_index(self._output, name, None if finished is None else finished.index, wanted=self._spec.dali_index)
+        match_dali_index(
+            self._output, name, None if finished is None else finished.index, has_dali_index=self._spec.dali_index
+        )
         if finished is None:
             return None
         self._shards_kept.inc()
@@ -156,7 +158,7 @@ class WriteShards(LimitedStep):
         conversion = ShardConversion(
             inputs.name,
             inputs.packs,
-            self._spec.converter.in_context(context),
+            self._spec.converter.apply_context(context),
             context,
             skip=self._skip,
             progress=self._progress,
@@ -164,7 +166,7 @@ class WriteShards(LimitedStep):
         records = conversion.records()
         first = next(records, None)
         if first is None:
-            return self._without_shard(inputs, conversion)
+            return self._finish_without_shard(inputs, conversion)
         # A run that began with an empty folder and skips nothing has no rejects; looking for them costs an object store a request.
         may_have_rejects = self._skip or self._resume
         if may_have_rejects:
@@ -197,7 +199,7 @@ class WriteShards(LimitedStep):
             inputs.split, inputs.name, shard.records, shard.bytes, shard.crc32c, summary, rejected, files
         )
 
-    def _without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
+    def _finish_without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
         """List the inputs of a shard that are all rejected, and remove any file under its name."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows

@@ -78,8 +78,8 @@ class DeclaredFeature:
 
     def _fits(self, count: int) -> bool:
         shape = self.feature.shape
-        each = math.prod(size for size in shape if size is not None)
-        return count % each == 0 if None in shape else count == each
+        entry_size = math.prod(size for size in shape if size is not None)
+        return count % entry_size == 0 if None in shape else count == entry_size
 
 
 def _wrong_declaration(text: str) -> UsageError:

@@ -111,9 +111,9 @@ def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     """Return the name of the label: the one of the supervised keys, or the only class of a record."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
-    for item in items[1:2]:
-        if item.get("featureKey") in classes:
-            return str(item["featureKey"])
+    for class_feature in items[1:2]:
+        if class_feature.get("featureKey") in classes:
+            return str(class_feature["featureKey"])
     return classes[0] if len(classes) == 1 else None
 
 

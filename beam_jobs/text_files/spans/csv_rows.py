@@ -59,7 +59,7 @@ def locate_rows(
         SourceError: a line is longer than `limit`, so it is unknown which quotes are open after it.
     """
     cut = delimiter.encode()
-    held: list[bytes] = []
+    row_lines: list[bytes] = []
     begin: Span | None = None
     size = 0
     for number, span in enumerate(spans, 1):
@@ -76,19 +76,19 @@ def locate_rows(
             if line.is_blank:
                 continue
             if is_raw or b'"' not in line.data:
-                yield PlacedRow(_without_cr(line), number, span.offset + span.size + 1)
+                yield PlacedRow(_strip_cr(line), number, span.offset + span.size + 1)
                 continue
-            begin, held = line, []
+            begin, row_lines = line, []
         size = line.offset + line.size - begin.offset
         if size > limit:
-            held.clear()
+            row_lines.clear()
         else:
-            held.append(line.data)
+            row_lines.append(line.data)
         if not _ends_open(line.data, cut, is_open):
-            yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
+            yield PlacedRow(_join_row(begin, size, row_lines), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
-        yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
+        yield PlacedRow(_join_row(begin, size, row_lines), number, span.offset + span.size + 1)
 
 
 def find_columns(
@@ -195,9 +195,9 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             return False
 
 
-def _join_row(begin: Span, size: int, held: list[bytes]) -> Span:
-    return _without_cr(Span(begin.offset, size, b"\n".join(held)))
+def _join_row(begin: Span, size: int, row_lines: list[bytes]) -> Span:
+    return _strip_cr(Span(begin.offset, size, b"\n".join(row_lines)))
 
 
-def _without_cr(span: Span) -> Span:
+def _strip_cr(span: Span) -> Span:
     return Span(span.offset, span.size - 1, span.data[:-1]) if span.data.endswith(b"\r") else span

@@ -51,7 +51,7 @@ def placed(plan: Plan, references: list[Reference], shuffle: bool) -> dict[str, 
     found: dict[str, list[tuple[int, Reference]]] = {name: [] for name in plan.splits}
     for pack, _ in packs(references, RecordOrder(shuffle, 0), 0):
         for split, part in pack.group_by_split():
-            numbers = plan.splits[split].shards_of(part.positions).tolist()
+            numbers = plan.splits[split].find_shards(part.positions).tolist()
             found[split].extend(zip(numbers, part.references(), strict=True))
     return found
 
@@ -171,7 +171,7 @@ def test_shards_smaller_than_a_bucket_are_within_15_percent_of_the_target() -> N
     # Of records at even distances, as shuffled positions are.
     inside = np.arange(64, dtype=np.uint64) << np.uint64(64 - BUCKET_BITS - 6)
     filled = np.bincount(
-        split.shards_of((starts[:, None] + inside).ravel()), np.repeat(100_000 * records / 64, 64), minlength=shards
+        split.find_shards((starts[:, None] + inside).ravel()), np.repeat(100_000 * records / 64, 64), minlength=shards
     )
     assert np.abs(filled / target - 1).max() < 0.15
     with pytest.raises(UsageError, match="or 256 records in each"):
@@ -192,7 +192,7 @@ def test_groups_shards_to_at_most_65_536_references(records: int, count: int) ->
     assert plan.count == count
     assert 1 <= plan.group_width <= 64
     assert plan.group_width == 1 or plan.group_width * records // count <= 1 << 16
-    assert plan.shards_of(np.array([0, count - 1, 2**64 - 1], np.uint64)).tolist() == [0, count - 1, count - 1]
+    assert plan.find_shards(np.array([0, count - 1, 2**64 - 1], np.uint64)).tolist() == [0, count - 1, count - 1]
 
 
 def test_omitted_records_take_no_shards() -> None:

@@ -118,7 +118,7 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
     for number, unit in enumerate(units):
         for pack, _ in packs(unit, RecordOrder(shuffle, 0), number):
             for split, part in pack.group_by_split():
-                shards = plan.splits[split].shards_of(part.positions).tolist()
+                shards = plan.splits[split].find_shards(part.positions).tolist()
                 for shard, reference in zip(shards, part.references(), strict=True):
                     found[split][shard] += reference.size + FRAME_BYTES
     return found

@@ -93,11 +93,11 @@ class Feature:
                 f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MOST_DIMENSIONS})."
                 " Flatten it."
             )
-        most = _MOST_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
+        limit = _MOST_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
         values = math.prod(size for size in self.shape if size)
-        if values > most:
+        if values > limit:
             raise FeatureError(
-                f"Feature {self.name!r}: shape {self.shape} has {values} values (expected at most {most}). Store less in a record."
+                f"Feature {self.name!r}: shape {self.shape} has {values} values (expected at most {limit}). Store less in a record."
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(

@@ -41,11 +41,11 @@ def _list_powers() -> list[int]:
 _POWERS = _list_powers()
 
 
-def split_crc32c(whole: int, beginning: int, size: int) -> int:
+def split_crc32c(whole_crc32c: int, beginning: int, size: int) -> int:
     """Return the CRC-32C of B, from those of A followed by B and of A.
 
     Args:
-        whole: CRC-32C of A followed by B.
+        whole_crc32c: CRC-32C of A followed by B.
         beginning: CRC-32C of A.
         size: number of bytes of B.
     """
@@ -55,7 +55,7 @@ def split_crc32c(whole: int, beginning: int, size: int) -> int:
         size >>= 1
         if not size:
             break
-    return whole ^ beginning
+    return whole_crc32c ^ beginning
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
@@ -110,6 +110,6 @@ def _make_tables(factor: int) -> npt.NDArray[np.uint32]:
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
         # A product is the sum of the products of the bits.
-        place = 1 << bit % 8
-        tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
+        bit_mask = 1 << bit % 8
+        tables[bit // 8].reshape(-1, 2, bit_mask)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
     return tables

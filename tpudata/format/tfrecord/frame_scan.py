@@ -94,11 +94,11 @@ def scan_frames(
 
 def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
     """Append the offsets of records whose headers are in a piece of a file, which begins with one; return the end of the last."""
-    place = 0
-    while place + HEADER_BYTES <= len(data):
-        header = data[place : place + HEADER_BYTES]
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        header = data[position : position + HEADER_BYTES]
         length = unpack_header(header)
-        begin = offset + place
+        begin = offset + position
         if length is None:
             if begin == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
@@ -115,18 +115,18 @@ def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
         if size > file.size - begin:
             raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
         count = 1
-        if data[place + size : place + size + HEADER_BYTES] == header:
-            count += _run(data, place + size, size, header)
+        if data[position + size : position + size + HEADER_BYTES] == header:
+            count += _run(data, position + size, size, header)
         starts.extend(range(begin, begin + size * count, size))
-        place += size * count
-    return offset + place
+        position += size * count
+    return offset + position
 
 
-def _run(data: bytes, place: int, size: int, header: bytes) -> int:
+def _run(data: bytes, position: int, size: int, header: bytes) -> int:
     """Return the number of whole records from a place on that have the same header, and so the same size."""
-    most = (len(data) - place) // size
-    if most < _LEAST_RUN:
+    frame_limit = (len(data) - position) // size
+    if frame_limit < _LEAST_RUN:
         return 0
-    frames = np.frombuffer(data, np.uint8, most * size, place).reshape(most, size)
+    frames = np.frombuffer(data, np.uint8, frame_limit * size, position).reshape(frame_limit, size)
     same = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
-    return most if same.all() else int(same.argmin())
+    return frame_limit if same.all() else int(same.argmin())

@@ -48,7 +48,7 @@ class AnnotationCheck:
 def _describe_lengths(prefix: str, sizes: Mapping[str, int]) -> str:
     """Describe lists that differ in length by the first two."""
     (first, size), *others = sizes.items()
-    other, different = next(item for item in others if item[1] != size)
+    other, different = next(name_and_size for name_and_size in others if name_and_size[1] != size)
     table = f" of {prefix!r}" if prefix else ""
     return f"lists{table} that belong together differ in length: {first!r} has {size}, {other!r} has {different}"
 

@@ -157,8 +157,10 @@ def _check_class_names(folder: str, manifest: Manifest) -> list[str] | None:
     return names if fits and len(names) == manifest.labels else None
 
 
-def _find_first_difference(one: bytes, other: bytes) -> int:
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _find_first_difference(data: bytes, other: bytes) -> int:
+    return next(
+        (offset for offset, (a, b) in enumerate(zip(data, other, strict=False)) if a != b), min(len(data), len(other))
+    )
 
 
 def _find_unlisted(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
@@ -190,9 +192,9 @@ def _check_quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> I
     except CorruptionError as error:
         yield Defect(path, error.offset, error.reason)
         return
-    written = {(shard.name, shard.crc32c) for shard in shards}
+    current_shards = {(shard.name, shard.crc32c) for shard in shards}
     for name, shard in quarantine.shards.items():
-        if (name, shard.crc32c) not in written:
+        if (name, shard.crc32c) not in current_shards:
             yield Defect(
                 path, 0, f"{name} is not the shard in which damage was found. Run tpudata verify --quarantine again"
             )

@@ -93,8 +93,8 @@ class _GcsObjects:
         if description is not None:
             return _entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
-        inside = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
-        return _make_folder(path) if inside.objects or not prefix else None
+        first_page = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
+        return _make_folder(path) if first_page.objects or not prefix else None
 
     def describe(self, path: str) -> Description | None:
         return describe_object(self._transport, *split_object(path))

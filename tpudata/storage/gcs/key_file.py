@@ -66,10 +66,10 @@ def find_fault(path: Path) -> str | None:
     except (ValueError, RecursionError):
         # The decoder's message says where, and holds nothing of the text.
         return "it is not JSON, or was cut"
-    return _find_fault_of(fields)
+    return _find_fault(fields)
 
 
-def _find_fault_of(fields: Any) -> str | None:
+def _find_fault(fields: Any) -> str | None:
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
     kind = fields.get("type")
@@ -84,7 +84,7 @@ def _find_fault_of(fields: Any) -> str | None:
     if kind == "service_account":
         return _find_fault_of_key(fields["private_key"])
     if kind == "impersonated_service_account":
-        inner = _find_fault_of(fields.get("source_credentials"))
+        inner = _find_fault(fields.get("source_credentials"))
         return inner and f"in its source_credentials, {inner}"
     return None
 

@@ -81,15 +81,15 @@ def scan_names(
     while True:
         with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
-        names = [Name(*item) for item in page.objects]
+        names = [Name(*listed_name) for listed_name in page.objects]
         names += [Name(below, None, None) for below in page.prefixes if below != last]
-        for item in sorted(names, key=lambda item: item.name):
-            below = item.name[len(prefix) :]
+        for listed_name in sorted(names, key=lambda listed_name: listed_name.name):
+            below = listed_name.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
-                _reject_empty_part(folder, bucket, item.name, len(prefix))
+                _reject_empty_part(folder, bucket, listed_name.name, len(prefix))
             # The store compares the names of objects, which sort after that of their folder.
             if start <= below and (stop is None or below < stop):
-                yield item
+                yield listed_name
         last = max(page.prefixes, default=last)
         if page.next_page is None:
             return
@@ -127,7 +127,9 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
             if not ranges or len(starts) >= _RANGES:
                 break
             cuts = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
-            uncut = {start for places in cuts if places is not None and len(places) > 1 for start in places}
+            uncut = {
+                start for cut_points in cuts if cut_points is not None and len(cut_points) > 1 for start in cut_points
+            }
             starts = sorted({*starts, *uncut})
     return tuple(starts[1:])
 
@@ -180,8 +182,8 @@ def _step_character(character: str, step: int = 1) -> str:
 
 
 def _reject_empty_part(folder: str, bucket: str, name: str, length: int) -> NoReturn:
-    place = name.find("//", max(0, length - 1))
-    before = name[: place + 1]
+    position = name.find("//", max(0, length - 1))
+    before = name[: position + 1]
     raise StorageError(
         f"{folder} could not be listed: the name of an object below it has an empty part, which is not a folder:"
         f" gs://{bucket}/{before}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{before}/*'"

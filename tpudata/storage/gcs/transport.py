@@ -210,7 +210,7 @@ def _current_policy(policy: RetryPolicy | None, environment: RetryPolicy) -> Ret
         return policy
     if "limit" in os.environ.get(RETRY, ""):
         return environment
-    return environment.with_limit(request_limits().retry_seconds)
+    return environment.replace_limit(request_limits().retry_seconds)
 
 
 def _count_most_in_flight() -> int:

@@ -53,9 +53,9 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
         if count == range_names + 1:
             sample = _pick_smallest((name for _, name in sample), sampled_names)
             heapq.heapify(sample)
-        item = (-zlib.crc32(os.fsencode(name)), name)
-        if item > sample[0]:
-            heapq.heapreplace(sample, item)
+        ranked_name = (-zlib.crc32(os.fsencode(name)), name)
+        if ranked_name > sample[0]:
+            heapq.heapreplace(sample, ranked_name)
     ranges = min(_MOST_RANGES, -(-count // range_names))
     if ranges < 2:
         return ()

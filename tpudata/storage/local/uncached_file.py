@@ -118,7 +118,7 @@ class UncachedFile(io.RawIOBase):
     def _write_buffer(self, direct: bool) -> None:
         if direct != self._direct:
             self._switch(direct)
-        with memoryview(self._buffer) as whole, whole[: self._filled] as view:
+        with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled] as view:
             start = 0
             while start < len(view):
                 try:

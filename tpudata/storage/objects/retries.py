@@ -35,7 +35,7 @@ class RetryPolicy:
     answer_within: float = 60.0
     warn_after: float = 10.0
 
-    def with_limit(self, limit: float) -> RetryPolicy:
+    def replace_limit(self, limit: float) -> RetryPolicy:
         """Return the policy with another limit, in seconds."""
         return dataclasses.replace(self, limit=limit)
 
