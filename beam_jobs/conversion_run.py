@@ -100,7 +100,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         launch: how the job is started; None waits for it and reports nothing.
 
     Returns:
-        What an append has added; None if this is no append or the job is detached.
+        Result of an append; None if this is not an append or the job is detached.
 
     Raises:
         TpudataError: the input or the output is invalid, or a record was rejected.
@@ -153,7 +153,7 @@ def _convert_with_claim(
 
 
 def _count_most_parts(conversion: Conversion) -> int | None:
-    """Return how many parts are listed or written at the same time, at most; None if only the job finds out."""
+    """Return the most parts that the job can list or write at the same time; None if unknown before the job runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None

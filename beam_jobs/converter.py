@@ -128,7 +128,7 @@ class Converter(abc.ABC):
         return {}
 
     def counts(self, summary: Any) -> dict[str, int]:
-        """Return further counts for the manifest."""
+        """Return additional counts for the manifest."""
         del summary
         return {}
 

@@ -170,7 +170,7 @@ def _return_labels(begin: bytes, labels: Labels) -> Labels:
 
 
 def _make_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
-    """Return the further argument of a step that takes one if there is one."""
+    """Return the additional argument of a step, if any."""
     return () if side is None else (AsSingleton(side),)
 
 

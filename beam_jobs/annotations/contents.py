@@ -36,7 +36,7 @@ class Contents:
         keypoints: keypoints of an object; 0 without any.
         object_classes: names of classes of objects that occur.
         classes: names of classes of pictures that occur.
-        values: kind of further values by name, and whether they are lists; the kind is empty if records cannot hold them.
+        values: kind of extra values by name, and whether they are lists; the kind is empty if records cannot hold them.
     """
 
     names: ListedNames = dataclasses.field(default_factory=ListedNames)
@@ -104,7 +104,7 @@ class Contents:
 
     @property
     def value_features(self) -> tuple[Feature, ...]:
-        """Features of the further values, by name."""
+        """Features of the extra values, by name."""
         return tuple(
             Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
             for name, (kind, is_list) in sorted(self.values.items())
@@ -113,7 +113,7 @@ class Contents:
 
     @property
     def ignored_values(self) -> tuple[str, ...]:
-        """Names of further values that records cannot hold: they are nested, or of several kinds."""
+        """Names of extra values that records cannot hold: they are nested, or of several kinds."""
         return tuple(sorted(name for name, (kind, _) in self.values.items() if not kind))
 
     def _add_object(self, annotated_object: ObjectAnnotation, annotation: ImageAnnotation) -> None:

@@ -75,7 +75,7 @@ class AnnotationForm(abc.ABC):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """Folders of label maps, whose PNGs are no pictures."""
+        """Folders of label maps, whose PNGs are not pictures."""
         return ()
 
     @abc.abstractmethod

@@ -35,7 +35,7 @@ class Standing(enum.IntEnum):
 
 
 def make_entry(reference: Reference, rejected: bool = False) -> bytes:
-    """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
+    """Return the entry of an input: its key, a hash of what its listing states, and whether it was rejected."""
     described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
     state: int = _hash_state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
@@ -43,7 +43,7 @@ def make_entry(reference: Reference, rejected: bool = False) -> bytes:
 
 
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
-    """Return the entries of all references of packs, in their order, as of records; `make_entry` says what each is.
+    """Return the entries of all references of packs, in their order, as `make_entry` makes them for records.
 
     Args:
         packs: references.

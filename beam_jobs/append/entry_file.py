@@ -96,7 +96,7 @@ def write_entries(
 
     Args:
         parts: S16 [n] each.
-        expected: about how many entries there are.
+        expected: approximate number of entries.
         path: of the file.
         bucket_entries: entries of a bucket, at most on average.
         sorted_entries: entries that are sorted at a time.
@@ -271,7 +271,7 @@ def _read_entries(dataset: Dataset) -> Iterator[Entries]:
 
 
 def _estimate_entries(dataset: Dataset) -> int:
-    """Return about how many entries a dataset has, by the sizes of its files."""
+    """Estimate a dataset's number of entries from the sizes of its files."""
     storage = storage_for(dataset.path)
     folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
     entries = {name: [] if storage.stat(folder) is None else storage.list(folder) for name, folder in folders.items()}

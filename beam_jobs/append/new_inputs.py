@@ -233,7 +233,7 @@ def _select_new(source: Source, base: Base, path: str) -> NewInputs:
 
 
 def count_known(result: PipelineResult) -> int | None:
-    """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
+    """Return the number of a run's inputs that have a record in the dataset; None if the runner keeps no count."""
     counters = result.metrics().query(MetricsFilter().with_name(_KNOWN_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
     # An engine that sends a counter without its value keeps none.

@@ -45,7 +45,7 @@ def convert_images(
     """Convert images into a dataset, as `tpudata convert images` does; return its manifest.
 
     The dataset has the bytes that the command writes. Nothing is printed, and nothing of the process is changed: signals, loggers,
-    warnings and standard error stay as they are. What a person would want to know of the input is in `manifest.warnings`, and is
+    warnings and standard error stay as they are. Noteworthy facts about the input are in `manifest.warnings`, and are
     logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline, which has ended when the call returns; of a
     `pipeline` that is passed, it has the runner and the options.
 

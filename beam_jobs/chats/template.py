@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers.tokenizer import sha256
 
-# Marks at the begin and the end of the assistant's text: code points that are no characters, which messages may not have.
+# Marks at the begin and the end of the assistant's text: code points that are not characters, which messages may not have.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"[{_BEGIN}{_END}]")
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
@@ -51,7 +51,7 @@ class ChatTemplate:
 
     Raises:
         MissingExtraError: the package jinja2 is not installed.
-        UsageError: the source is no template.
+        UsageError: the source is not a template.
     """
 
     source: str

@@ -111,7 +111,7 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        DECOMPRESSION_ERRORS: the file is cut or damaged, or needs more than 256 MiB to be unpacked.
+        DECOMPRESSION_ERRORS: the file is truncated or damaged, or needs more than 256 MiB to be unpacked.
     """
     stream: Decompressor | None = None
     for chunk in chunks:
@@ -134,7 +134,7 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
 
     Raises:
         NotImplementedError: the method is not supported.
-        DECOMPRESSION_ERRORS: the member is cut or damaged, or needs more than 256 MiB to be unpacked.
+        DECOMPRESSION_ERRORS: the member is truncated or damaged, or needs more than 256 MiB to be unpacked.
     """
     stream: Decompressor | None = None
     for chunk in chunks:

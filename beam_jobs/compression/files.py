@@ -51,7 +51,7 @@ def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
+        CorruptionError: from any read inside the context: the file is truncated or damaged. Its offset counts unpacked bytes.
     """
     with contextlib.closing(_DecompressedFile(path, compression)) as raw:
         yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
@@ -65,7 +65,7 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
+        CorruptionError: the file is truncated or damaged; its offset counts unpacked bytes.
     """
     offset = size = 0
     chunks: list[bytes] = []

@@ -97,7 +97,7 @@ class ExampleRules:
         return data, signature(feature for feature, _ in pairs.values())
 
     def check_defaults(self) -> None:
-        """Raise UsageError if a default is no value of its feature."""
+        """Raise UsageError if a default is not a value of its feature."""
         schema_features = None if self.schema is None else {feature.name: feature for feature in self.schema}
         for name, value in self.defaults.items():
             try:

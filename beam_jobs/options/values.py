@@ -67,7 +67,7 @@ class SplitShares:
 
     @classmethod
     def from_json(cls, shares: Mapping[str, str]) -> SplitShares:
-        """Return the shares of a manifest; UsageError as of `parse`."""
+        """Return the shares of a manifest; UsageError as `parse` raises it."""
         return cls.parse(",".join(f"{name}={share}" for name, share in shares.items()))
 
     def to_json(self) -> dict[str, str]:

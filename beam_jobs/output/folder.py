@@ -162,7 +162,7 @@ def reject_foreign_metadata(
         compression: of the new dataset.
         features: of its records.
         labelled: whether it has classes.
-        files: names of further files that it has.
+        files: names of additional files that it has.
     """
     storage = storage_for(output)
     own_names = list_metadata(read_manifest(output))

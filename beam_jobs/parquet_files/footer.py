@@ -83,7 +83,7 @@ def read_footer(path: str, size: int) -> Footer:
         size: its size in bytes.
 
     Raises:
-        CorruptionError: the file is cut or damaged: its footer cannot be read, or contradicts itself.
+        CorruptionError: the file is truncated or damaged: its footer cannot be read, or contradicts itself.
         SourceError: the footer is encrypted.
     """
     storage = storage_for(path)

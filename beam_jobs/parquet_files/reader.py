@@ -48,7 +48,7 @@ class ParquetReader:
             most_rows: rows of a batch.
 
         Raises:
-            CorruptionError: a column is cut or damaged (names it, if it is known), or rows are missing.
+            CorruptionError: a column is truncated or damaged (names it, if it is known), or rows are missing.
             SourceError: a column is encrypted, or a page is too large.
         """
         rows = self._count_batch_rows(group, names, most_rows)
@@ -99,7 +99,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         size: its size in bytes.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
         SourceError: it is encrypted, or of a form that pyarrow does not read.
     """
     footer = read_footer(path, size)

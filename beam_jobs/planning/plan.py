@@ -78,7 +78,7 @@ class Plan:
         bytes: total size of the input records.
         fingerprint: digest of all keys and sizes, in any order.
         suffix: ending of the shards' names.
-        warnings: what a person would want to know of the input, by kind; see `warning_lines`.
+        warnings: noteworthy facts about the input, by kind; see `warning_lines`.
     """
 
     splits: dict[str, SplitPlan]

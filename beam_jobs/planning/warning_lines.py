@@ -1,7 +1,7 @@
-"""Warnings of a conversion: a line for each thing about its input that a person would want to know, and what does the other thing.
+"""Warnings of a conversion: a line for each surprising fact about its input, with the option that changes it.
 
-Each is there only if the thing was seen. They follow from the notes of the listing, the classes by split, and what the source says
-of itself, so they are the same on every engine and in a dry run.
+They follow from the notes of the listing, the classes by split, and the attributes of the source,
+so they are the same on every engine and in a dry run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS_OF_FILES = frozenset(
 )
 # A split's name, and anything but a letter after it: train2017, test1, val_images.
 _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
-# Samples of which more than half have a class that no other has, this many or with blanks in their classes, have captions.
+# Classes are captions if more than half of the samples do not share theirs, and there are this many, or classes with blanks.
 _MANY_SAMPLES = 100
 _MOST_SHOWN = notes.MOST_EXAMPLES - 1
 
@@ -49,10 +49,10 @@ class InputFacts:
     """Facts about an input before it is listed.
 
     Attributes:
-        splits: those that names in the input stand for.
+        splits: splits that names in the input stand for.
         classes: class names that are known.
         has_folders: whether classes are named by folders.
-        is_ordered: whether a flag says how classes are numbered.
+        is_ordered: whether a flag determines the numbering of classes.
         needs_classes: whether a dataset without any class is an error: its source has declared some.
     """
 

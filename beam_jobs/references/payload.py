@@ -1,6 +1,6 @@
 """Kinds of the bytes that references lead to, and the texts by which entries of inputs know them.
 
-A room that reads bytes of another kind than files that describe themselves derives its own: bare pixels, rows of text, stored
+Rooms that read bytes other than self-describing files derive their class: bare pixels, rows of text, stored
 records. What it needs next to the bytes are its fields, so they travel once for many references.
 """
 

@@ -58,7 +58,7 @@ def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
 
 
 def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
-    """Return the first row whose key another row has already; None if there is none."""
+    """Return the first row whose key an earlier row has; None without one."""
     data = b"".join(parts)
     if not data:
         return None

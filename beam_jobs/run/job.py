@@ -1,4 +1,4 @@
-"""A submitted job: who it is, where to look at it, what it has counted, and whether it has ended.
+"""A submitted job: its identity, its web page, its counters, and whether it has ended.
 
 Its identity is a flat mapping of texts, which the claim on its output holds:
 
@@ -27,7 +27,7 @@ from tpudata.errors import TpudataError
 
 _DATAFLOW = "DataflowRunner"
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
-# An engine that does not answer by then says nothing.
+# An engine that does not answer within this time counts as unknown.
 _ANSWER_SECONDS = 10.0
 _NAMESPACE = "tpudata"
 # Beam's own job server, in the process that submits.
@@ -66,7 +66,7 @@ def job_text(identity: Mapping[str, str]) -> str:
 
 
 def check_job_server(options: PipelineOptions, report: Callable[[str], None]) -> None:
-    """Check that the job server of `--job_endpoint` is there, before anything is prepared for it.
+    """Check that the job server of `--job_endpoint` answers, before anything is prepared for it.
 
     Args:
         options: options of the pipeline; without an endpoint nothing is checked.

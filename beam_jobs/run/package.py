@@ -1,4 +1,4 @@
-"""The package that workers on other machines install: this one, as it is here.
+"""Packaging this installation of tpudata, for workers on other machines to install.
 
 Stock containers of Beam have no `beam_jobs`. A wheel (PEP 427) is a zip of the packages next to a folder of metadata, so it is made
 in the same way from a clone and from an installation, which has no setup.py.

@@ -116,7 +116,7 @@ def options_of_pipeline(pipeline: Any) -> PipelineOptions:
     """Return a copy of the options of a program's pipeline, with the class of its runner.
 
     Raises:
-        UsageError: it is no pipeline.
+        UsageError: it is not a pipeline.
     """
     if not isinstance(pipeline, beam.Pipeline):
         raise UsageError(f"pipeline: invalid (got {pipeline!r}, expected an apache_beam.Pipeline).")

@@ -176,13 +176,13 @@ def row_labels(value: Any, separator: str | None, origin: str, name: str) -> tup
     """Return the labels in a row's value, stripped, and whether it may hold several.
 
     Args:
-        value: the value, as it is written.
+        value: the value, as written.
         separator: text between several labels in it, or None.
         origin: list and line, for the message.
         name: name of the column, for the message.
 
     Raises:
-        BadRecordError: as of `json_labels`.
+        BadRecordError: see `json_labels`.
     """
     if isinstance(value, str) and separator is not None:
         return tuple(part.strip() for part in value.split(separator) if part.strip()), True

@@ -100,7 +100,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    # An existing file is no pattern, even if its name has a bracket.
+    # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
         if is_pattern(options.input):
@@ -139,7 +139,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if a folder without folders has files that are no images; going by the first that is no README."""
+    """Raise SourceError if a folder without folders has files that are not images; going by the first that is no README."""
     data = [entry for entry in files if not _is_note(entry.name)] or files
     # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
     first = next((entry for entry in data if "." in entry.name), data[0])

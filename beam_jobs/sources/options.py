@@ -276,7 +276,7 @@ def reject_split_flag(options: ConvertOptions, reason: str) -> None:
 
 
 def _check_pattern(text: str) -> None:
-    """Raise UsageError if a text is no regular expression with groups."""
+    """Raise UsageError if a text is not a regular expression with groups."""
     try:
         pattern = re.compile(text)
     except re.error as error:

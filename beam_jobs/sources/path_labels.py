@@ -35,7 +35,7 @@ class PathValues(NamedTuple):
     """Values that a path gives its picture.
 
     Attributes:
-        labels: the class, as it is written; none if the expression has no group of it.
+        labels: the class, as written; none if the expression has no group of it.
         columns: values by column.
     """
 
@@ -66,7 +66,7 @@ class PathLabels:
             paths: of the pictures, as the expression is searched for in them.
 
         Raises:
-            UsageError: no path matches, or a declared column is no group.
+            UsageError: no path matches, or a declared column is not a group.
         """
         if options.label_from is None:
             return None

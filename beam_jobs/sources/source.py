@@ -84,7 +84,7 @@ class Source(abc.ABC):
         return False
 
     def noting(self, note: Note) -> Source:
-        """Return the source that notes what a person would want to know while its `units` and `references` run, if it can.
+        """Return the source that calls `note` about surprising inputs while `units` and `references` run, if it supports notes.
 
         Args:
             note: function that gets the notes, see `beam_jobs.references.notes`.
@@ -114,7 +114,7 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of what is ignored by its name.
+            ignored: called with the path of each file that is ignored by its name.
             reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; if it returns, the listing goes on without the record.
         """
@@ -146,7 +146,7 @@ class Scan(Protocol):
     """One part of a ScannedSource that is read.
 
     Attributes:
-        facts: about what was read so far; all of it once `parts` has ended. Has `merge`, which adds those of another part.
+        facts: facts about the rows read so far; complete once `parts` has ended. Has `merge`, which adds those of another part.
     """
 
     facts: Any
@@ -217,11 +217,11 @@ def make_reference(
         path: the file that holds it.
         size: bytes of the record in the file.
         offset: byte offset in the file.
-        split: the split that the input says, or empty.
+        split: split that the input states, or empty.
         labels: names of its classes.
         payload: kind of its bytes; by default they describe themselves, as image files do.
         crc32: CRC-32 that the bytes must have, or None.
-        features: further features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
+        features: extra features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
         data: the bytes, if the file has no addressable members.
     """
     if not split:

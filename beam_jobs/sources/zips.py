@@ -54,7 +54,7 @@ class ZipUnit(NamedTuple):
     Attributes:
         path: the file.
         name: that keys begin with.
-        split: that its name stands for, or nothing.
+        split: split that its name stands for; empty without one.
     """
 
     path: str
@@ -69,10 +69,10 @@ class Zips(ClassifiedSource):
     Attributes:
         options: deal out splits and seed the order.
         files: the archives.
-        splits: those that the names of the archives stand for.
+        splits: splits that the names of the archives stand for.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
-        path_labels: how paths say classes and columns; None if folders are classes, or nothing is.
+        path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
     """
 
@@ -92,8 +92,8 @@ class Zips(ClassifiedSource):
         """Return the source of some archives.
 
         Raises:
-            SourceError: there is none, or the names of some are splits, and of some are not.
-            UsageError: the options deal out splits, but the names of the archives are splits; or as of `PathLabels.find`.
+            SourceError: there is no archive, or only some of their names are splits.
+            UsageError: the options deal out splits, but the names of the archives are splits; or `PathLabels.find` raises it.
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
@@ -128,7 +128,7 @@ class Zips(ClassifiedSource):
         """Yield a reference to every image of an archive.
 
         Raises:
-            CorruptionError: the archive is cut or damaged.
+            CorruptionError: the archive is truncated or damaged.
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
@@ -242,7 +242,7 @@ def _read_chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
-    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is cut or damaged."""
+    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is truncated or damaged."""
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:

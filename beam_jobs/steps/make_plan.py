@@ -44,12 +44,12 @@ def plan_here(
 
     Args:
         source: of the conversion.
-        options: where shards are cut.
+        options: options for the size and number of shards.
         text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is added to, or None.
-        facts: what is known of the input before that.
+        facts: facts about the input before it is listed.
         progress: gets the inputs that are listed.
 
     Raises:

@@ -61,7 +61,7 @@ class WriteMetadata(LimitedStep):
             begin: the one element that starts the step.
             results: the ShardResult of every shard, as tuples.
             plan: of the shards.
-            context: what the converter knew of all inputs.
+            context: facts about all inputs, as the converter got them.
             inputs: those that have no record.
         """
         del begin
@@ -162,7 +162,7 @@ class WriteMetadata(LimitedStep):
         return [WrittenFile.of(*file) for file in files.items()]
 
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
-        """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
+        """Raise OutputError if the folder's manifest is neither `before`, found at the start, nor `after`, as a retry finds it."""
         stored = open_dataset(self._options.output).manifest
         if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(

@@ -88,10 +88,10 @@ class DatasetConverter(FrameConverter):
         label: name of the feature of the label, if labels change.
         label_offset: label of the first class.
         decoded: by origin, (decoded bytes, records) of the split in the input.
-        carried: what the manifest counts besides records, if every record is carried over.
+        carried: counts of the manifest besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
-        list_maxima: the most entries of each feature of lists in the datasets, as far as all of them say so.
+        list_maxima: the most entries of each feature of lists, if all of the datasets state it.
     """
 
     schema: tuple[Feature, ...]

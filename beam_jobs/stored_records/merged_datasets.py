@@ -110,7 +110,7 @@ class MergedDatasets:
         return dict(sorted(totals.items()))
 
     def maxima(self) -> dict[str, int]:
-        """Return the most entries of each feature of lists, as far as all datasets say so."""
+        """Return the most entries of each feature of lists, if all datasets state it."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
     def count_converted(self) -> dict[str, int]:
@@ -178,7 +178,7 @@ def _label_offset(dataset: Dataset) -> int:
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the class names, and by dataset the new labels of those whose labels change."""
+    """Return the merged class names, and the new numbers of the old labels for each dataset whose labels change."""
     labels = [dataset.labels() for dataset in datasets]
     names_of_datasets = [names for names in labels if names is not None]
     if not names_of_datasets:

@@ -22,7 +22,7 @@ class Splitter:
     """The rule that gives each record its split.
 
     Attributes:
-        key: what a record is known by: RECORD, CONTENT or the name of a feature.
+        key: source of a record's key: RECORD, CONTENT or the name of a feature.
         lists: by split, the keys of its records.
         shares: how the other records are dealt out; None keeps the split that the input has them in.
     """
@@ -33,7 +33,7 @@ class Splitter:
 
     @property
     def reads_records(self) -> bool:
-        """Whether the split depends on what is in a record."""
+        """Whether the split depends on the content of a record."""
         return self.key != RECORD and bool(self.lists or self.shares)
 
     @functools.cached_property

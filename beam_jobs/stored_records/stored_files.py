@@ -29,7 +29,7 @@ class StoredFile(NamedTuple):
     Attributes:
         path: of the file.
         size: bytes.
-        name: what the keys of its records begin with.
+        name: prefix of the keys of its records.
         split: that its records have in the input.
         dataset: number of the dataset that it belongs to; None for a foreign file.
         shard: as the dataset's manifest has it; None for a foreign file.
@@ -153,7 +153,7 @@ def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
 
 
 def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
-    """Yield all files, with names that no two of them share: the input's name goes in front of those that do."""
+    """Yield all files with unique names: files with equal names get their input's name as a prefix."""
     names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
     heads = folders if len(set(folders)) == len(folders) else [str(number) for number in range(len(paths))]

@@ -146,7 +146,7 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
 
 
 def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
-    """Return the keys of the first row; none if it is no object, which is rejected when it is read."""
+    """Return the keys of the first row; none if it is not an object, which is rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
         row = parse_json(spans.data[start : start + size].decode())

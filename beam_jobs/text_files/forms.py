@@ -90,7 +90,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 
 
 def text_compression(path: str) -> str:
-    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is no text."""
+    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is not text."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression
@@ -121,7 +121,7 @@ def _check_text(path: str, head: bytes) -> None:
 
 
 def _describe_needs(options: TextOptions) -> tuple[str, str]:
-    """Return the flag for which documents must have fields, and what it says."""
+    """Return the flag that requires documents with fields, and its text for messages."""
     if len(options.fields) > 1 or options.chat:
         return options.fields_flag, f"names {len(options.fields)}"
     if not options.text_fields:

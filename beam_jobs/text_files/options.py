@@ -425,7 +425,7 @@ class TextOptions:
 
     @property
     def columns(self) -> tuple[TextField, ...]:
-        """The fields of rows that are read: those that go into the records, and those of classes and keys, as they are written."""
+        """The fields of rows that are read: those that go into the records, and those of classes and keys, as written."""
         names = {field.name for field in self.fields}
         others = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
         return (*self.fields, *(TextField(name, STR) for name in others if name not in names))

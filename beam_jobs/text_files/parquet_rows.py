@@ -53,7 +53,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
         options: options with the required fields.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
         SourceError: a required field appears twice, or is of a type that is neither text nor number; or the file is encrypted.
         UsageError: a required field is missing.
     """
@@ -75,7 +75,7 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
         reject: called with a row of which a value cannot be read. If it returns, the row is omitted.
 
     Raises:
-        CorruptionError: the file is cut or damaged; names the column, if known.
+        CorruptionError: the file is truncated or damaged; names the column, if known.
         SourceError: a column cannot be read at all.
     """
     names = [field.name for field in options.columns]

@@ -94,7 +94,7 @@ def _read_own_document(data: bytes, form: Payload, options: TextOptions) -> str 
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
-    """Return the values of a row by name, as they are written.
+    """Return the values of a row by name, as written.
 
     Args:
         data: bytes of one row.
@@ -202,7 +202,7 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     try:
         texts = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
-        # A surplus quote joins all lines up to the next quote, or to the end of the file.
+        # An unexpected quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
         many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""

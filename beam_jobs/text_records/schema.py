@@ -36,7 +36,7 @@ def text_features(
         options: fields and layout.
         classes: number of classes, if documents have any.
         several_labels: whether a document has any number of classes.
-        extra: further features, which end the schema if a record is a document.
+        extra: extra features, which end the schema if a record is a document.
     """
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)

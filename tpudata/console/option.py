@@ -127,7 +127,7 @@ class Option:
         stored: entry in the manifest; None if the option does not decide what the shards hold.
         modes: modes of the command that use the option; empty for all.
         needs: name of another option, without which this one has no effect; empty if there is none.
-        aliases: further names of the flag.
+        aliases: other names of the flag.
     """
 
     group: enum.Enum

@@ -48,7 +48,7 @@ def write_metadata(
             written.
 
     Returns:
-        The manifest as it was written.
+        The manifest as written.
 
     Raises:
         DatasetError: labels and manifest differ, or a class name has a line break.

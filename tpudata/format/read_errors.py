@@ -2,7 +2,7 @@
 
 TensorFlow reports the byte at which a record is damaged, but not the file. It also reports the name of the dataset that failed, so
 the reader gives its datasets names from which the files follow: "tpudata_" and the JSON array [folder, split], or [file, ..., ""]
-for files without a manifest, in which each byte that is no letter or digit is "_" and two hexadecimal digits.
+for files without a manifest, in which each byte that is not a letter or digit is "_" and two hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
 
 
 def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
-    """Return the feature that does not fit, what is wrong with it in words, and the kind of the mistake."""
+    """Return the feature that does not fit, a description of its fault, and the kind of the fault."""
     match = texts.ABSENT_FEATURE.search(text)
     if match is not None:
         return match[1], "is not in the record", "absent"
@@ -179,12 +179,12 @@ def _find_reason(text: str, split: str) -> str | None:
 def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> FeatureError | None:
     """Return the error for the first record whose feature differs from that of the records before it, or None.
 
-    Args:
-        text: text of TensorFlow's error.
-        feature: name of the feature.
-        difference: the difference, in words.
-        odd: the difference to search for: no such feature, values of another kind, another number of values, or another number of
-            bytes in a value.
+        Args:
+            text: text of TensorFlow's error.
+            feature: name of the feature.
+            difference: the difference, in words.
+            odd: the difference to search for: a missing feature, or values of a different kind, number or number of
+    bytes.
     """
     parts = _parse_parts(text)
     if parts is None:

@@ -83,7 +83,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
 
 
 def _read_size(data: bytes, name: str) -> tuple[int, int]:
-    """Return the height and width of an image of format `name`; ValueError if it is cut or broken."""
+    """Return the height and width of an image of format `name`; ValueError if it is truncated or broken."""
     if name in (JPEG, PNG):
         header = read_header(data, name)
         return header.height, header.width

@@ -214,7 +214,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
         raise ValueError(f"JPEG cut: it has no end after {end} bytes")
     height, width, components, sampling = frame
-    # Adobe's transform 0 means RGB, whose samples are no chroma.
+    # Adobe's transform 0 means RGB, whose samples are not chroma.
     sampling = b"" if adobe == b"\0" else sampling
     return ImageHeader(
         *(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe is not None, sampling, is_regular)

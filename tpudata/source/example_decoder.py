@@ -58,7 +58,7 @@ class ExampleDecoder:
 
         Raises:
             CorruptionError: not an Example, or an image that does not decode; the caller adds the place.
-            FeatureError: a feature is missing, or has values of another kind or number; a label map is of another kind.
+            FeatureError: a feature is missing, or has values of a different kind or number; a label map is of another kind.
         """
         example = decode_example(data)
         return {name: _decode(feature, example) for name, feature in self._features.items()}

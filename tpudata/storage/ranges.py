@@ -33,7 +33,7 @@ class Range(NamedTuple):
 
 
 def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
-    """Yield what is directly inside a folder, in order; the first ones before the whole folder of a disk is in memory.
+    """Yield the entries of a folder, in order; the first ones before the whole folder of a disk is in memory.
 
     Args:
         folder: folder to list.

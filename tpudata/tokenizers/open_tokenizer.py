@@ -61,7 +61,7 @@ class TokenizerSpec:
         special_tokens: what the name of a special token in a text becomes: `"token"`, `"text"`, or None for its package's rule.
 
     Raises:
-        UsageError: an unknown kind, a missing or surplus file, or values that do not fit each other.
+        UsageError: an unknown kind, a missing or unexpected file, or values that do not fit each other.
     """
 
     kind: str

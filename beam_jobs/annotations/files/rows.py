@@ -136,7 +136,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
 
 
 def table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
-    """Return the columns of a table, by its first bytes; none if its first line is no row."""
+    """Return the columns of a table, by its first bytes; none if its first line is not a row."""
     text = head.decode("utf-8", "replace").removeprefix(_BOM).lstrip()
     first = text.partition("\n")[0]
     try:

@@ -133,7 +133,7 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def parse_xml(data: bytes) -> ElementTree.Element:
-    """Return the root of an XML file; ValueError if it is cut or damaged, or has a document type."""
+    """Return the root of an XML file; ValueError if it is truncated or damaged, or has a document type."""
     parser = ElementTree.XMLParser(target=_Builder())
     try:
         parser.feed(data)

@@ -80,7 +80,7 @@ class YoloForm(AnnotationForm):
 
     Attributes:
         path: the folder.
-        names: what the files next to it say.
+        names: class names and number of keypoints, from the files next to it.
     """
 
     path: str
@@ -195,7 +195,7 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if they are no list, and no mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on; None if they are neither a list nor a mapping from these numbers."""
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

@@ -40,7 +40,7 @@ class CarriedAnnotation:
     """The annotation of a picture as a value of its reference.
 
     Attributes:
-        annotation: what is said of the picture.
+        annotation: annotation of the picture.
     """
 
     annotation: ImageAnnotation
@@ -60,7 +60,7 @@ class CarriedAnnotation:
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatedConverter(ImageConverter):
-    """Conversion of pictures with annotations to records. The further attributes are those of ImageConverter.
+    """Conversion of pictures with annotations to records. The extra attributes are those of ImageConverter.
 
     Attributes:
         schema: features of the annotations; None until they are scanned.

@@ -35,7 +35,7 @@ def list_annotation_values(
 
     Args:
         schema: features of the annotations of the dataset.
-        annotation: what is said of the picture.
+        annotation: annotation of the picture.
         frame: the picture in its file and in its record.
         map_data: bytes of `annotation.map_file`, if there is one.
 
@@ -194,7 +194,7 @@ def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view:
 
 
 def _convert_further(feature: Feature, value: Any) -> Any:
-    """Return a further value as a record stores it."""
+    """Return an extra value as a record stores it."""
     if feature.shape:
         if not isinstance(value, list | tuple):
             raise ValueError(f"no list in {feature.name!r}: {reprlib.repr(value)}")

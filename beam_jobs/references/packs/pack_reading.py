@@ -226,7 +226,7 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # A run ends before an input in another file, an input that is no neighbour, and one that is used earlier.
+    # A run ends before an input in another file, an input that is not a neighbour, and one that is used earlier.
     breaks = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
     breaks[1:] = (

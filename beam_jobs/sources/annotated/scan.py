@@ -25,7 +25,7 @@ _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 
 
 class AnnotatedPicture(NamedTuple):
-    """A picture with what is said of it."""
+    """A picture with its annotation."""
 
     picture: Picture
     annotation: ImageAnnotation
@@ -56,8 +56,8 @@ class AnnotationFacts:
     """Facts about annotation files.
 
     Attributes:
-        contents: what the annotations have.
-        files: by number of the file, its path and in how many blocks it is cut.
+        contents: values and classes that the annotations have.
+        files: by number of the file, its path and its number of blocks.
         digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
         missing: a name for which the input has no picture; empty if there is none.
     """
@@ -79,7 +79,7 @@ class AnnotationFacts:
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
-        """Return by number of a file how many blocks the files before it have."""
+        """Return, by number of a file, the number of blocks of the files before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.files.items()):
             firsts[number] = before
@@ -152,7 +152,7 @@ class AnnotationScan:
         self.facts.files[self._number] = self._part, blocks
 
     def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
-        """Return the picture of an annotation, and add what it has to the facts."""
+        """Return the picture of an annotation, and add the annotation to the facts."""
         if isinstance(annotation, BadRecordError):
             return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)

@@ -73,7 +73,7 @@ class AnnotatedImages(ScannedSource):
             source_options: name the annotations.
 
         Raises:
-            SourceError: the input is no folder, or the annotations have no known form.
+            SourceError: the input is not a folder, or the annotations have no known form.
             UsageError: the options deal out splits, but the annotations have lists of them.
         """
         entry = storage_for(options.input).stat(options.input)

@@ -39,7 +39,7 @@ class ClassFolder(NamedTuple):
     Attributes:
         path: the folder.
         key: its path below the input, with `/`.
-        split: the split that its parent stands for, or empty.
+        split: split that its parent stands for; empty without one.
         label: name of the class.
     """
 
@@ -198,7 +198,7 @@ class ClassFolders(Source):
 
 
 def _describe_no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
-    """Return the error of a folder whose name is no class."""
+    """Return the error of a folder whose name is not a class."""
     if classes.labels is None:
         return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")
     return SourceError(

@@ -5,7 +5,7 @@
                   synset of ILSVRC2012_val_0000000i.JPEG; or validation/SYNSET/FILE or val/SYNSET/FILE
 
 A key is the file's own name, which is unique in ImageNet, so tars and folders give the same dataset. Classes are synsets in sorted
-order; the further feature image/class/synset repeats the class for readers that look for it there.
+order; the extra feature image/class/synset repeats the class for readers that look for it there.
 """
 
 from __future__ import annotations

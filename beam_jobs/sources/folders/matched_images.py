@@ -66,7 +66,7 @@ class MatchedImages(ClassifiedSource):
         pattern: the parts after it, see `split_pattern`.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
-        path_labels: how paths say classes and columns; None if folders are classes, or nothing is.
+        path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
     """
 
@@ -95,7 +95,7 @@ class MatchedImages(ClassifiedSource):
 
         Raises:
             StorageError: the fixed folder is not there.
-            UsageError: the options deal out splits, but the folders are splits already; or as of `PathLabels.find`.
+            UsageError: the options deal out splits, but the folders are splits already; or `PathLabels.find` raises it.
         """
         paths = (
             below
@@ -122,7 +122,7 @@ class MatchedImages(ClassifiedSource):
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, below: str) -> str:
-        """Return the split that the place of a file or folder says, or nothing; `below` is its path, a folder's with a slash."""
+        """Return the split of a file or folder by its path below the input; empty without one. Paths of folders end with `/`."""
         names = below.split("/")[:-1]
         # If no folder is a class, the outermost may be a split.
         names = names[-2:-1] if self.folder_classes else names[:1]
@@ -162,7 +162,7 @@ class MatchedImages(ClassifiedSource):
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            reject: called with the error of a file whose folder is no known class, or whose path says none.
+            reject: called with the error of a file whose folder is not a known class, or whose path says none.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._match_files(unit):

@@ -6,7 +6,7 @@
     cifar-100-binary        train.bin, test.bin, fine_label_names.txt, coarse_label_names.txt
 
 An image is 3,072 bytes: the red rows, the green ones, the blue ones. In a binary file its label precedes it, a byte; of CIFAR-100
-the coarse one, and then the fine one. A class of CIFAR-100 is the fine one; the coarse one is the further feature `coarse_label`.
+the coarse one, and then the fine one. A class of CIFAR-100 is the fine one; the coarse one is the extra feature `coarse_label`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _Variable(NamedTuple):
         element: offset of the content of its element in the file.
         size: bytes of that.
         is_compressed: whether it is a stream of zlib.
-        order: of bytes, as of `struct`.
+        order: byte order, in the notation of `struct`.
     """
 
     name: str
@@ -115,7 +115,7 @@ def open_mat_file(path: str) -> MatFile:
 
     Raises:
         SourceError: it has other variables than SVHN.
-        CorruptionError: it is cut or damaged.
+        CorruptionError: it is truncated or damaged.
     """
     variables = {variable.name: variable for variable in _list_variables(path)}
     images, labels = variables.get("X"), variables.get("y")

@@ -3,7 +3,7 @@
     mnist.npz                x_train  y_train  x_test  y_test
     pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
 
-One word of an array's name says what it is, images or labels, and the others which of them: a split, or nothing. Images are uint8
+One word of an array's name is `images` or `labels` or the like; the others, if any, name the split. Images are uint8
 [N, height, width] or [N, height, width, channels]; labels whole numbers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
 headers of the arrays are read before the images, and nothing is unpickled.
 """
@@ -44,7 +44,7 @@ class _Array(NamedTuple):
     Attributes:
         name: its name, without ending.
         shape: its sizes.
-        form: of a number, as of `struct`, with its order of bytes; empty for what is no number.
+        form: format of a number, in the notation of `struct`, with its byte order; empty for other types.
         header: bytes before the first number.
         is_stored: whether its numbers are not compressed.
         offset: of the first number in the file, if it is stored.
@@ -75,7 +75,7 @@ class NpzSet(ImageSet):
     Attributes:
         path: the archive.
         name: its name, and that of the array of images.
-        split: that their names stand for, or empty.
+        split: split that their names stand for; empty without one.
         images: the array of images.
         labels: the array of labels.
     """
@@ -127,7 +127,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
 
     Raises:
         SourceError: it has no images, or labels of another number; names its arrays.
-        CorruptionError: it is cut or damaged.
+        CorruptionError: it is truncated or damaged.
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)

@@ -33,7 +33,7 @@ class BytesPlace(NamedTuple):
 
     Attributes:
         offset: of the first one.
-        size: how many they are.
+        size: their number.
     """
 
     offset: int
@@ -74,7 +74,7 @@ def read_pickle(path: str) -> Any:
     """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
         SourceError: it has objects of another kind; names them.
     """
     size = file_size(path)

@@ -29,7 +29,7 @@ class PieceReader:
         self._held = memoryview(b"")
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; CorruptionError if there are fewer, or what is compressed is damaged."""
+        """Return the next bytes; CorruptionError if there are fewer, or compressed data are damaged."""
         parts = []
         missing = size
         while missing:
@@ -56,7 +56,7 @@ class PieceReader:
 
 
 def plain_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
-    """Yield a part of a file in pieces; fewer bytes if it is cut."""
+    """Yield a range of a file in pieces; fewer bytes if the file is truncated."""
     end = start + size
     while start < end:
         piece = storage_for(path).read_range(path, start, min(_PIECE_BYTES, end - start))
@@ -71,8 +71,8 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
 
     Args:
         reader: has them.
-        form: of one, with its byte order, as of `struct`.
-        count: how many.
+        form: format of one number, in the notation of `struct`, with its byte order.
+        count: number of numbers.
     """
     size, batch_size = struct.calcsize(form), 1 << 16
     for first in range(0, count, batch_size):

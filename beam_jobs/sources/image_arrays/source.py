@@ -74,10 +74,10 @@ class ImageArrays(ClassifiedSource):
         options: deal out splits and seed the order.
         sets: to be listed.
         classes: names of the labels, which are whole numbers.
-        features: further features.
+        features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.
-        named_splits: those that the names of files and arrays stand for.
+        named_splits: splits that the names of files and arrays stand for.
     """
 
     options: ConvertOptions
@@ -99,7 +99,7 @@ class ImageArrays(ClassifiedSource):
 
         Raises:
             SourceError: a file has other arrays than images and labels, or none; or sets differ in their kind of classes.
-            CorruptionError: a file is cut or damaged.
+            CorruptionError: a file is truncated or damaged.
             UsageError: the options deal out splits, but the sets are of several splits already.
         """
         files = [path for path in paths if _is_data(path.rpartition("/")[2])]

@@ -31,7 +31,7 @@ def open_with_arguments(name: str, kind: type[Source], texts: Mapping[str, str],
         options: options of the conversion by the name of the field that gets them, if there is one.
 
     Raises:
-        UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is no source.
+        UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
     fields, hints = argument_fields(kind), _read_type_hints(kind)
     unknown = next((argument for argument in texts if argument not in fields), None)
@@ -59,7 +59,7 @@ def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields of a source's class that are arguments, by name.
 
     Raises:
-        UsageError: the class is no dataclass that derives from Source, or a field has the name of an attribute of all sources.
+        UsageError: the class is not a dataclass that derives from Source, or a field has the name of an attribute of all sources.
     """
     class_name = f"{kind.__module__}.{kind.__qualname__}"
     if not dataclasses.is_dataclass(kind) or not issubclass(kind, Source):
@@ -84,7 +84,7 @@ def describe_source(name: str, kind: Any) -> str:
         kind: its class, or a function, which has no arguments.
 
     Raises:
-        UsageError: as of `argument_fields`, or a type annotation cannot be evaluated.
+        UsageError: the class is invalid, see `argument_fields`, or a type annotation cannot be evaluated.
     """
     lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
     fields = argument_fields(kind) if isinstance(kind, type) else {}

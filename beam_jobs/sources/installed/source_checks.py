@@ -1,6 +1,6 @@
-"""Checks of what a source gives: that of an installed package may give anything.
+"""Checks of the values that a source returns: one from an installed package may return anything.
 
-A source is asked for its parts, units and references by the functions below, so that what is wrong ends in one line that names it.
+The functions below call a source's methods for parts, units and references, and report wrong values in one line that names them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def check_attributes(source: Source) -> None:
 
 
 def list_parts(source: Source) -> Iterable[Any]:
-    """Return the parts of a source; UsageError if these are none."""
+    """Return the parts of a source; UsageError if its method returns something else."""
     return _check_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
-    """Return the units of a part, see `Source.units`; UsageError if these are none."""
+    """Return the units of a part, see `Source.units`; UsageError if the method returns something else."""
     return _check_iterable(source, "units", source.units(part, ignored))
 
 
@@ -67,12 +67,12 @@ def list_references(
     Args:
         source: lists the unit.
         unit: one of `list_units`.
-        ignored: as of `Source.references`.
-        reject: as of `Source.references`.
+        ignored: see `Source.references`.
+        reject: see `Source.references`.
         stores_classes: whether records have a place for classes, so that one without is rejected.
 
     Raises:
-        UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
+        UsageError: one is not a reference, or has classes or features that the source's attributes do not declare, so that its
             record would silently lack them.
     """
     method_name = f"{_name_source(source)}.references"
@@ -114,7 +114,7 @@ class _ReferenceCheck:
         self._labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
-        """Return whether a reference needs no further check."""
+        """Return whether a reference needs no other check."""
         if type(reference) is not Reference:
             return False
         key, split, labels, path, offset, size, payload, _, features, data, _ = reference
@@ -133,7 +133,7 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why a reference is rejected, or None; UsageError as of `list_references`."""
+        """Return why a reference is rejected, or None; UsageError as `list_references` raises it."""
         _check_types(reference, self._where)
         labels, features = reference.labels, reference.features
         if labels and not self._has_classes:
@@ -169,7 +169,7 @@ def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]
 
 
 def _check_types(reference: Any, method_name: str) -> None:
-    """Raise UsageError if a reference is none, or a field of another type, which its pack would find without its name."""
+    """Raise UsageError if an object is not a reference, or a field has the wrong type: the error of its pack would not name it."""
     if not isinstance(reference, Reference):
         raise UsageError(
             f"{method_name}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"

@@ -61,7 +61,7 @@ class Column:
         widest: index in `_KINDS` of the widest value or item; None if all are missing.
         missing: the first row without a value, or None.
         inexact: the first row with a number that float32 would change, and the problem; or None.
-        scalar: the first row with a value that is no list, or None.
+        scalar: the first row with a value that is not a list, or None.
         listed: the first row with a list, or None.
     """
 

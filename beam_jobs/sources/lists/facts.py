@@ -18,8 +18,8 @@ class ListFacts:
     """Facts about the rows of some lists.
 
     Attributes:
-        lists: by number of the list, its path and in how many blocks it is cut.
-        columns: of the further columns.
+        lists: by number of the list, its path and its number of blocks.
+        columns: facts about the extra columns.
         names: the classes, each with the first row that has it.
         several: whether a row has a list of labels.
         splits: the names in the column of splits, each with the first row that has it.
@@ -41,7 +41,7 @@ class ListFacts:
         self.several |= other.several
 
     def first_blocks(self) -> dict[int, int]:
-        """Return by number of a list how many blocks the lists before it have."""
+        """Return, by number of a list, the number of blocks of the lists before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.lists.items()):
             firsts[number] = before

@@ -1,4 +1,4 @@
-"""CSV and JSONL lists and JSON arrays: a row an image, with its path, its class or classes, its split, and further columns.
+"""CSV and JSONL lists and JSON arrays: a row an image, with its path, its class or classes, its split, and extra columns.
 
 Further columns become features.
 
@@ -6,7 +6,7 @@ Further columns become features.
     cats/1.jpg,cat,3                                {"path": "dogs/7.jpg", "label": ["dog", "puppy"], "age": 1}
 
 The first row of a CSV list names its columns. Paths are absolute or relative to the list's
-folder. A key is the path as it is written.
+folder. A key is the path as written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ListSchema(NamedTuple):
     """Schema of lists, known once they were read.
 
     Attributes:
-        kinds: name and kind of each further column.
+        kinds: name and kind of each extra column.
         labels: the classes, or None without a column of labels.
         integers: whether labels are whole numbers that stand for themselves, or with a file of names for its lines.
         several: whether a row may have any number of labels.
@@ -64,7 +64,7 @@ class Lists(ScannedSource):
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
-        splits: those that the names of the lists stand for, without a column of splits.
+        splits: splits that the names of the lists stand for, without a column of splits.
         first: path of the first list.
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
@@ -152,7 +152,7 @@ class Lists(ScannedSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Schema of the further columns."""
+        """Schema of the extra columns."""
         return features(dict(self.schema.kinds))
 
     @property

@@ -30,7 +30,7 @@ class Roles:
 
     @classmethod
     def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
-        """Find the roles of columns, by what the options say or else by their names.
+        """Find the roles of columns, from the options, or else from their names.
 
         Raises:
             SourceError: there is no such column, or more than one may be meant; names the columns that there are.

@@ -35,7 +35,7 @@ class ListScan:
         file: the list.
         number: of the list among all.
         roles: columns of path, label and split.
-        reader: of the further columns.
+        reader: of the extra columns.
         separator: between several labels in a CSV cell, or None.
         block_bytes: bytes after which a block ends with its row.
 
@@ -78,7 +78,7 @@ class ListScan:
         """Read the list, and yield its blocks.
 
         Raises:
-            SourceError: a row is not as it should be: its cells, its split, a further column; names file and line.
+            SourceError: a row is invalid: its cells, its split, an extra column; names file and line.
         """
         blocks = 0
         with self._file.open() as (first, rows):

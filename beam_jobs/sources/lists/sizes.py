@@ -18,11 +18,11 @@ class ListedFile:
 
     Attributes:
         where: list and line, for messages.
-        key: the path as it is written.
+        key: the path as written.
         file: the full path.
         split: the split in its column; empty without such a column.
         labels: names of its classes.
-        features: values of the further columns.
+        features: values of the extra columns.
     """
 
     where: str

@@ -64,10 +64,10 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and further features.
+    """Return the columns of images, labels and extra features.
 
     Raises:
-        SourceError: there are no images or labels, or a further column is missing or of another type.
+        SourceError: there are no images or labels, or an extra column is missing or of another type.
     """
     described = describe_columns(schema)
     types = {field.name: field.type for field in schema}

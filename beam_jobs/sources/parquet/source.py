@@ -63,7 +63,7 @@ class ParquetUnit(NamedTuple):
         path: the file.
         size: its bytes.
         name: that keys begin with.
-        split: that its name stands for, or nothing.
+        split: split that its name stands for; empty without one.
         group: number of the row group; None if the file is damaged.
         first: number of its first row.
     """
@@ -86,7 +86,7 @@ class ParquetImages(Source):
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the files.
-        splits: those that the names of the files stand for.
+        splits: splits that the names of the files stand for.
         columns: of the first file; all have the same.
         classes: how labels become names.
         note: gets columns that are not stored.
@@ -116,7 +116,7 @@ class ParquetImages(Source):
         Raises:
             SourceError: there is no column of images or labels (names the columns that there are); or some names of files are
                 splits, and some are not.
-            CorruptionError: the first file is cut or damaged.
+            CorruptionError: the first file is truncated or damaged.
             UsageError: the options deal out splits, but the names of the files are splits.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
@@ -135,12 +135,12 @@ class ParquetImages(Source):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The schema of the further columns."""
+        """The schema of the extra columns."""
         return features(dict(self.columns.further))
 
     @property
     def annotations(self) -> AnnotationSchema | None:
-        """The features of the objects and the further columns, if there are objects."""
+        """The features of the objects and the extra columns, if there are objects."""
         objects = self.columns.objects
         if objects is None:
             return None
@@ -198,7 +198,7 @@ class ParquetImages(Source):
 
         Raises:
             SourceError: the file has other columns or class names than the first one, or its name leaves a doubt about splits.
-            CorruptionError: the file is cut or damaged, unless bad records are skipped.
+            CorruptionError: the file is truncated or damaged, unless bad records are skipped.
         """
         del ignored
         size, split, row = file_size(part.path), self.splits.of(part.name), 0
@@ -297,7 +297,7 @@ class ParquetImages(Source):
         )
 
     def _read_further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
-        """Return the values of the further columns of a row; the conversion checks them."""
+        """Return the values of the extra columns of a row; the conversion checks them."""
         for (name, kind), value in zip(self.columns.further, values, strict=True):
             problem = _find_problem(value, kind)
             if problem:
@@ -333,7 +333,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
 
 
 def _find_problem(value: Any, kind: ColumnKind) -> str:
-    """Return why a further column cannot hold a value, or nothing."""
+    """Return why an extra column cannot hold a value, or nothing."""
     if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
     items = value if isinstance(value, list) else [value]

@@ -119,7 +119,7 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
 
 
 def _map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
-    """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are no classes."""
+    """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are not classes."""
     name = find_label_map_field(fields)
     kind = None if name is None else png_kind(_read_head(file, fields[name].member))
     if kind is None or kind[1] not in (GREY, PALETTE):

@@ -42,8 +42,8 @@ class TarRecord(NamedTuple):
     Attributes:
         content: its member.
         split: the split that names say, or empty.
-        labels: its classes, as they are written.
-        columns: further features.
+        labels: its classes, as written.
+        columns: extra features.
     """
 
     content: MemberContent
@@ -89,7 +89,7 @@ class Pairs:
             unit: where it is.
             members: its files.
             ignored: gets the fields that are not stored.
-            reject: called with the error of a sample that is no record.
+            reject: called with the error of a sample that is not a record.
             compressed: whether images are read here.
         """
         for key, fields in samples(file, unit.path, members, compressed):

@@ -96,7 +96,7 @@ def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[s
 
 
 def json_object(content: MemberContent, path: str) -> dict[str, Any]:
-    """Return the keys and values of a field of JSON; none if it is no object. BadRecordError if it is not JSON."""
+    """Return the keys and values of a field of JSON; none if it is not an object. BadRecordError if it is not JSON."""
     try:
         value = parse_json(content.data.decode("utf-8-sig"))
     except ValueError as error:

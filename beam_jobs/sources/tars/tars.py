@@ -5,7 +5,7 @@
     pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes; a text that is not the class
               is a caption, KEY.seg.png a label map, and keys of JSON are columns
 
-The first members of the first tar say which. With `--label-from` a file's path in the tar says its class. A key is TAR/MEMBER,
+The first members of the first tar determine which. With `--label-from` a file's path in the tar has its class. A key is TAR/MEMBER,
 where TAR is the tar's file name without .gz (the path below the folder, if there are several). Of an uncompressed tar only the
 headers and labels are read, and references say where in it an image lies; images of a compressed tar travel themselves.
 """
@@ -67,13 +67,13 @@ class Tars(ClassifiedSource):
     Attributes:
         options: deal out splits and seed the order.
         files: the tars.
-        splits: those that the names of the tars stand for.
+        splits: splits that the names of the tars stand for.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: how labels become names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
-        path_labels: how paths say classes and columns; None if they do not.
+        path_labels: pattern for classes and columns in paths; None without one.
         has_captions: whether samples have captions.
         map_dtype: dtype of the label maps of samples; empty if they have none.
         columns: those of the JSON of samples.
@@ -112,7 +112,7 @@ class Tars(ClassifiedSource):
             SourceError: a tar of tars is compressed; the first members of a compressed tar are too large to say what it is; or the
                 names of some tars are splits, and of some are not.
             CorruptionError: a header is damaged or a tar is cut.
-            UsageError: the options deal out splits, but the names of the tars are splits; or as of `PathLabels.find`.
+            UsageError: the options deal out splits, but the names of the tars are splits; or `PathLabels.find` raises it.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
@@ -195,7 +195,7 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the names of members that are no records.
+            ignored: gets the names of members that are not records.
             reject: called with the error of a member that cannot be referred to.
         """
         compression = read_compression(unit.path)

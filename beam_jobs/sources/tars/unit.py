@@ -55,7 +55,7 @@ def tar_files(
         file: the opened tar.
         unit: the tar.
         size: bytes of the file, or None if it is compressed.
-        ignored: gets the names of members that are no records.
+        ignored: gets the names of members that are not records.
         reject: called with the error of a member that cannot be a record.
         most_bytes: bytes of the largest member that is one.
     """

@@ -34,8 +34,8 @@ class DocumentColumns:
     """The way from documents to their classes and keys.
 
     Attributes:
-        text: what a document is.
-        splits: those that the names of the files stand for; a folder that is one is no class.
+        text: form and fields of documents.
+        splits: splits that the names of the files stand for; a folder that is one is not a class.
         classes: how labels become names.
         several: whether a document may have any number of classes.
         names: class names in the metadata of the first file, or None; the other files have the same.
@@ -52,12 +52,12 @@ class DocumentColumns:
         """Look at the label of the first document, if there are labels and nothing else says what they are.
 
         Args:
-            text: what a document is.
-            splits: those that the names of the files stand for.
+            text: form and fields of documents.
+            splits: splits that the names of the files stand for.
             files: the files of the input, in order.
 
         Raises:
-            SourceError: the file of `--labels` is not as it should be.
+            SourceError: the file of `--labels` is invalid.
         """
         options = text.labels
         if options.label_field is None:
@@ -180,7 +180,7 @@ def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | 
 
 
 def _read_first_label(file: TextFile, text: TextOptions) -> Any:
-    """Return the label of a file's first document, as it is written; None if it cannot be read, which its listing reports."""
+    """Return the label of a file's first document, as written; None if it cannot be read, which its listing reports."""
     with contextlib.suppress(TpudataError, DocumentError):
         for part in text_parts([file], text):
             for block in document_blocks(part, text, _ignore):

@@ -60,9 +60,9 @@ class TextSource(PackSource):
 
     Attributes:
         options: deal out splits and seed the order.
-        text: what a document is.
-        splits: those that the names of the files stand for.
-        columns: the way to classes and keys of documents.
+        text: form and fields of documents.
+        splits: splits that the names of the files stand for.
+        columns: reader of classes and keys of documents.
         note: gets columns that are not stored, and folders that look like classes.
         range_bytes: target size of a part of a file, and of files that are listed together.
         run_documents: number of documents that are sorted and written aside together.
@@ -88,7 +88,7 @@ class TextSource(PackSource):
 
         Args:
             options: of the conversion.
-            text: what a document is.
+            text: form and fields of documents.
 
         Raises:
             SourceError: there are no files, or their names leave a doubt about splits.

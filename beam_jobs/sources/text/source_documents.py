@@ -51,15 +51,15 @@ _RUN_DOCUMENTS = 1 << 14
 class SourceDocuments(PackSource):
     """The documents that a source of an installed package refers to.
 
-    Sequences have no place for classes and further features, so these are omitted there.
+    Sequences have no place for classes and extra features, so these are omitted there.
 
     Attributes:
         options: options of the conversion, which seed the order.
         source: the source.
-        text: what a document is; its labels are those of the source.
-        classes: the way to class names.
+        text: form and fields of documents; its labels are those of the source.
+        classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
-        schema: schema of the further features of documents.
+        schema: schema of the extra features of documents.
     """
 
     options: ConvertOptions
@@ -75,12 +75,12 @@ class SourceDocuments(PackSource):
 
         Args:
             options: options of the conversion.
-            text: what a document is.
+            text: form and fields of documents.
             source_options: the source's name and arguments.
 
         Raises:
             UsageError: there is no such source, its arguments are wrong, or an option is for files of text.
-            SourceError: the file of `--labels` is not as it should be.
+            SourceError: the file of `--labels` is invalid.
         """
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
@@ -129,7 +129,7 @@ class SourceDocuments(PackSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Schema of the further features of documents."""
+        """Schema of the extra features of documents."""
         return self.schema
 
     @property

@@ -44,7 +44,7 @@ class ScanOutputs(NamedTuple):
 
 
 class ScanSource(beam.PTransform):  # type: ignore[misc]
-    """Transform from the beginning of a pipeline to what the scans of all parts of a source find.
+    """Transform that scans all parts of a source, and yields its facts and parts.
 
     Args:
         source: of the conversion.
@@ -80,7 +80,7 @@ def scan_here(source: ScannedSource) -> Source:
     """Scan a source in this process, and return it with its schema and the parts that were found.
 
     Raises:
-        SourceError: two rows have one key, or the input is not as it should be.
+        SourceError: two rows have one key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()

@@ -74,7 +74,7 @@ def find_finished(output: str, name: str, inputs: str, *, compression: str | Non
 
 
 def match_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, has_dali_index: bool) -> None:
-    """Make what a killed run left for NVIDIA DALI of a shard fit this run.
+    """Write a kept shard's index for NVIDIA DALI if shards get one; remove an index that a killed run left if they do not.
 
     Args:
         output: folder of the dataset.
@@ -90,7 +90,7 @@ def match_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, 
 
 
 def remove_shard(output: str, name: str) -> None:
-    """Remove what a run with other inputs has left under the name of a shard."""
+    """Remove the files that a run with other inputs left under the name of a shard."""
     storage = storage_for(output)
     for path in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
         storage.delete(storage.join(output, path))

@@ -25,7 +25,7 @@ class ShardConversion:
         progress: gets the bytes of each input.
 
     Attributes:
-        summary: what the converter has counted.
+        summary: counts of the converter.
         rejects: the rejected inputs, in their order.
         rejected_rows: the places of the rejected inputs among all.
         bytes_read: of inputs that could be read.

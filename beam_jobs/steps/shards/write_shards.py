@@ -52,7 +52,7 @@ class ShardResult(NamedTuple):
         crc32c: checksum of the file.
         summary: the converter's summary of its records as JSON text: Beam cannot encode names that are not UTF-8.
         rejected: number of rejected inputs by kind.
-        files: the shard's other files, as they were written or found.
+        files: the shard's other files, as written or found.
     """
 
     split: str

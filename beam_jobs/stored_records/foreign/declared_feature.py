@@ -60,7 +60,7 @@ class DeclaredFeature:
             raise _wrong_declaration(text) from None
 
     def check(self, values: Value) -> None:
-        """Raise ValueError if the values of a record are of another kind or number.
+        """Raise ValueError if the values of a record are of a different kind or number.
 
         Args:
             values: values of the feature; none if the record lacks it.

@@ -2,7 +2,7 @@
 
 The rules are those of RFC 4180, whatever the delimiter: a cell that begins with a double quote ends with one, has each quote inside
 it doubled, and may hold delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. A
-row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are no rows. The end of a row depends on all quotes
+row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are not rows. The end of a row depends on all quotes
 before it, so a file is read from its beginning, not in ranges.
 
 Raw TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line of only tabs and

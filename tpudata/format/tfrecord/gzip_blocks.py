@@ -108,7 +108,7 @@ def unpack_blocks(data: bytes, size: int) -> bytes:
     while data:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
-            # One more byte than expected reveals a surplus without unpacking all of it.
+            # Reading one more byte than expected detects trailing data without unpacking all of it.
             part = unpacker.decompress(data, missing + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None

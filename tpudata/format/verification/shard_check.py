@@ -32,7 +32,7 @@ class ShardCheck:
     Args:
         folder: the dataset's folder.
         manifest: its manifest.
-        example_check: further checks of each decoded record, or None.
+        example_check: extra checks of each decoded record, or None.
         most_bytes: bytes of the largest record that readers can parse.
     """
 

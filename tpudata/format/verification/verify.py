@@ -1,4 +1,4 @@
-"""Verification of a whole dataset: every byte, checksum, count and record, and missing or surplus files."""
+"""Verification of a whole dataset: every byte, checksum, count and record, and missing or unexpected files."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def verify(
 ) -> Iterator[Defect]:
     """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
-    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is cut,
-    missing, surplus, or that of another shard; counts and checksums that differ from the manifest; records that are not an Example
+    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is truncated,
+    missing, unexpected, or that of another shard; counts and checksums that differ from the manifest; records that are not Examples
     with the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts. If the
     manifest itself is damaged, nothing else is checked, since all the rest is compared with it.
 
@@ -69,7 +69,7 @@ def verify(
     storage = storage_for(folder)
     manifest_path = storage.join(folder, MANIFEST_NAME)
     if storage.stat(manifest_path) is None:
-        open_dataset(folder)  # its error says that there is none, and the fix
+        open_dataset(folder)  # its error names the missing manifest, and the fix
     manifest = yield from _check_manifest(manifest_path)
     if manifest is None:
         return

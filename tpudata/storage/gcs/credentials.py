@@ -81,7 +81,7 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
 
 
 def file_fault() -> str | None:
-    """Return the file of credentials that google-auth reads and what is wrong with it, or None if nothing is found."""
+    """Return the file of credentials that google-auth reads and its fault; None if no fault is found."""
     file = find_key_file()
     fault = None if file is None else find_fault(file.path)
     return fault and f"{file}: {fault}"

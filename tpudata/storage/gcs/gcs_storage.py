@@ -66,7 +66,7 @@ class _GcsObjects:
         return translate_errors(done, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
-        """Yield what is inside a folder; memory holds a page of a thousand."""
+        """Yield the entries of a folder; memory holds a page of a thousand."""
         bucket, prefix = split_path(folder)
         is_there = not prefix or bool(start) or stop is not None
         count = 0

@@ -1,4 +1,4 @@
-"""The file of credentials that google-auth reads, and what is wrong with it.
+"""The file of credentials that google-auth reads, and faults in it.
 
 google-auth reports any fault of the file as missing credentials, or fails on it with an error of another kind. Messages here never
 hold anything of the file but its type: the rest may be secret.
@@ -64,7 +64,7 @@ def find_fault(path: Path) -> str | None:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        # The decoder's message says where, and holds nothing of the text.
+        # The decoder's message has the position, and none of the text.
         return "it is not JSON, or was cut"
     return _find_fault(fields)
 

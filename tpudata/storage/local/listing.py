@@ -33,7 +33,7 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
 
 
 def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
-    """Return the names at which a folder is cut into ranges of about equal size; none if it has few names.
+    """Return the names that divide a folder into ranges of about equal size; none if it has few names.
 
     Args:
         folder: folder to cut.

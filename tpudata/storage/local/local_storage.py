@@ -48,7 +48,7 @@ class LocalStorage:
         return str(Path(base, *parts))
 
     def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         with translate_errors("listed", folder), os.scandir(folder) as entries:
             return sorted((_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
 
@@ -60,7 +60,7 @@ class LocalStorage:
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is directly inside a folder, in order; memory holds only the names of the range."""
+        """Yield the entries of a folder, in order; memory holds only the names of the range."""
         assert not deep, "a disk lists folder by folder"
         for name in list_names(folder, start, stop, limit):
             plain = name.rstrip("/")

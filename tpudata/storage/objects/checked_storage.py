@@ -45,7 +45,7 @@ class CheckedStorage:
         return "/".join((base.rstrip("/"), *parts))
 
     def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         return sorted(self.scan(folder), key=operator.attrgetter("name"))
 
     @property
@@ -56,11 +56,11 @@ class CheckedStorage:
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is inside a folder, in the order of names."""
+        """Yield the entries of a folder, in the order of names."""
         return self._store.scan(folder, start, stop, limit, deep=deep)
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return names at which a large folder is cut."""
+        """Return names that divide a large folder into ranges."""
         return self._store.cuts(folder, deep=deep)
 
     def stat(self, path: str) -> Entry | None:

@@ -24,7 +24,7 @@ class RetryPolicy:
     Attributes:
         first_wait: mean seconds before the second attempt; each wait is drawn at random around twice the one before.
         longest_wait: seconds that a wait takes at most.
-        limit: seconds after which there is no further attempt.
+        limit: seconds after which there are no more attempts.
         answer_within: seconds that the server may be silent.
         warn_after: seconds after which failures are logged as warnings, and between two warnings.
     """
