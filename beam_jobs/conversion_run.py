@@ -42,7 +42,7 @@ from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PROCESS, Claim
-from tpudata.storage.claims.hold import claimed, name_job
+from tpudata.storage.claims.hold import hold_claim, name_job
 from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
@@ -129,7 +129,7 @@ def _convert(
         return None
     claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
     job = JobRun(beam_options, launch, functools.partial(name_job, options.output, claim))
-    with claimed(options.output, claim, has_ended, lambda: job.goes_on):
+    with hold_claim(options.output, claim, has_ended, lambda: job.goes_on):
         return _convert_with_claim(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
 
 

@@ -165,7 +165,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
         limits = options.request_limits
-        claimed = AsSingleton(
+        claim_input = AsSingleton(
             pipeline
             | "Run" >> beam.Create([options.output])
             | "Claim" >> beam.Map(apply_limits(limits, _take_claim), claim)
@@ -174,7 +174,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
             | "Spool"
-            >> beam.ParDo(SpoolExamples(options, self._rules), claimed).with_outputs(TALLY, SCHEMA, main="packs")
+            >> beam.ParDo(SpoolExamples(options, self._rules), claim_input).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())

@@ -26,9 +26,9 @@ from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# Buckets of a shard: a cut is off by half a bucket at most, which is 3 %.
+# Buckets of a shard: a cut is off by half a bucket at most, 3 % of the shard.
 _SHARD_BUCKETS = 16
-# Shuffled records are spread evenly in a bucket, so cutting within one leaves shards of this many records within 6 %.
+# Shuffled records are spread evenly within a bucket, so shards of this many records that cut buckets vary by 6 %.
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
 _GROUP_SHARDS = 64
@@ -128,7 +128,7 @@ def make_plan(
     overhead: int,
     left_out: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
-    """Cut the shards.
+    """Choose the number of shards of each split, and cut its positions into shards.
 
     Args:
         tally: tally of all references.
@@ -157,28 +157,28 @@ def make_plan(
         content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
         sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
         if left_out and split in left_out:
-            # Their places are unknown here; assume that they are spread like the others.
+            # The positions of omitted records are unknown here; assume that they are spread like the others.
             count, left_out_count = left_out[split]
             share = (left_out_count * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
         size = int(sizes.sum())
-        count = options.num_shards or _shard_count(size, options)
+        count = options.num_shards or _choose_shard_count(size, options)
         starts = buckets.starts
         if options.shuffle and count * 4 > _BUCKETS:
-            starts, sizes = _divide(buckets, sizes, split, count)
+            starts, sizes = _divide_buckets(buckets, sizes, split, count)
         cuts = cut(sizes, count)
         _check_count(split, records, len(cuts) + 1, options)
         plans[split] = SplitPlan(records, size, tuple(starts[cuts].tolist()))
     return Plan(plans, files, tally.bytes, tally.fingerprint)
 
 
-def _shard_count(size: int, options: ConvertOptions) -> int:
+def _choose_shard_count(size: int, options: ConvertOptions) -> int:
     """Return the number of shards, a multiple of the required one, with sizes nearest to the target."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
 
-def _divide(
+def _divide_buckets(
     buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, count: int
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
     """Return the starts and the bytes of equal parts of buckets, sixteen for each of `count` shards.
@@ -196,7 +196,7 @@ def _divide(
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + steps).ravel()
-    # The remainder goes to the first part.
+    # The remainder of the division is added to the first part.
     divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
     divided[:, 0] += sizes & (1 << bits) - 1
     return starts, divided.ravel()

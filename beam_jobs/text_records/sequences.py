@@ -153,9 +153,9 @@ def _cut_pieces(
     else:
         counts = -(-sizes // length)
         # The number of a piece in its document: 0, 1, ...
-        nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(begins, counts) + nth * length
-        pieces = np.minimum(np.repeat(sizes, counts) - nth * length, length)
+        number_in_document = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(begins, counts) + number_in_document * length
+        pieces = np.minimum(np.repeat(sizes, counts) - number_in_document * length, length)
     filled = pieces > 0
     return starts[filled], pieces[filled]
 
@@ -184,34 +184,40 @@ def fill_rows(
     """Copy the pieces of `tokens` into their rows, in order within a row."""
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
-    heads = np.cumsum(counts) - counts
+    first_pieces = np.cumsum(counts) - counts
     starts, pieces = starts[order], pieces[order]
-    segments = np.arange(1, len(pieces) + 1) - np.repeat(heads, counts)
+    segments = np.arange(1, len(pieces) + 1) - np.repeat(first_pieces, counts)
     # Each row ends with a piece of padding, of segment 0, so that all pieces are contiguous.
-    real = np.add.reduceat(pieces, heads)
-    ends = heads + counts
+    row_tokens = np.add.reduceat(pieces, first_pieces)
+    ends = first_pieces + counts
     starts, pieces, segments = (
-        np.insert(column, ends, padding) for column, padding in ((starts, 0), (pieces, length - real), (segments, 0))
+        np.insert(column, ends, padding)
+        for column, padding in ((starts, 0), (pieces, length - row_tokens), (segments, 0))
     )
     ends = np.cumsum(counts + 1)
     count = len(counts)
-    ids, numbers, positions = (np.empty(count * length, np.int32) for _ in range(3))
+    ids, segment_ids, positions = (np.empty(count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
     block = max(1, _BLOCK_TOKENS // length)
     for row in range(0, count, block):
         stop = min(row + block, count)
-        run = slice(ends[row - 1] if row else 0, ends[stop - 1])
-        out = slice(row * length, stop * length)
-        sizes = pieces[run]
+        block_pieces = slice(ends[row - 1] if row else 0, ends[stop - 1])
+        block_tokens = slice(row * length, stop * length)
+        sizes = pieces[block_pieces]
         document_starts = np.cumsum(sizes) - sizes
-        flat = np.arange((stop - row) * length)
-        np.subtract(flat, np.repeat(document_starts, sizes), out=positions[out], casting="same_kind")
+        offsets = np.arange((stop - row) * length)
+        np.subtract(offsets, np.repeat(document_starts, sizes), out=positions[block_tokens], casting="same_kind")
         # The values for padding are overwritten.
-        np.take(tokens, flat + np.repeat(starts[run] - document_starts, sizes), out=ids[out], mode="clip")
-        numbers[out] = np.repeat(segments[run].astype(np.int32), sizes)
-    padded = np.flatnonzero(numbers == 0)
+        np.take(
+            tokens,
+            offsets + np.repeat(starts[block_pieces] - document_starts, sizes),
+            out=ids[block_tokens],
+            mode="clip",
+        )
+        segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), sizes)
+    padded = np.flatnonzero(segment_ids == 0)
     ids[padded], positions[padded] = pad_id, 0
-    shape, real_tokens = (count, length), int(real.sum())
+    shape, real_tokens = (count, length), int(row_tokens.sum())
     return TokenRows(
-        ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
+        ids.reshape(shape), segment_ids.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
     )

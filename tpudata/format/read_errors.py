@@ -179,12 +179,11 @@ def _find_reason(text: str, split: str) -> str | None:
 def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> FeatureError | None:
     """Return the error for the first record whose feature differs from that of the records before it, or None.
 
-        Args:
-            text: text of TensorFlow's error.
-            feature: name of the feature.
-            difference: the difference, in words.
-            odd: the difference to search for: a missing feature, or values of a different kind, number or number of
-    bytes.
+    Args:
+        text: text of TensorFlow's error.
+        feature: name of the feature.
+        difference: the difference, in words.
+        odd: the difference to search for: a missing feature, or values of a different kind, count or size.
     """
     parts = _parse_parts(text)
     if parts is None:

@@ -23,7 +23,7 @@ from tpudata.storage import is_remote, storage_for
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 _INDEX_CACHE_BYTES = 256 << 20
 _BLOCK_CACHE_BYTES = 64 << 20
-# A gap up to this size is read with its neighbours: its bytes cost less time and CPU than a request does. A disk needs no such gap.
+# Largest gap that is read with its neighbours: its bytes cost less time and CPU than a request. On a disk, no gap is worth reading.
 _REMOTE_GAP = 256 << 10
 
 
@@ -33,7 +33,7 @@ class _Span(NamedTuple):
     Attributes:
         shard: number of the shard in the split.
         records: numbers of the records in the shard, ascending.
-        places: place of each of them in the result.
+        places: index of each of them in the result.
     """
 
     shard: int
@@ -153,9 +153,9 @@ class ShardRecords:
                 yield _Span(shard, records[begin:end], indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
-        """Return the places at which ascending records of a shard are cut, so that one request reads each part."""
+        """Return the indices that divide ascending records of a shard into parts, each read with one request."""
         if index.compression is not None:
-            # Each block is read and kept by itself.
+            # Each block is read and cached separately.
             return [int(cut) for cut in np.flatnonzero(np.diff(records // index.block_records)) + 1]
         starts = index.offsets[records].astype(np.int64)
         stops = index.offsets[records + 1].astype(np.int64)
@@ -174,7 +174,8 @@ class ShardRecords:
         except CorruptionError:
             if not self._is_remote:
                 raise
-            # Ranges of an object have no checksum: intact bytes may be damaged in transit. Nothing damaged is in the cache.
+            # Ranges of an object have no checksum, so bytes may have been damaged in transit: read once more.
+            # The cache holds no damaged bytes.
             return self._read_checked(span)
 
     def _read_checked(self, span: _Span) -> list[Record]:
@@ -205,7 +206,7 @@ class ShardRecords:
 
 
 def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
-    """Return the numbers in a shard of records that are counted without those in quarantine."""
+    """Convert numbers that count only the records outside of quarantine to numbers in the shard."""
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")

@@ -118,7 +118,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         size = int(pax["size"]) if pax.get("size") else _number(header[124:136], path, offset)
         if not 0 <= size <= _MOST_BYTES - content:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
-        claimed, size = size, 0 if kind in _DATALESS_TYPES else size
+        stated_size, size = size, 0 if kind in _DATALESS_TYPES else size
         if end is not None and content + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
         if kind in _HEADER_TYPES:
@@ -152,7 +152,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
                 if safe_path is None and kind in _FILE_TYPES and not is_path_left_behind(name):
                     problem = problem or OUTSIDE
                 yield Member(safe_path or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
-            dataless = (safe_path or name) if claimed > size else ""
+            dataless = (safe_path or name) if stated_size > size else ""
             long_name = long_link = ""
             pax = {}
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK

@@ -1,6 +1,6 @@
-"""Documents of a file in blocks: arrays of places and sizes, without a Python object for each document.
+"""Documents of a file in blocks: arrays of offsets and sizes, without a Python object for each document.
 
-This finds a line of 28 bytes in a tenth of a microsecond; an object takes several.
+Finding a line of 28 bytes takes 0.1 microseconds this way; creating an object for it takes several.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from beam_jobs.compression.streams import READ_SIZES, ReadSizes, plain_chunks
 from beam_jobs.text_files.spans.lines import BOM, Span
 
 Numbers = npt.NDArray[np.int64]
-# Most spans that are gathered into one block.
+# Spans and bytes at which a block ends.
 _BLOCK_DOCUMENTS, _BLOCK_BYTES = 1 << 12, 1 << 22
 _LF, _CR = 0x0A, 0x0D
 # Per byte value: whether it is not whitespace, as in bytes.isspace.
@@ -28,9 +28,9 @@ class SpanBlock(NamedTuple):
 
     Attributes:
         data: bytes that contain them.
-        starts: int64 [n], place of the first byte of each in `data`; 0 if the span is longer than the limit and has no data there.
+        starts: int64 [n], index of the first byte of each in `data`; 0 if the span is longer than the limit and has no data.
         sizes: int64 [n], bytes of each.
-        offsets: int64 [n], place of each in the file.
+        offsets: int64 [n], offset of each in the file.
     """
 
     data: bytes
@@ -84,7 +84,7 @@ def line_blocks(
             if end:
                 remaining = itertools.chain([chunk[end:]], remaining)
                 break
-    # The beginning of an unfinished line; it is dropped once it is too long.
+    # Pieces of an unfinished line, which are dropped once it is too long.
     pieces: list[bytes] = []
     size = 0
     for chunk in remaining:

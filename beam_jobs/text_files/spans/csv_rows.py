@@ -96,31 +96,31 @@ def find_columns(
     read_columns: Callable[[str], tuple[str, ...]],
     are_right: Callable[[Sequence[str]], bool],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the first delimiter that gives the right columns, and these; or an empty string, and what the first one gives.
+    """Return the first delimiter that gives the right columns, and these; else an empty string and the first columns found.
 
     Args:
-        delimiters: those to try, in order.
+        delimiters: delimiters to try, in order.
         read_columns: returns the columns that a file's first row has with a delimiter.
         are_right: whether the columns are those of the file.
 
     Raises:
         SourceError: none gives the right columns, and `read_columns` raised it for one.
     """
-    first: tuple[str, ...] = ()
-    wrong: SourceError | None = None
+    first_columns: tuple[str, ...] = ()
+    first_error: SourceError | None = None
     for delimiter in delimiters:
         try:
             columns = read_columns(delimiter)
         except SourceError as error:
             # Quotes may be valid with the next delimiter.
-            wrong = wrong or error
+            first_error = first_error or error
             continue
         if are_right(columns):
             return delimiter, columns
-        first = first or columns
-    if wrong is not None:
-        raise wrong
-    return "", first
+        first_columns = first_columns or columns
+    if first_error is not None:
+        raise first_error
+    return "", first_columns
 
 
 def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:

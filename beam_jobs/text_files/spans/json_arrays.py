@@ -56,7 +56,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             elif token in b"{[":
                 depth += 1
                 if depth == 1 and not element.is_first:
-                    raise _after_end(path, offset + token_start)
+                    raise _make_trailing_data_error(path, offset + token_start)
                 taken = position if depth == 1 else taken
             elif token in b"}]":
                 depth -= 1
@@ -75,13 +75,13 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
         if depth:
             element.add(chunk[taken:], offset + taken)
         elif element.is_closed and chunk[taken:].strip(_SPACE):
-            raise _after_end(path, offset + taken)
+            raise _make_trailing_data_error(path, offset + taken)
         offset += len(chunk)
     if depth:
         raise SourceError(f"{path} at byte {offset}: the JSON array is cut: it has no end. {_FIX}")
 
 
-def _after_end(path: str, offset: int) -> SourceError:
+def _make_trailing_data_error(path: str, offset: int) -> SourceError:
     return SourceError(
         f"{path} at byte {offset}: there is more after the end of the JSON array. Keep one array, or write one object a line."
     )

@@ -116,7 +116,7 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
     if start <= len(BOM):
-        # Not inside a byte order mark: start a few bytes earlier.
+        # Read from the start of the file, so as not to begin inside a byte order mark.
         for span in paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
@@ -134,7 +134,7 @@ def _is_blank_before(path: str, position: int, length: int) -> bool:
     storage = storage_for(path)
     while position > 0:
         start = position - length
-        # A byte order mark is not to be cut.
+        # Do not start inside a byte order mark.
         start = start if start > len(BOM) else 0
         data = storage.read_range(path, start, position - start)
         if start == 0:

@@ -28,24 +28,26 @@ def split_documents(
         start: offset from which on documents are yielded.
         stop: offset from which on no document begins; None takes all.
     """
-    mark = separator.encode()
+    separator_bytes = separator.encode()
     # Bytes of the file from `buffer_start` on: the current document, unless it is too long, and the bytes still to be searched.
     buffer, buffer_start, search = b"", offset, 0
     begin = None if start > 0 else 0
     for chunk in chunks:
         buffer += chunk
-        while (mark_at := buffer.find(mark, search)) >= 0:
+        while (separator_start := buffer.find(separator_bytes, search)) >= 0:
             if begin is not None:
-                yield from _cut_document(buffer, buffer_start, begin, buffer_start + mark_at, limit)
-            search = mark_at + 1
-            begin = buffer_start + mark_at + len(mark)
+                yield from _cut_document(buffer, buffer_start, begin, buffer_start + separator_start, limit)
+            search = separator_start + 1
+            begin = buffer_start + separator_start + len(separator_bytes)
             if begin < start:
                 begin = None
             elif stop is not None and begin >= stop:
                 return
-        search = max(search, len(buffer) - len(mark) + 1)
+        search = max(search, len(buffer) - len(separator_bytes) + 1)
         is_kept = (
-            begin is not None and begin >= buffer_start and buffer_start + len(buffer) - begin <= limit + len(mark)
+            begin is not None
+            and begin >= buffer_start
+            and buffer_start + len(buffer) - begin <= limit + len(separator_bytes)
         )
         dropped = min(search, begin - buffer_start) if is_kept and begin is not None else min(search, len(buffer))
         buffer, buffer_start, search = buffer[dropped:], buffer_start + dropped, search - dropped

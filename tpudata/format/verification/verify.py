@@ -47,10 +47,10 @@ def verify(
 ) -> Iterator[Defect]:
     """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
-    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is truncated,
-    missing, unexpected, or that of another shard; counts and checksums that differ from the manifest; records that are not Examples
-    with the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts. If the
-    manifest itself is damaged, nothing else is checked, since all the rest is compared with it.
+    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
+    truncated, missing, unexpected, or that of another shard; counts and checksums that differ from the manifest; records that are
+    not Examples with the manifest's features, kinds, shapes and labels; files of rejected inputs with another number of lines than
+    the manifest counts. If the manifest itself is damaged, nothing else is checked, since everything is compared with it.
 
     Memory holds one record (one block of records for a compressed shard) and one index per worker; with several workers, also the
     defects of shards that are checked ahead of their turn.

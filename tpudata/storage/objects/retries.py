@@ -98,19 +98,19 @@ class Retries:
                 if not self._is_transient(error):
                     raise
                 failed = time.monotonic()
-                self._note(error, failed, failed - began, policy)
-                # Many clients that fail at once must not all return at once.
+                self._log_failure(error, failed, failed - began, policy)
+                # Random waits: many clients that fail together must not retry together.
                 wait = random.uniform(0, min(2 * mean, policy.longest_wait))
                 if failed + wait > began + policy.limit:
                     raise TimeLimitError from error
             time.sleep(wait)
             mean *= 2
 
-    def _note(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
+    def _log_failure(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
         is_long = min(seconds, now - self._warned) > policy.warn_after
         if is_long:
             self._warned = now
-        # Neither message nor arguments: they may hold an address.
+        # Log neither the message nor the arguments: they may contain an address.
         kind = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
         _log.log(
             logging.WARNING if is_long else logging.INFO,
