@@ -118,6 +118,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> AppendResult | None:
+    """Check the output, claim it, and run the conversion."""
     options = conversion.options
     check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
@@ -136,6 +137,7 @@ def _convert(
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
+    """Append to a dataset, or write one, after removing an old one; the output is claimed."""
     options = conversion.options
     # A run that ended before the claim was taken may have changed it.
     contents = _look_at_output(conversion)
@@ -165,6 +167,7 @@ def _count_most_parts(conversion: Conversion) -> int | None:
 def _append(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
+    """Run a conversion of the inputs that the dataset lacks; None if the job is detached."""
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
@@ -219,6 +222,7 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
+    """Build and run the pipeline; delete temporary files if it fails."""
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)

@@ -117,6 +117,7 @@ class Contents:
         return tuple(sorted(name for name, (kind, _) in self.values.items() if not kind))
 
     def _add_object(self, annotated_object: ObjectAnnotation, annotation: ImageAnnotation) -> None:
+        """Add the attributes and the class of an object; SourceError if its number of keypoints differs from that of others."""
         self.kinds.add(OBJECTS)
         if annotated_object.class_name:
             self.kinds.add(OBJECT_CLASSES)
@@ -138,6 +139,7 @@ class Contents:
             self.keypoints = count
 
     def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
+        """Add the kind of an extra value: integers and fractions merge to fractions, other mixtures cannot be stored."""
         before = self.values.get(name, kind)
         kinds = {before[0], kind[0]}
         if before[1] != kind[1] or _OTHER in kinds:

@@ -208,6 +208,7 @@ class EntryFile:
         return np.frombuffer(b"".join(self._read_run(first, last) for first, last in runs if first < last), ENTRY)
 
     def _read_run(self, first_entry: int, last_entry: int) -> bytes:
+        """Read the entries from `first_entry` to before `last_entry`."""
         size = (last_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, self._start + first_entry * ENTRY_BYTES)
@@ -223,6 +224,7 @@ class EntryFile:
         for_each(self._path, self._fetch_group, [number for number in numbers if number not in self._fetched])
 
     def _fetch_group(self, number: int) -> None:
+        """Fetch a group of buckets into the local copy, unless another thread has."""
         begin, end = number * self._fetched_buckets, (number + 1) * self._fetched_buckets
         first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
@@ -262,6 +264,7 @@ def _write_to_files(entries: Entries, numbers: npt.NDArray[np.int64], files: Seq
 
 
 def _read_entries(dataset: Dataset) -> Iterator[Entries]:
+    """Yield the entries of all shards, and then of rejected inputs."""
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
@@ -282,6 +285,7 @@ def _estimate_entries(dataset: Dataset) -> int:
 
 
 def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
+    """Read the keys of a shard, and check that they belong to it."""
     storage = storage_for(dataset.path)
     path = storage.join(dataset.path, keys_name(shard.name))
     if storage.stat(path) is None:

@@ -58,6 +58,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
     switches = {option.flag for option in options.values() if option.is_switch}
 
     def keyword_text(match: re.Match[str]) -> str:
+        """Return the keyword for a flag in a text, with its value; the unchanged text of an unknown flag."""
         flag, value = f"--{match[1]}", match[2]
         if flag not in names and f"--{match[1].removeprefix('no-')}" in switches:
             flag, value = f"--{match[1].removeprefix('no-')}", "false"

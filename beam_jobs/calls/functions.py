@@ -171,6 +171,7 @@ def reshard(
 def _call(
     name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
 ) -> Outcome:
+    """Import the modules of a command, and run it without Beam's log handler; MissingExtraError without Beam."""
     names = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:

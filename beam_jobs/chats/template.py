@@ -87,6 +87,7 @@ class ChatTemplate:
         return _unmark(self._render(messages)).text
 
     def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of each answer of the assistant, from renderings of the messages before and up to it."""
         for number, message in enumerate(messages):
             if message["role"] != ASSISTANT:
                 continue
@@ -103,6 +104,7 @@ class ChatTemplate:
             yield len(before), len(until)
 
     def _render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
+        """Return the text of messages; ValueError if the template raises."""
         try:
             text: str = _compile(self.source).render(
                 messages=messages,
@@ -122,6 +124,7 @@ def has_marks(text: str) -> bool:
 
 
 def _unmark(marked: str) -> ChatText:
+    """Return a text without the marks of the assistant's parts, and the spans that they enclosed."""
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
     length = begin = position = 0
@@ -165,6 +168,7 @@ def _compile(source: str) -> Any:
 
 @functools.cache
 def _make_environment() -> Any:
+    """Return a sandboxed Jinja environment with the functions that templates of Hugging Face use."""
     jinja2 = _import_jinja()
 
     class Generation(jinja2.ext.Extension):  # type: ignore[misc, name-defined]

@@ -95,6 +95,7 @@ class SpoolExamples(LimitedStep):
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
+        """Encode an example, write it to this worker's spool file, and return a reference to it."""
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:
@@ -150,6 +151,7 @@ def _spool_file(folder: str) -> SpoolFile:
 
 
 def _format_key(key: Any) -> str:
+    """Return the key of an example as text; SourceError if it is invalid."""
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
     elif hasattr(key, "__index__") and not isinstance(key, bool):

@@ -49,6 +49,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
 
 
 def _check_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
+    """Return a label map as an array [height, width]; FeatureError if it is not one of integers."""
     try:
         array = np.asarray(value)
     except ValueError:  # Rows of several lengths.

@@ -154,6 +154,7 @@ def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
 
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
+    """Return the feature of an array, and its value to store."""
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     kinds: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
@@ -166,6 +167,7 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
 
 
 def _infer_feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
+    """Return the feature of values of a Python or numpy type."""
     if issubclass(kind, str):
         return Feature(name, "bytes", "string", shape, "utf8")
     if issubclass(kind, bytes):
@@ -186,6 +188,7 @@ def _find_common_kind(kinds: set[type]) -> type:
 
 
 def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
+    """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit."""
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
         size = decoded_size(feature)
@@ -201,6 +204,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
 
 
 def _fit_image(feature: Feature, value: Any) -> bytes:
+    """Return the bytes of an encoded image, or of an array of pixels once encoded; FeatureError if they do not fit."""
     if isinstance(value, np.ndarray):
         return _encode_image(feature, value)
     if not isinstance(value, bytes):

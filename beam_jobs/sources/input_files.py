@@ -58,6 +58,7 @@ class InputFiles:
         return path.rpartition("/")[2]
 
     def _list_folder(self) -> Iterator[tuple[str, str]]:
+        """Yield path and name of each file of a folder; SourceError for a folder in it if `only_files`."""
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name

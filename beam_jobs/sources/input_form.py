@@ -90,6 +90,7 @@ def _find_form_of_head(head: bytes) -> str | None:
 
 
 def _is_image(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of an image."""
     try:
         name = image_format(head)
     except ValueError:

@@ -89,6 +89,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 
 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
+    """Open the source of --source; UsageError if a flag does not fit it."""
     if name in SOURCES:
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
@@ -100,6 +101,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the source of the input, by its content."""
     # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
@@ -112,6 +114,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the source of a folder, by its first names and the content of its files."""
     first = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
     entries = [entry for entry in first if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
@@ -169,6 +172,7 @@ def _is_note(name: str) -> bool:
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the source of the files that a pattern matches, by the first of them."""
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")

@@ -40,6 +40,7 @@ def _parse_argument(text: str) -> tuple[str, str]:
 
 
 def _parse_types(text: str) -> dict[str, str]:
+    """Return the kinds by column in a text such as `age=int,score=float`."""
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())

@@ -150,6 +150,7 @@ class Zips(ClassifiedSource):
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
     ) -> Reference:
+        """Return the reference to a member, with the content of a compressed one; BadRecordError if it is not usable."""
         where = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(where, "encrypted; pack the archive again without a password")

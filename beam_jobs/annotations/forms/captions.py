@@ -78,6 +78,7 @@ class CaptionsForm(AnnotationForm):
         return group_parts(_read_numbered(part) if self.is_numbered else _read_tokens(part))
 
     def _read_table(self, path: str) -> Iterator[tuple[str, Annotated]]:
+        """Yield (picture, annotation with one caption) for each row, or its error."""
         for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
                 yield str(row), row

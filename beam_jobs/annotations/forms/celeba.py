@@ -127,6 +127,7 @@ def _find_kind(columns: Sequence[str]) -> str:
 
 
 def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks, or its error."""
     kind = _find_kind(_find_columns(read_start(path)))
     make = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
     seen: set[str] = set()
@@ -145,6 +146,7 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
+    """Yield the rows of a CSV, or of a text file that begins with the number of pictures."""
     if _COUNT.match(read_start(path)) is None:
         yield from table_rows(path)
         return
@@ -164,6 +166,7 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
 
 
 def _parse_attributes(row: TableRow) -> ImageAnnotation:
+    """Return the annotation of a row of attributes: those that are 1 are classes."""
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
     odd = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if odd is not None:

@@ -117,6 +117,7 @@ def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotate
 
 
 def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
+    """Return the object of a row with the key of its category as its class; ValueError if it is invalid."""
     if not isinstance(row, dict) or "category_id" not in row:
         raise ValueError(f"no object with a 'category_id': {shown_json(row)}")
     numbers = row.get("bbox")

@@ -117,6 +117,7 @@ def _find_column_kind(cells: set[str]) -> str:
 
 
 def _find_cell_kind(cell: str) -> str:
+    """Return the kind of a cell: empty, an integer (wide if float32 would change it), a fraction, or text."""
     if not cell:
         return _EMPTY
     kind = find_kind_of_text(cell)
@@ -133,6 +134,7 @@ def _parse_cell(cell: str, kind: str) -> Any:
 
 
 def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+    """Yield each row of a JSONL file with its place, or its error."""
     for place, text in text_lines(path):
         try:
             row = parse_json(text)
@@ -143,6 +145,7 @@ def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadR
 
 
 def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
+    """Return the annotation of a row; ValueError if it is invalid."""
     name = row.get(_PICTURE)
     if not isinstance(name, str) or not name:
         raise ValueError(f"no {_PICTURE!r}")

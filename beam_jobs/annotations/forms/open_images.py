@@ -74,6 +74,7 @@ class OpenImagesForm(AnnotationForm):
 
 
 def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation with one box or class) for each row, or its error."""
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row

@@ -161,6 +161,7 @@ def _strip_extension(path: str) -> str:
 
 
 def _parse_object(element: ElementTree.Element) -> ObjectAnnotation:
+    """Return the object of an element `object`; ValueError if it is invalid."""
     name = _read_text(element, "name")
     if not name:
         raise ValueError("an object without name")

@@ -129,6 +129,7 @@ def _find_picture(below: str) -> str:
 
 
 def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
+    """Return the object of a line: a box, a box with keypoints, or a polygon; ValueError if it is invalid."""
     number = cells[0]
     if not number.isdecimal() or int(number) >= len(names.classes):
         raise ValueError(

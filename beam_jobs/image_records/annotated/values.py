@@ -97,6 +97,7 @@ def _yield_object_values(
     segments: Segments | None,
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
+    """Yield each feature's name and the values that one object adds to its list."""
     box = view.box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]

@@ -185,6 +185,7 @@ class _PickleReader:
             raise TypeError(f"a call of {function!r}")
 
     def _build(self) -> None:
+        """Set the state of the array on top of the stack; a dtype needs none."""
         (state,) = self._pop(1)
         value = self._stack[-1]
         if isinstance(value, PickledArray):

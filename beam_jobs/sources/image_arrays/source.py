@@ -166,6 +166,7 @@ def _is_data(name: str) -> bool:
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:
+    """Return the sets of images in a file, by its content, or for CIFAR by its name."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
     kind = file_kinds.file_kind(head)

@@ -117,6 +117,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse(name: str, text: str, hint: Any, source: str) -> Any:
+    """Return an argument's value by its type annotation; UsageError if the type or the text is unsupported."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] if is_union else [hint]
     if len(kinds) != 1 or kinds[0] not in _PARSERS:

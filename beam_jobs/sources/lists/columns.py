@@ -180,6 +180,7 @@ class ColumnReader:
 
 
 def _infer_kind(name: str, column: Column) -> ColumnKind:
+    """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"
@@ -221,6 +222,7 @@ def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) ->
 
 
 def _convert_value(value: Any, kind: ColumnKind) -> Any:
+    """Return a value of a list as the column's kind stores it."""
     if kind.kind in LIST_KINDS:
         element_kind = ColumnKind(LIST_KINDS[kind.kind])
         return [_convert_value(element, element_kind) for element in value or ()]

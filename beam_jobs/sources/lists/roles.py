@@ -49,6 +49,7 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
 
 
 def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+    """Return the requested column, or the only one with a usual name."""
     listing = ", ".join(map(repr, names))
     if requested is not None:
         if requested not in names:

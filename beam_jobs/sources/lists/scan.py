@@ -95,6 +95,7 @@ class ListScan:
         self.facts.lists[self._number] = self._file.path, blocks
 
     def _add(self, row: ListRow) -> None:
+        """Add a row to the facts, and its path to the paths that are compared; SourceError if its split or a value is invalid."""
         place = RowPlace(self._number, row.line, self._file.path)
         where = str(place)
         self._reader.add(row.values, place)

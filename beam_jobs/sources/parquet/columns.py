@@ -103,6 +103,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
+    """Return the column of objects, a list of structs or a struct of lists with `bbox`; None without one."""
     if schema.names.count(OBJECTS) != 1:
         return None
     kind = schema.field(OBJECTS).type
@@ -121,6 +122,7 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
 
 
 def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], doubled: Container[str], path: str) -> None:
+    """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
     if name not in types:
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."

@@ -249,6 +249,7 @@ class ParquetImages(Source):
             reject(file_rejection(unit.path, error, lost))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
+        """Yield a reference with its image for each row of a row group."""
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
             rows = [list(iterate_images(batch.column(columns.image)))]
@@ -283,6 +284,7 @@ class ParquetImages(Source):
     def _make_annotation(
         self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
     ) -> CarriedAnnotation:
+        """Return the annotation of a row with objects; BadRecordError if they are invalid."""
         assert self.columns.objects is not None
         place = Place(where)
         try:
@@ -306,6 +308,7 @@ class ParquetImages(Source):
         return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
     def _name(self, value: Any, where: str) -> str:
+        """Return the class name of a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(where, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):

@@ -97,6 +97,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
+    """Return a value of a sample's JSON as the column's kind stores it; BadRecordError if it is missing and required."""
     if kind.kind in LIST_KINDS:
         element_kind = ColumnKind(LIST_KINDS[kind.kind], "")
         return (

@@ -177,6 +177,7 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
 
 
 def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before."""
     if end is not None and offset + size > end:
         raise CorruptionError(path, offset, f"the tar is cut {where}")
     file.seek(offset)
@@ -198,6 +199,7 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 
 
 def _checksum_fits(header: bytes) -> bool:
+    """Return whether a header has its checksum, of unsigned or signed bytes."""
     field = header[148:156]
     try:
         stored_checksum = int(field.strip(b" \0"), 8)

@@ -241,6 +241,7 @@ class Tars(ClassifiedSource):
     def _list_records(
         self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
     ) -> Iterator[TarRecord]:
+        """Yield the records of a tar of images in folders, with their classes and splits."""
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""

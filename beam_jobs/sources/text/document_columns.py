@@ -131,6 +131,7 @@ class DocumentColumns:
     def _read_row(
         self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
+        """Return the class names and the key of a document that is a row."""
         path = block.file.path
         where = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
@@ -157,6 +158,7 @@ class DocumentColumns:
         return tuple(self.classes.resolve(label, where) for label in labels_as_written)
 
     def _name_folder_class(self, path: str, name: str) -> str:
+        """Return the class of the folder that holds a file; BadRecordError if there is no such folder."""
         folders = name.split("/")[:-1]
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
@@ -199,6 +201,7 @@ def _parse_labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str,
 
 
 def _check_row_key(value: Any, name: str, where: str) -> str:
+    """Return the key in a row's field as text; BadRecordError if it is neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(

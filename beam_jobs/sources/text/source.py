@@ -177,6 +177,7 @@ class TextSource(PackSource):
             yield from cut_run(self._list_run(run), self.options)
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
+        """Yield the split and the documents of blocks, with classes and keys, cut to the size of runs."""
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
@@ -188,6 +189,7 @@ class TextSource(PackSource):
                         yield split, labelled_block
 
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
+        """Return the documents of a run as a pack of references; small ones are held if records are shuffled."""
         own_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
         rows = np.repeat(np.arange(len(blocks)), counts)

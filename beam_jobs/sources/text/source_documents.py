@@ -164,6 +164,7 @@ class SourceDocuments(PackSource):
             yield from cut_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
+        """Return documents as a pack of references; small ones are read and held if records are shuffled."""
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
         if self.options.shuffle:
@@ -182,6 +183,7 @@ class SourceDocuments(PackSource):
                 reject(add_key(error, reference.key))
 
     def _convert_document(self, reference: Reference) -> Reference:
+        """Return a source's reference with class names, features and payload of a document; BadRecordError if it is too large."""
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -195,6 +197,7 @@ class SourceDocuments(PackSource):
         return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
     def _name_classes(self, reference: Reference) -> tuple[str, ...]:
+        """Return the class names of a document; BadRecordError if it needs exactly one label and has not."""
         if not self.has_classes:
             return ()
         if not self.several and len(reference.labels) != 1:
