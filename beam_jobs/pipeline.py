@@ -125,6 +125,7 @@ class _ReadResults:
 
 
 def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
+    """List the units of the source; a source that is scanned first gets its schema from the scans."""
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
         outputs = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
@@ -138,6 +139,7 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
 
 
 def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
+    """Apply the steps that read inputs before the plan: checks for duplicates, vocabularies, and omissions."""
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
     if not (conversion.options.shuffle or conversion.unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())

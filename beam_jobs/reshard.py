@@ -132,6 +132,7 @@ def reshard_conversion(
 def _merge_datasets(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions, keeps_compression: bool
 ) -> Conversion:
+    """Return the conversion that rewrites the records of datasets as one dataset."""
     for flag, value in (
         ("--labels", stored.labels_file),
         ("--label", stored.label),
@@ -208,6 +209,7 @@ def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
 def _convert_files(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
 ) -> Conversion:
+    """Return the conversion of foreign TFRecord files, whose schema is inferred or declared."""
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)

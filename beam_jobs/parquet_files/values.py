@@ -94,6 +94,7 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
 
 
 def _convert_nested(column: Any, errors: str) -> list[Any]:
+    """Return lists and structs as Python values, with an UnreadableValue for each that is not UTF-8."""
     # Skip lists of text or numbers: they have no bytes, and decoding would take half as long again.
     has_bytes = not is_list(column.type)
     values: list[Any] = []
@@ -116,6 +117,7 @@ def _decode_nested(value: Any, errors: str) -> Any:
 
 
 def _find_inner_type(kind: Any) -> Any:
+    """Return the type of the values behind dictionaries and extension types."""
     while True:
         if types.is_dictionary(kind):
             kind = kind.value_type
@@ -126,6 +128,7 @@ def _find_inner_type(kind: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
+    """Return whether a type is text or bytes of any length."""
     return bool(
         types.is_string(kind)
         or types.is_large_string(kind)

@@ -203,6 +203,7 @@ def _divide_buckets(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
+    """Raise UsageError if a split cannot have the requested number of shards."""
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(

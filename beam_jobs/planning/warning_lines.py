@@ -99,6 +99,7 @@ def warning_lines(
 
 
 def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
+    """Return the warnings that follow from notes of the listing, by kind."""
     lines = {}
     if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
@@ -141,6 +142,7 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
 
 
 def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
+    """Return a warning if the texts of samples look like captions instead of classes."""
     samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
     if not samples or 2 * len(names) <= records:
         return {}
@@ -153,6 +155,7 @@ def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
 
 
 def _warn_of_alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
+    """Return a warning if class names differ only in case, blanks or the composition of letters."""
     groups: dict[str, list[str]] = defaultdict(list)
     # Labels that are numbers may be a million.
     for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
@@ -176,6 +179,7 @@ def _show_distinct(name: str) -> str:
 
 
 def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
+    """Return warnings about folders of classes that are named like kinds of files, splits or unordered numbers."""
     if not facts.has_folders or not names:
         return {}
     lines, ordered = {}, sorted(names)
@@ -216,6 +220,7 @@ def _is_like_a_split(name: str) -> bool:
 
 
 def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
+    """Return warnings about splits without records, and classes that only one split has."""
     lines = {}
     if empty := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (

@@ -82,6 +82,7 @@ def count_bytes(value: Any) -> int:
 
 
 def _describe_problem(feature: Feature, value: Any, error: Exception) -> str:
+    """Return why a value does not fit its feature."""
     if feature.is_one_value and value is not None:
         return str(error)
     got = "no value" if value is None else reprlib.repr(value)

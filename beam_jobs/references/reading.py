@@ -51,6 +51,7 @@ def read_reference(reference: Reference) -> bytes:
 
 
 def _fetch(reference: Reference) -> bytes:
+    """Return the bytes that a reference's payload fetches; BadRecordError if it rejects the input."""
     try:
         data: Any = reference.payload.fetch(reference)
     except ValueError as error:

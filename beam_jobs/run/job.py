@@ -144,6 +144,7 @@ def _read_runner(options: PipelineOptions) -> str:
 
 
 def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> bool:
+    """Ask Dataflow whether a job is in a terminal state."""
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3
@@ -164,6 +165,7 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
 
 
 def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
+    """Ask a job server whether a job is in a terminal state, or unknown to a restarted Prism."""
     with grpc.insecure_channel(identity["endpoint"]) as channel:
         request = beam_job_api_pb2.GetJobStateRequest(job_id=identity["id"])
         try:

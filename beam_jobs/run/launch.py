@@ -94,6 +94,7 @@ class JobRun:
                 raise
 
     def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
+        """Follow a submitted job until it ends; return None at once if it is detached."""
         launch, text = self.launch, job_text(job)
         launch.report(f"{text} is submitted{', and goes on without this process' if launch.detach else ''}")
         # The job works without it.
@@ -114,6 +115,7 @@ class JobRun:
         return result
 
     def _wait_here(self, result: PipelineResult, name: str) -> None:
+        """Wait for a job that ends with this process, and cancel it after a Ctrl-C."""
         try:
             with (
                 _translate_failures(name),
@@ -127,6 +129,7 @@ class JobRun:
             raise
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
+        """Cancel a job, and wait until it ends or a time limit."""
         # The process may be ended before the engine answers.
         self.launch.report(f"cancelling {job}")
         try:

@@ -133,6 +133,7 @@ def find_prism(location: str | None = None) -> Path:
 
 
 def _build(path: Path) -> None:
+    """Build Prism with Go into a file at `path`."""
     or_else = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
     go = shutil.which("go")
     if go is None:
@@ -174,6 +175,7 @@ def _last_line(text: str) -> str:
 
 
 def _is_served(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process accepts connections at a port within a time limit."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with socket.socket() as probe:

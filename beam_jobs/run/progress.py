@@ -109,6 +109,7 @@ def progress_bar(shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
 
 
 def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
+    """Draw a bar of the counts that workers write into files of a folder, until `stop` is set."""
     # This loop sets the pace, so tqdm draws at every call, including the last counts.
     options: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False, "mininterval": 0, "miniters": 0}
     with tqdm(total=None, desc="planning", delay=delay, **options) as bar:
@@ -165,6 +166,7 @@ def job_progress(
 
 
 def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, seconds: float, report: object) -> None:
+    """Draw a bar of a job's counters until `stop` is set."""
     del report
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
         while not stop.wait(seconds):
@@ -177,6 +179,7 @@ def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, seconds: 
 def _watch_job_in_lines(
     result: PipelineResult, stop: threading.Event, seconds: float, report: Callable[[str], None]
 ) -> None:
+    """Report a line of a job's counters whenever they change, until `stop` is set."""
     before = ""
     while not stop.wait(seconds):
         with contextlib.suppress(Exception):

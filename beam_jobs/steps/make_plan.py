@@ -121,6 +121,7 @@ def _plan(
     inputs: InputCounts,
     facts: InputFacts,
 ) -> Plan:
+    """Return the plan of a conversion or an append, with the suffix of its shards and its warnings."""
     if base is not None:
         plan = plan_append(tally, ratios, options, overhead)
     else:

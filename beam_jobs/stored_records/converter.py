@@ -160,6 +160,7 @@ class DatasetConverter(FrameConverter):
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumber(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+        """Return a record with its labels replaced by their new numbers; BadRecordError if one has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
@@ -241,6 +242,7 @@ class ForeignConverter(FrameConverter):
         return record
 
     def _check_label(self, reference: Reference, values: Value | None, labels: Labels) -> None:
+        """Raise BadRecordError if a record has no label, or one outside of the classes."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
         last = self.label_offset + len(labels.names) - 1

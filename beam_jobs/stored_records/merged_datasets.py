@@ -122,6 +122,7 @@ class MergedDatasets:
 
 
 def _check_alike(first: Dataset, other: Dataset) -> None:
+    """Raise DatasetError or FeatureError if two datasets differ in layout, features, label offset or tokenizer."""
     first_manifest, other_manifest = first.manifest, other.manifest
     if first_manifest.layout != other_manifest.layout:
         raise DatasetError(

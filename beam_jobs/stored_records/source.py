@@ -125,6 +125,7 @@ class StoredRecordSource(PackSource):
             yield from self._list_run(unit, offsets, [(0, len(offsets) - 1)], reject)
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
+        """Yield the records of a dataset's shard that are not in quarantine, found by its index."""
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
@@ -253,6 +254,7 @@ def is_named_otherwise(name: str) -> bool:
 
 
 def _describe_not_records(unit: StoredFile) -> BadRecordError:
+    """Return the rejection of a file that is not TFRecord, with the reason."""
     problem = unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
@@ -278,6 +280,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
 
 
 def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
+    """Yield number and frame of each record of a compressed file; reject the file at the first damage."""
     number = 0
     try:
         for _, data in read_records(path, GZIP):

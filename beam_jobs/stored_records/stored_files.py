@@ -118,6 +118,7 @@ def _list_shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> l
 
 
 def _list_foreign(path: str) -> list[StoredFile]:
+    """Return the foreign files of an input, sorted by the bytes of their names."""
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
         return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]

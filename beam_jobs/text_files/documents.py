@@ -176,6 +176,7 @@ def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reje
 
 
 def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+    """Yield the spans of a part's documents, without the row that names the columns."""
     blocks = _find_spans(part, form, limit)
     if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
@@ -186,6 +187,7 @@ def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+    """Yield the spans of a part, of a range of the file if the format can be read in ranges."""
     path, text_format = part.file.path, TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         if not form.compression:
@@ -199,6 +201,7 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
+    """Yield the span of a file that is one document, with its content if it is compressed."""
     if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
@@ -217,6 +220,7 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
+    """Yield the rows of a part of a Parquet file; reject damaged row groups if `skips`."""
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:

@@ -104,6 +104,7 @@ def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
 
 
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
+    """Raise SourceError if a column of a field is missing, repeated, or of an unsupported type."""
     names = file.schema.names
     for field in options.columns:
         kind = _find_type(file.schema, field.name)
@@ -158,6 +159,7 @@ def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
 
 
 def _encode_row(number: int, values: dict[str, Any], limit: int) -> Span:
+    """Return a row as JSON, whose number stands for its offset; without data if its texts exceed the limit."""
     size = 0
     for value in values.values():
         if isinstance(value, str):

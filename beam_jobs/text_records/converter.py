@@ -205,6 +205,7 @@ class TextConverter(Converter):
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
+        """Return the tokenizer, for a vocabulary to be collected one of the sample's characters; None without any."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(None)
         seen = CharacterSet()

@@ -354,6 +354,7 @@ class TextRecords:
             yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
     def _encode_pairs(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
+        """Yield the records of rows of pairs."""
         for batch in rows:
             features: dict[str, Ids] = {}
             for side, part in ((INPUTS, batch.inputs), (TARGETS, batch.targets)):
@@ -364,6 +365,7 @@ class TextRecords:
             yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
     def _encode_token_rows(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
+        """Yield the records of rows of tokens."""
         for batch in rows:
             features = {INPUT_IDS: batch.input_ids}
             if self.options.has_weights:

@@ -81,6 +81,7 @@ def was_interrupted() -> bool:
 
 @contextlib.contextmanager
 def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
+    """Handle SIGINT with `handler` while the context lasts, unless a foreign handler is installed."""
     before = signal.getsignal(signal.SIGINT)
     if not is_default_or_ours(before):
         yield

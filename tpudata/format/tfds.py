@@ -162,6 +162,7 @@ def _list_lengths(shards: list[Shard]) -> list[str]:
 
 
 def _describe_feature(feature: Feature) -> dict[str, Any]:
+    """Return the entry of a feature in features.json."""
     if feature.encoding == "image":
         return {
             "pythonClassName": f"{_PACKAGE}.image_feature.Image",

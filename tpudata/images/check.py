@@ -139,6 +139,7 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
 
 
 def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the problems of an image file: damage, or a format, size or channels that differ from the feature or the record."""
     problem = label_map_problem(data, feature.dtype) if feature.is_label_map else ""
     if problem:
         yield f"feature {feature.name!r} {problem}"

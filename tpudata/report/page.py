@@ -122,6 +122,7 @@ def _format_features(dataset: Dataset) -> str:
 
 
 def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
+    """Yield the HTML of a split's samples, tables and histograms."""
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
@@ -178,6 +179,7 @@ def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
 
 
 def _draw_histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
+    """Yield the HTML of histograms of a split's sizes, lengths and shards."""
     columns: list[tuple[str, Sequence[int], str]] = [
         ("Height", [height for height, _ in sample.sizes], "pixel"),
         ("Width", [width for _, width in sample.sizes], "pixel"),
@@ -200,6 +202,7 @@ def _list_length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[in
 
 
 def _format_pictures(sample: SplitSample) -> Iterator[str]:
+    """Yield the HTML of the sample pictures by class."""
     is_grid = len(sample.pictures) > _MOST_ROWS
     if is_grid:
         yield '<div class="grid">'
@@ -216,6 +219,7 @@ def _number_and_name(name: str) -> tuple[int, str]:
 
 
 def _format_rejects(dataset: Dataset) -> Iterator[str]:
+    """Yield the HTML about rejected inputs: counts by reason, and some inputs."""
     rejected = dataset.manifest.rejected
     if not rejected:
         yield "<p>None.</p>"
@@ -226,6 +230,7 @@ def _format_rejects(dataset: Dataset) -> Iterator[str]:
 
 
 def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
+    """Return the source and the reason of some rejected inputs, as rows of a table."""
     storage = storage_for(dataset.path)
     folder, rows = storage.join(dataset.path, REJECTS_FOLDER), list[list[str]]()
     if storage.stat(folder) is None:

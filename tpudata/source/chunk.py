@@ -135,6 +135,7 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
+    """Read and cut the records of a chunk."""
     if index.compression is not None:
         first, last = chunk.first // index.block_records, -(-chunk.last // index.block_records)
         data = read_blocks(path, index, first, last, is_checked=True)

@@ -181,6 +181,7 @@ class ChunkOrder:
         return rounds * self._rows + min(max(remainder - lane * self._rows, 0), self._rows)
 
     def _make_part(self, epoch: int, lane: int) -> _Part:
+        """Return a lane's part of an epoch, divided into windows."""
         order, ends = self._line(epoch)
         start = epoch * self.epoch_records
         sizes = [

@@ -76,6 +76,7 @@ def _look_up(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequ
 
 
 def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
+    """Return the decoded value of a feature; FeatureError if it does not fit the manifest."""
     values = example.get(feature.name)
     if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
         # Some writers omit a list without values; TensorFlow parses it as empty.

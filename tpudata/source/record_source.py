@@ -167,6 +167,7 @@ class RecordSource:
         return index % count
 
     def _decode_record(self, record: Record) -> Any:
+        """Return a record decoded as requested; errors of the built-in decoder name its file and offset."""
         if self._decode is None:
             return record.data
         try:

@@ -128,6 +128,7 @@ class ShardRecords:
         return [record for record in records_read if record is not None]
 
     def _read_spans(self, spans: list[_Span]) -> list[list[Record]]:
+        """Read spans, those of a store concurrently."""
         if len(spans) == 1 or not self._is_remote:
             return [self._read_span(span) for span in spans]
         reads = [self._readers.submit(self._read_span, span) for span in spans]
@@ -169,6 +170,7 @@ class ShardRecords:
         return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
+        """Read a span; of a store twice if the first read is damaged."""
         try:
             return self._read_checked(span)
         except CorruptionError:
@@ -195,6 +197,7 @@ class ShardRecords:
         return [data[int(offsets[r]) - start : int(offsets[r + 1]) - start] for r in span.records]
 
     def _unpack(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+        """Return the frames of a span, from the unpacked blocks that hold them."""
         frames = []
         for record in span.records:
             block = record // index.block_records

@@ -134,6 +134,7 @@ class ShuffledRecords:
         self._is_warned = False
 
     def _record(self, position: int) -> Record:
+        """Return the record of a position, from its window or read alone."""
         if self._owner != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.
             self._start()

@@ -94,6 +94,7 @@ class HuggingFaceTokenizer:
         return self._tokenizer.token_to_id(token) if number is None and token is not None else number
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
+        """Return the id of the end of document, given by name or by the usual ones; None without exactly one."""
         if eos is not None:
             number: int | None = self._tokenizer.token_to_id(eos)
             if number is None:

@@ -184,6 +184,7 @@ def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
 
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
+    """Open the tokenizer of a spec."""
     kind = _find_kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)

@@ -141,6 +141,7 @@ def _take_block(pack: Pack, stop: int, records: Sequence[bytes]) -> tuple[Pack, 
 def _read_ranges(
     packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Read the pieces of packs in the order of use, and yield blocks; a piece is dropped after its last input."""
     pieces, piece_by_input = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read_piece, is_checked=is_checked)
     piece_contents = (
@@ -286,6 +287,7 @@ def _read_remote(
 
 
 def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
+    """Read a piece, or return the reason why it is missing."""
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:

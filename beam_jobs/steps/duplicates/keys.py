@@ -63,6 +63,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 
 
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
+    """Raise SourceError if two references of a group have one key; yields nothing."""
     _, packs = group
     seen: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):

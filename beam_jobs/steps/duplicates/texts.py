@@ -107,6 +107,7 @@ class _Digests(LimitedStep):
 
     @holds_limits
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
+        """Collect the digests of a pack's texts by group, and release them when many are held."""
         name, data = element
         pack = Pack.from_bytes(data)
         texts = readable_texts(read_packs([pack]), self._options)

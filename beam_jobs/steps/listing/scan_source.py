@@ -121,6 +121,7 @@ class _Scan(LimitedStep):
     def _scan_parts(
         self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
+        """Yield the scanned parts with their numbers; append facts and compared rows to the side outputs in `aside`."""
         for number, part in numbered:
             scan = self._source.scan(number, part)
             for part_number, scanned_part in enumerate(scan.parts()):

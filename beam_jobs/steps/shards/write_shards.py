@@ -118,6 +118,7 @@ class WriteShards(LimitedStep):
         yield tuple(result or self._write(inputs, context))
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
+        """Return the inputs of a shard; SourceError if a key that may not repeat does."""
         (split, number), data = element
         packs = [Pack.from_bytes(pack) for pack in data]
         try:

@@ -75,6 +75,7 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 
 
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:
+    """Return the name and the values of a map entry."""
     key: memoryview | None = None
     value: memoryview | None = None
     for number, wire, begin, end in fields(entry):
@@ -95,6 +96,7 @@ def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
 
 
 def _parse_feature(data: memoryview) -> Value:
+    """Return the values of a serialized Feature."""
     decoded: Value | None = None
     for number, wire, begin, end in fields(data):
         if wire != LENGTH or number not in (BYTES_LIST, FLOAT_LIST, INT64_LIST):

@@ -195,6 +195,7 @@ def _find_kind(dtype: np.dtype[Any]) -> int:
 
 
 def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
+    """Return numbers as float32; FeatureError if one is finite and too large."""
     exact = np.array(values, np.float64)
     with np.errstate(over="ignore"):
         stored = exact.astype("<f4")

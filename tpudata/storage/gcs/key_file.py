@@ -70,6 +70,7 @@ def find_fault(path: Path) -> str | None:
 
 
 def _find_fault(fields: Any) -> str | None:
+    """Return the fault of the fields of a file of credentials; None without one."""
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
     kind = fields.get("type")

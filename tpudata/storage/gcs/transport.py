@@ -179,6 +179,7 @@ class _Client:
         return answer
 
     def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:
+        """Send a request over a kept connection, without retries and redirects."""
         if "upload_id=" in url:
             url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
         response = self._pools.urlopen(

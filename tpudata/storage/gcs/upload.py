@@ -126,6 +126,7 @@ class ObjectWriter(io.RawIOBase):
             raise
 
     def _end(self) -> None:
+        """Send the last part; an object with the same bytes that another writer made counts as made by this one."""
         try:
             if self._url is None and not self._delivered and len(self._buffer) <= _WHOLE_BYTES:
                 self._send_whole()
@@ -228,6 +229,7 @@ class ObjectWriter(io.RawIOBase):
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
+        """Start a resumable upload, and return its address."""
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
         address = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}").headers.get(
             "Location", ""

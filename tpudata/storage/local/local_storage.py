@@ -240,6 +240,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
+    """Replace the content of a file by `new` if it is `old`; return whether it was replaced."""
     try:
         descriptor = _open(str(target))
     except FileNotFoundError:

@@ -116,6 +116,7 @@ class UncachedFile(io.RawIOBase):
         self.close()
 
     def _write_buffer(self, direct: bool) -> None:
+        """Write the buffer, around the page cache if `direct`."""
         if direct != self._direct:
             self._switch(direct)
         with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled] as view:

@@ -107,6 +107,7 @@ class Retries:
             mean *= 2
 
     def _log_failure(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
+        """Log a failure that will be retried, as a warning if it lasts."""
         is_long = min(seconds, now - self._warned) > policy.warn_after
         if is_long:
             self._warned = now
