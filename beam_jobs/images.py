@@ -35,8 +35,7 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.image_records.annotated.converter import AnnotatedConverter
-from beam_jobs.image_records.converter import ImageConverter
-from beam_jobs.image_records.estimate import estimate_ratio
+from beam_jobs.image_records.converter import ImageConverter, estimate_ratio
 from beam_jobs.image_records.options import IMAGENET, ImageOptions
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.planning.warning_lines import InputFacts

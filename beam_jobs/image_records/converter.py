@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,14 @@ from beam_jobs.references.input_values import convert_value, count_bytes
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
+from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.console.option import drop_unset_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
+
+_Read: TypeAlias = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadRecordError]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,3 +199,29 @@ def _place_maps(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, by
         return {feature.name: place_map(feature, value.read(), frame) for feature, value in maps.items()}
     except FeatureError as error:
         raise ValueError(str(error)) from None
+
+
+def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: _Read = read_references) -> float:
+    """Estimate the ratio of bytes of stored images to bytes of input, for the plan.
+
+    Rejected images are skipped here; writing the shards reports them.
+
+    Args:
+        converter: converter of images to records.
+        references: a sample of all images.
+        read: yields each reference, in order, with its bytes or its error.
+
+    Returns:
+        The ratio; 1.0 if no image of the sample can be converted.
+    """
+    before = after = 0
+    for reference, data in read(references):
+        if isinstance(data, BadRecordError):
+            continue
+        try:
+            size = converter.content_size(reference, data)
+        except BadRecordError:
+            continue
+        before += reference.size
+        after += size
+    return after / before if before else 1.0
