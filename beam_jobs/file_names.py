@@ -6,7 +6,7 @@ _LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 
 def is_left_behind(name: str) -> bool:
-    """Return whether a name is ignored: it is hidden, or of a file that operating systems leave in folders."""
+    """Return whether a name is ignored: it is hidden, or a file that operating systems leave in folders."""
     return name in _LEFT_BEHIND or (name.startswith(".") and name not in (".", ".."))
 
 
@@ -16,7 +16,7 @@ def is_path_left_behind(path: str) -> bool:
 
 
 def member_path(name: str) -> str | None:
-    """Return the path of a member in its archive, without `.` and `..`; None if it is none in there."""
+    """Return the path of a member in its archive, without `.` and `..`; None if it leads outside."""
     name = name.removeprefix("./")
     parts = name.split("/")
     if not {".", ".."} & {*parts}:

@@ -276,7 +276,7 @@ def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Return paths that are valid on the workers of the runner; UsageError if there are none."""
+    """Make paths absolute; UsageError if one is not valid on the runner's workers."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 

@@ -137,7 +137,7 @@ class ImageAnnotation(NamedTuple):
         )
 
 
-# A damaged annotation stands for its picture.
+# If a part is damaged, its error stands for the picture.
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
 
 

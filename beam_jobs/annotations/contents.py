@@ -64,7 +64,7 @@ class Contents:
             if annotation.map_file.is_wide:
                 self.kinds.add(WIDE_MAPS)
         for name, value in annotation.values:
-            # An empty list is one of any kind.
+            # An empty list fits lists of any kind.
             if value != []:
                 self._add_value(name, _find_value_kind(value))
 

@@ -54,16 +54,16 @@ class AnnotationForm(abc.ABC):
 
         Args:
             path: the folder.
-            entries: what is directly inside: the first 10,000, by name.
+            entries: the first 10,000 entries of the folder, by name.
         """
         del path, entries
         return None
 
     def within(self, entries: Sequence[Entry]) -> AnnotationForm:
-        """Return the form with what the folder that was passed says of the whole dataset, such as its splits.
+        """Return the form with facts from the folder that was passed, such as the splits of the dataset.
 
         Args:
-            entries: what is directly inside of the folder, as of `detect_folder`.
+            entries: entries of the folder, as for `detect_folder`.
         """
         del entries
         return self
@@ -80,7 +80,7 @@ class AnnotationForm(abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> Iterable[str]:
-        """Yield the paths of what is read apart, in order, perhaps by many workers. No two parts describe the same picture."""
+        """Yield the paths of the parts, in order, which workers read separately. No two parts describe the same picture."""
 
     @abc.abstractmethod
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

@@ -26,7 +26,7 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         names: names of the classes that numbers stand for; None if numbers are names themselves.
 
     Raises:
-        ValueError: it is of another form; says what was got and what is expected.
+        ValueError: it has another form; the message has the value and the expected form.
     """
     if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
         keys = {key for item in value for key in item} or {"bbox"}

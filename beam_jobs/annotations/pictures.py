@@ -59,7 +59,7 @@ def is_same_picture(name: str, path: str) -> bool:
 
 
 def is_path_of(name: str, path: str) -> bool:
-    """Return whether a name in an annotation file is a picture's whole path, so that it stands for no other picture."""
+    """Return whether a name in an annotation file is a picture's whole path, so that it names no other picture."""
     return _normalise(name) == _normalise(path)
 
 

@@ -47,11 +47,11 @@ class SplitLists:
 
     @property
     def splits(self) -> frozenset[str]:
-        """The splits that have pictures; none if there are no lists."""
+        """The splits that have pictures; empty without lists."""
         return frozenset(self._names().values() if self.files else ())
 
     def find_split(self, picture: str) -> str | None:
-        """Return the split of a picture, by its path: an empty string if there are no lists, None if it is in none of them."""
+        """Return the split of a picture by its path; an empty string without lists, None if no list has the picture."""
         return self._names().get(_stem(picture)) if self.files else ""
 
     def _names(self) -> Mapping[str, str]:
@@ -67,7 +67,7 @@ def _stem(path: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
-    """Return the split of each picture's name, which a process reads once for each run; `run` tells runs apart."""
+    """Return the split of each picture's name; `run` is part of the cache's key, so that a process reads the lists once a run."""
     del run
     splits: dict[str, str] = {}
     first_lines: dict[str, str] = {}

@@ -130,7 +130,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
 
 
 def _hash_state(described: Any, size: Any) -> Any:
-    """Return a hash of 64 bits of what is known of an input, as integers, or of each of many, as uint64 [n]."""
+    """Return a 64-bit hash of the description and the size of an input, as an integer; or of many, as uint64 [n]."""
     state = (described + size) * _GOLDEN & _WORD
     return (state ^ state >> 32) * _GOLDEN & _WORD
 

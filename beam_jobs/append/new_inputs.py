@@ -93,7 +93,7 @@ class NewInputs(Source):
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
-        """Yield those of the source, each with the number of the append: what is named after a unit is then no earlier run's.
+        """Yield the units of the source, each with the number of the append, so that names from units differ from earlier runs'.
 
         Args:
             part: one of `parts()`.
@@ -110,7 +110,7 @@ class NewInputs(Source):
             reject: called with a new rejection.
 
         Raises:
-            SourceError: an input that the dataset has a record of is not what it was.
+            SourceError: an input that has a record in the dataset has changed.
         """
         # References and rejections in the order in which they are listed.
         batch: list[Reference | BadRecordError] = []

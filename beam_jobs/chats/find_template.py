@@ -21,7 +21,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
     """Return the template of a file, or else of the tokenizer.
 
     Args:
-        path: a Jinja source, or a tokenizer_config.json that has one; None for what is next to the tokenizer's file.
+        path: path of a Jinja source or of a tokenizer_config.json; None searches next to the tokenizer's file.
         tokenizer: next to whose file the special tokens are.
 
     Raises:
@@ -49,7 +49,7 @@ def _join_sibling(path: str, name: str) -> str:
 
 
 def _read(path: str) -> str | None:
-    """Return the text of a file; None if there is none."""
+    """Return the text of a file; None if it does not exist."""
     if not path:
         return None
     storage = storage_for(path)

@@ -32,7 +32,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
         columns: the column of messages; or several, of which the last is the assistant's answer.
 
     Raises:
-        ValueError: there are no messages, or one is not such; says which.
+        ValueError: there are no messages, or one is invalid; names it.
     """
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)

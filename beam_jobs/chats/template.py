@@ -74,7 +74,7 @@ class ChatTemplate:
         return {"file": CHAT_TEMPLATE, "sha256": sha256(self.file_bytes)}
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
-        """Return the text of a chat; ValueError if the template raises, or does not show what the assistant says."""
+        """Return the text of a chat with the assistant's spans; ValueError if the template raises or hides the spans."""
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None
         chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
@@ -83,7 +83,7 @@ class ChatTemplate:
         return chat
 
     def render_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the text of a chat, whatever the assistant says in it; ValueError if the template raises."""
+        """Return the text of a chat, without the assistant's spans; ValueError if the template raises."""
         return _unmark(self._render(messages)).text
 
     def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Options as flags of a command line: the parser, and the way back to the dataclasses."""
+"""Parsing the flags of options, and converting them to the options' dataclasses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> 
 
     Args:
         kind: the dataclass.
-        flags: what an OptionParser returned.
+        flags: flags from an OptionParser.
         **defaults: values of fields without a flag, and of options that were not passed, in place of the fields' defaults.
 
     Raises:

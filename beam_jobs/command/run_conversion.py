@@ -209,7 +209,7 @@ def run_conversion(
 def _print(
     printing: PrintOptions, warnings: Mapping[str, str], text: Callable[[], str], summary: Callable[[], dict[str, Any]]
 ) -> None:
-    """Print a result as the options say: as text, or as JSON; of a quiet text the warnings, on stderr."""
+    """Print a result as text or JSON; with --quiet only the warnings, on stderr."""
     if printing.json:
         print(json.dumps(summary(), indent=1))
     elif printing.quiet:

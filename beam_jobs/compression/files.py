@@ -15,7 +15,7 @@ from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
 _READ_BYTES = 1 << 16
-# Bytes that tell compressions apart.
+# Bytes that identify the compression.
 _MAGIC_BYTES = 16
 # At the end of the name of a compressed file.
 _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
@@ -37,7 +37,7 @@ def read_head(path: str, length: int) -> bytes:
 
 
 def strip_compression(name: str) -> str:
-    """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
+    """Return a compressed file's name without the compression's suffix: `a.tar` for `a.tar.gz`."""
     suffix = next(filter(name.endswith, _SUFFIXES), "")
     return name.removesuffix(suffix)
 

@@ -14,7 +14,7 @@ from tpudata.format import Feature, encode_example
 
 
 def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the values of an example by feature: one in a dict has the names of both, as in `image/height`.
+    """Return the values of an example by feature; nested dicts are joined, as in `image/height`.
 
     Raises:
         FeatureError: a name is not text, a dict is empty, or two values have one name.

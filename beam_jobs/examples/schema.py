@@ -119,7 +119,7 @@ class ExampleConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """Nothing: what is read is the record."""
+        """0: the bytes that are read are the record."""
         return 0
 
     def new_summary(self) -> ExampleSummary:

@@ -62,7 +62,7 @@ class Rejects:
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> tuple[WrittenFile, ...]:
-        """Write them into the dataset's folder and return the file; none if there are none, also if a killed run has left one."""
+        """Write the rejected inputs into the dataset's folder, and return the file; without any, remove a killed run's file."""
         if not self._lines:
             storage_for(output).delete(self._join_path(output))
             return ()

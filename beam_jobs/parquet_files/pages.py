@@ -23,7 +23,7 @@ _BYTE_ARRAY, _FIXED = 6, 7
 _PLAIN = (0, 6)
 _DICTIONARY_ENCODINGS = (2, 8)
 _NUMBER_BYTES = 16
-# Larger pages that were packed further than this are not data: text is packed to a tenth, and snappy and LZ4 end at 255.
+# Bytes of a large page, and its largest plausible compression ratio: text reaches 10, and snappy and LZ4 at most 255.
 _LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
 
 

@@ -46,7 +46,7 @@ class Labels:
         return {name: number for number, name in enumerate(self.names)}
 
     def number(self, name: str) -> int:
-        """Return the label of a class, counted from 0; ValueError if there is none."""
+        """Return the label of a class, counted from 0; ValueError for an unknown class."""
         number = self._numbers.get(name)
         if number is None:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")

@@ -62,7 +62,7 @@ SELF_DESCRIBING = Payload()
 
 
 def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
-    """Return features as a JSON object, with NaN as Python writes it, in their order; nothing if there are none.
+    """Return features as the text of a JSON object, with NaN as Python writes it, in their order; empty without features.
 
     Args:
         features: values by name; NumPy's become lists and numbers, bytes become a digest.

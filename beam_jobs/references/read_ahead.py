@@ -26,7 +26,7 @@ def read_ahead(
         read: function that reads one.
         size_of: function that returns the bytes that it will hold.
         threads: number of threads, and of the items that are read ahead.
-        ahead_bytes: limit of what is read ahead, in addition to one larger item.
+        ahead_bytes: bytes that are read ahead; one larger item may exceed them.
     """
     pending: collections.deque[tuple[_Item, Future[_Read]]] = collections.deque()
     ahead = 0

@@ -20,7 +20,7 @@ _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Com
 # Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
 _LOST_WORKER = re.compile(
     r"SDK worker disconnected|Channel closed prematurely|SDK harness.{0,40}(disconnected|died|exited)|worker lost contact"
-    # Prism sends to the queue of a worker that has just gone.
+    # Prism sends to the queue of a worker that has just ended.
     r"|send on closed channel|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
     re.IGNORECASE,
 )

@@ -45,7 +45,7 @@ def start_prism(options: PipelineOptions) -> None:
         options: of one pipeline; get the server's address.
 
     Raises:
-        UsageError: there is no binary, and none can be built.
+        UsageError: Prism is not installed, and cannot be built.
         TpudataError: the server does not start.
     """
     portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location
@@ -107,7 +107,7 @@ _starting = threading.Lock()
 
 
 def find_prism(location: str | None = None) -> Path:
-    """Return the path of a binary of Prism, which is built if there is none.
+    """Return the path of a Prism binary; build it if it is missing.
 
     Args:
         location: of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
@@ -124,7 +124,7 @@ def find_prism(location: str | None = None) -> Path:
     cached = _cache() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
-    # Others have programs of this name, too: one of the right version goes first.
+    # Other programs have this name, too, so the right version is searched first.
     for path in (cached, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
@@ -165,7 +165,7 @@ def _cache() -> Path:
 
 
 def _is_for_beam(location: str | None) -> bool:
-    """Return whether a location is one that Beam downloads or unpacks."""
+    """Return whether Beam downloads or unpacks a location."""
     return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
 
 

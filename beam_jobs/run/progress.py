@@ -48,7 +48,7 @@ class ProgressReport:
         self._written = self._listing_written = 0.0
 
     def total(self, records: int, size: int) -> None:
-        """Report how many records and bytes there will be."""
+        """Report the planned numbers of records and bytes."""
         self._write(_TOTAL, records, size)
 
     def list(self, inputs: int, size: int) -> None:
@@ -59,7 +59,7 @@ class ProgressReport:
             self.flush_list()
 
     def flush_list(self) -> None:
-        """Report what is listed now."""
+        """Report the listed inputs now, without waiting for the next interval."""
         if self._listed:
             self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed, self._listed_bytes)
         self._listing_written = time.monotonic()
@@ -141,7 +141,7 @@ def job_progress(
     report: Callable[[str], None] | None = None,
     every_seconds: float | None = None,
 ) -> Iterator[None]:
-    """Show what a job has counted while the context lasts: in a bar on stderr, or in lines.
+    """Show a job's counters while the context lasts, in a bar on stderr or in lines.
 
     Args:
         result: of submitting it.

@@ -157,7 +157,7 @@ def new_pipeline(
 
     Args:
         options: options of the runner. The local runner starts no more of the requested worker processes than there is use for.
-        parts: how many parts the work has at most, if that is known.
+        parts: largest number of parts of the work; None if unknown.
         runner: the runner; None makes the one that the options name.
 
     Raises:

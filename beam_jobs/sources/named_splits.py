@@ -17,7 +17,7 @@ _SPLIT_NAMES = {
     "test": ("test", "testing"),
 }
 _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
-# Names that say whether they are splits. There may be a hundred million.
+# Number of names that decide whether names are splits; an input may have 100 million.
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
@@ -31,7 +31,7 @@ def folder_split(name: str) -> str:
 
 
 def find_listed_split(name: str) -> str:
-    """Return the split that a name in a list stands for: as of a folder, and any other name is a split itself."""
+    """Return the split that a name in a list stands for; a name that is not a folder's split name is a split itself."""
     return folder_split(name) or name
 
 

@@ -1,4 +1,4 @@
-"""Finding the source of an input: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
+"""Finding the source of an input: of a folder or a file by its content, of a pattern by the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
@@ -59,7 +59,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         source_options: how the input is read; None for the defaults.
 
     Raises:
-        SourceError: there is nothing at that path, or nothing that is read; names what is there.
+        SourceError: nothing at the path, or nothing of a supported form; names the content.
         CorruptionError: a file that is looked at is damaged.
         UsageError: the options do not fit the input.
     """
@@ -223,7 +223,7 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
-    """Open the files of an input as what the first of them is."""
+    """Open the files of an input with the source for the form of the first."""
     form = find_form_of_file(first)
     if form == IMAGE:
         raise SourceError(f"{first} is one image. Name {FORMS}.")

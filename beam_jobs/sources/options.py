@@ -74,7 +74,7 @@ def _check_source_args(options: SourceOptions | TextSourceOptions) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSourceOptions:
-    """The source of documents, if it is one of an installed package.
+    """The source of documents from an installed package, if any.
 
     Raises:
         UsageError: arguments without a source.
@@ -261,7 +261,7 @@ class SourceOptions:
         """Raise UsageError if an option is set that only a list has.
 
         Args:
-            reason: clause that says what the input is instead.
+            reason: clause that describes the input, for the message.
             has_columns: whether it has columns as a list.
         """
         has_columns |= self.label_from is not None

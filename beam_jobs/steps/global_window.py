@@ -1,4 +1,4 @@
-"""The window of what a step yields when a bundle ends, where Beam gives it none."""
+"""Windows for the elements that a step yields at the end of a bundle, which Beam leaves without one."""
 
 from __future__ import annotations
 

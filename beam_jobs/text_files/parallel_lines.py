@@ -37,7 +37,7 @@ def names_each_file(pattern: str) -> bool:
 
 
 def find_targets(path: str, options: TextOptions) -> str:
-    """Return the path of the targets of a file; SourceError if there are none."""
+    """Return the path of a file's targets; SourceError if they are missing."""
     assert options.targets_file is not None
     targets = targets_path(path, options.targets_file)
     entry = storage_for(targets).stat(targets)
@@ -49,7 +49,7 @@ def find_targets(path: str, options: TextOptions) -> str:
 def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
     """Yield the pairs of lines of a file and of its targets, each at the offset of the first line.
 
-    A pair of two blank lines is none; one with one blank line is yielded, and bad.
+    A pair of two blank lines is skipped; a pair with one blank line is yielded, and rejected later.
 
     Args:
         path: path of the file of inputs.

@@ -1,4 +1,4 @@
-"""Tokens of chats: the text of the template, with loss weight 1 on what the assistant says."""
+"""Tokens of chats: the template's text, with loss weight 1 on the assistant's parts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ChatEncoder:
         return np.where(has_loss, ids, zero_loss_weights(ids))
 
     def _encode_parts(self, chat: ChatText) -> Ids:
-        """Encode what the assistant says apart from the rest: this tokenizer does not report the places of tokens."""
+        """Encode the assistant's parts separately, for tokenizers that do not report the positions of tokens."""
         parts, has_loss = zip(*_split(chat), strict=True)
         ids_of_parts = encode_each(self.tokenizer, parts)
         return np.concatenate(

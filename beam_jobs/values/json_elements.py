@@ -114,7 +114,7 @@ class _Text:
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
-        """Return the next character that is no space, without taking it; SourceError at the end of the file."""
+        """Return the next character that is not a space, without taking it; SourceError at the end of the file."""
         while True:
             text = self._text
             while self._place < len(text):
@@ -125,13 +125,13 @@ class _Text:
                 raise self.error(f"the JSON is cut: the file ends before {expected}")
 
     def skips(self, character: str) -> bool:
-        """Take the next character that is no space if it is this one, and return whether it is."""
+        """Take the next character that is not a space if it is the given one, and return whether it is."""
         is_next = self.peek(repr(character)) == character
         self._place += is_next
         return is_next
 
     def take(self, character: str, expected: str) -> None:
-        """Take the next character that is no space; SourceError if it is another one."""
+        """Take the next character that is not a space; SourceError if it is not the expected one."""
         if not self.skips(character):
             raise self.error(f"not JSON as expected: {self._text[self._place]!r} in place of {expected}")
 

@@ -73,7 +73,7 @@ def load_image(image: Image.Image, name: str) -> Image.Image:
 
 
 class _SilentLibtiff:
-    """A context in which libtiff's lines on stderr, which name no file, are dropped; only in a process that runs nothing else.
+    """Drop libtiff's lines on stderr, which name no file, while the context lasts; only for processes that run nothing else.
 
     Python's stderr is a separate descriptor during a conversion: see `beam_jobs.command.quiet_stderr`.
     """

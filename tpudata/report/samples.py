@@ -48,7 +48,7 @@ def picture_html(picture: SamplePicture) -> str:
 
 
 def text_html(text: ClassedText, decode: Decode) -> str:
-    """Return a text, its documents set apart, with the names of its sides and its classes if there are several."""
+    """Return the HTML of a text: its documents, with names of sides and classes if there are several."""
     parts = list(_decode_texts(text.text, decode))
     room, shown = _SHOWN_CHARACTERS, list[str]()
     for part, content in parts:

@@ -88,7 +88,7 @@ class SentencePieceTokenizer:
 
 
 def _find_control_pieces(processor: Any) -> dict[str, int]:
-    """Return the ids of the control pieces by their names; that of unknown text is none."""
+    """Return the ids of the control pieces by name; the piece for unknown text is not a control piece."""
     numbers = filter(processor.is_control, range(processor.get_piece_size()))
     return {processor.id_to_piece(number): number for number in numbers}
 

@@ -41,7 +41,7 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
         folder: the folder.
         suffixes: ends of their names, in small letters.
         skipped: names that do not count.
-        depth: how many levels of folders are looked at.
+        depth: number of levels of folders that are searched.
     """
     entries = list_first_entries(folder)
     for entry in entries:

@@ -40,7 +40,7 @@ class PictureParts:
         """Add a part.
 
         Args:
-            picture: what the parts of a picture have in common, and no other one.
+            picture: key that all parts of a picture share, and no other picture has.
             part: a part of its annotation, or the error of one.
         """
         data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)

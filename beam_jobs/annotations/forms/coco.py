@@ -123,7 +123,7 @@ class _Categories:
         return tuple(dict.fromkeys(self._names[number] for number in ordered))
 
     def name_class(self, annotated_object: ObjectAnnotation) -> ObjectAnnotation:
-        """Return an object whose class is the key of a category with the category's name; ValueError if there is none."""
+        """Replace the category's key in an object by the category's name; ValueError for an unknown key."""
         name = self._by_key.get(annotated_object.class_name)
         if name is None:
             raise ValueError(

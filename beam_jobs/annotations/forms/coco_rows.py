@@ -42,7 +42,7 @@ class SegmentFolder:
 
 
 def picture_id(element: Element) -> Hashable:
-    """Return the id of a row's picture; of a row without one, what no other row has."""
+    """Return the id of a row's picture; for an invalid row, a value that no other row has."""
     if _find_row_problem(element.value, element.key):
         return element.key, element.offset
     picture: Hashable = element.value[_IDS[element.key]]

@@ -98,7 +98,7 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
 
 
 def _find_column_kinds(path: str) -> dict[str, str]:
-    """Return the kind of each column of a CSV, as of `beam_jobs.sources.lists.columns`."""
+    """Return the kind of each column of a CSV, by the rules of `beam_jobs.sources.lists.columns`."""
     kinds: dict[str, set[str]] = {}
     for row in table_rows(path):
         if isinstance(row, TableRow):
@@ -112,7 +112,7 @@ def _find_column_kind(cells: set[str]) -> str:
         return STR
     if FLOAT in cells:
         return FLOAT
-    # An empty cell is NaN among fractions; there is no such whole number.
+    # An empty cell is NaN among fractions; integers have no NaN.
     return STR if _EMPTY in cells else INT
 
 

@@ -69,7 +69,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """The folder of trimaps, if there is one."""
+        """The folder of trimaps; empty without one."""
         return (self.trimaps,) if self.trimaps else ()
 
     def parts(self) -> Iterable[str]:

@@ -156,7 +156,7 @@ def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotatio
 
 
 def _strip_extension(path: str) -> str:
-    """Return the name of an XML file without extension: the picture's, if the file does not say or is damaged."""
+    """Return the name of an XML file without extension, which names the picture if the file does not."""
     return path.rpartition("/")[2].rpartition(".")[0]
 
 

@@ -92,7 +92,7 @@ class YoloForm(AnnotationForm):
         """Return the form of a folder that has such files, at any depth, or in a folder `labels`.
 
         Raises:
-            SourceError: there are no names of classes.
+            SourceError: no file has the names of the classes.
         """
         folder = pick_folder(entries, "labels") or path
         first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)

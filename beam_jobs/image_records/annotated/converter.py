@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 
 # Name of the annotation among the features of a reference; records have those of the schema in its place.
 ANNOTATION = "annotation"
-# About what an object takes in a record without its mask, and the PNG of a mask.
+# Approximate bytes of an object in a record without its mask, and of the PNG of a mask.
 _OBJECT_BYTES, _MASK_BYTES = 40, 400
 
 
@@ -137,7 +137,7 @@ class AnnotatedConverter(ImageConverter):
         return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks + target
 
     def _read_target(self, annotation: ImageAnnotation) -> bytes:
-        """Return the second image of a pair as its record has it; BadRecordError if there is none, or it is rejected."""
+        """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
         if not annotation.target:
             raise annotation.place.error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")

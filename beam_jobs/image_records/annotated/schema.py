@@ -37,7 +37,7 @@ class AnnotationSchema:
     """The features of the annotations of a dataset; pickled to the workers.
 
     Attributes:
-        kinds: what the annotations have, see `beam_jobs.annotations.contents`; sorted, as a digest of it is written.
+        kinds: kinds of annotations, see `beam_jobs.annotations.contents`; sorted, so that their digest is stable.
         keypoints: keypoints of an object; 0 without any.
         object_labels: classes of objects.
         class_labels: classes of pictures.
@@ -76,9 +76,9 @@ class AnnotationSchema:
         """Return the schema of a set of annotations.
 
         Args:
-            contents: what they have.
+            contents: contents of the annotations.
             labels: the classes of the dataset, if they do not follow from the annotations.
-            **options: attributes that do not follow from it, or replace what does.
+            **options: other attributes, and replacements for those that follow from `contents`.
         """
         has_classes = bool(contents.names.pictures or contents.classes)
         object_labels, class_labels = (None, labels) if has_classes else (labels, None)

@@ -36,7 +36,7 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 
 def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Return the concatenated columns of tables with these numbers of rows; one value if it stands for all."""
+    """Concatenate the columns of tables with these numbers of rows; a single value if all are equal."""
     first = columns[0]
     if all(len(column) == 1 and column[0] == first[0] for column in columns):
         return first

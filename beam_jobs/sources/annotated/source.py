@@ -1,4 +1,4 @@
-"""Pictures with annotations: the files of a folder, joined with what annotation files say of them."""
+"""Pictures with annotations: the files of a folder, joined with annotation files."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class AnnotatedImages(ScannedSource):
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:
-        """Yield the annotation files and what stands for the pictures; once these are scanned in this process, their blocks."""
+        """Yield the annotation files and the index of pictures; after a scan in this process, their blocks."""
         if self.blocks is not None:
             yield from self.blocks
             return

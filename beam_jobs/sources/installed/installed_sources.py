@@ -27,7 +27,7 @@ def installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Load the source of an installed package by its name; None if there is none, UsageError if it is invalid."""
+    """Load the source of an installed package by its name; None without one, UsageError if it is invalid."""
     points = _entry_points(group)
     if name not in points:
         return None

@@ -157,7 +157,7 @@ class Lists(ScannedSource):
 
     @property
     def takes_label_type(self) -> bool:
-        """Whether labels are values whose type `--label-type` may say."""
+        """Whether `--label-type` applies to the labels."""
         return True
 
     def no_facts(self) -> ListFacts:
@@ -187,7 +187,7 @@ class Lists(ScannedSource):
         return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
 
     def apply_scans(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
-        """Return the source with what the scans of all lists found.
+        """Return the source with the facts that the scans of all lists found.
 
         Args:
             facts: about all lists.
@@ -251,7 +251,7 @@ class Lists(ScannedSource):
         size = unit.end - unit.start
         data = storage_for(path).read_range(path, unit.start, size)
         if len(data) < size:
-            # The rows that are gone would be missing without a word.
+            # Removed rows would otherwise be missing silently.
             raise SourceError(
                 f"{path} was cut during the run (got {len(data)} bytes at byte {unit.start}, expected {size}). Run again when it"
                 " is complete."
@@ -275,7 +275,7 @@ class Lists(ScannedSource):
             )
 
     def _find_named_split(self, path: str) -> str:
-        """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
+        """Return the split that a list's name stands for, or an empty string; SourceError if it is ambiguous."""
         return "" if self.roles.split is not None else self.splits.of(self.files.find_name(path))
 
     def _list_row(

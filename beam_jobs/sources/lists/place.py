@@ -1,4 +1,4 @@
-"""Places in lists: rows compare as they are listed, so the first row with a defect is the same however many workers read."""
+"""Places in lists, which compare in the order of rows, so any number of workers reports the same first defect."""
 
 from __future__ import annotations
 

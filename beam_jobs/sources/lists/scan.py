@@ -1,4 +1,4 @@
-"""Reading a list from start to end, once: its blocks, and what its rows hold.
+"""Scanning a list once, from start to end, for its blocks and facts about its rows.
 
 Only this finds where rows end, since a quoted cell may hold line breaks, and which line a row is on. So one worker reads a list,
 and many lists are read at the same time.

@@ -1,4 +1,4 @@
-"""Columns of samples: the keys of their JSON, as of a row of a JSONL list. The first samples show what kinds they have."""
+"""Columns of samples: the keys of their JSON, like those of a JSONL list; the first samples determine their kinds."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Pairs:
             yield TarRecord(fields[images[0]], unit.split, labels, columns or NO_FEATURES)
 
     def _note_fields(self, fields: Iterable[str], used: Collection[str | None], values: Mapping[str, Any]) -> None:
-        """Note what is not stored of a sample; `values` are those of its JSON."""
+        """Note the fields and JSON keys of a sample that are not stored; `values` is its JSON."""
         for name in fields:
             if name not in used:
                 self.note(SAMPLE_FIELDS, name)

@@ -57,7 +57,7 @@ def tar_files(
         size: bytes of the file, or None if it is compressed.
         ignored: gets the names of members that are not records.
         reject: called with the error of a member that cannot be a record.
-        most_bytes: bytes of the largest member that is one.
+        most_bytes: bytes of the largest member that may be a record.
     """
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
         where, key = f"{unit.path}/{member.name}", unit.key(member.name)

@@ -1,4 +1,4 @@
-"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it.
+"""Documents of an installed package's source, converted to references for text.
 
 Small documents are written aside by their place in the shuffled order, as those of files are (beam_jobs.sources.text.source): a
 shard of a million would else be a million reads, and on an object store as many requests.
@@ -209,7 +209,7 @@ class SourceDocuments(PackSource):
 
 
 def _is_small(reference: Reference) -> bool:
-    """Return whether a document is to be written aside; a whole file is one read anyway."""
+    """Return whether a document is spooled because it is small; a whole file takes one read anyway."""
     is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
     return is_range and 0 < reference.size < SMALL_BYTES
 

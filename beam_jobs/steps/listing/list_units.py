@@ -31,7 +31,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
 
     Args:
         source: of the conversion.
-        options: say whether records are shuffled, and the limits of requests.
+        options: options for the shuffle and the limits of requests.
     """
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
@@ -69,7 +69,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
     """Return the units of parts that a scan has found, each with its number.
 
     Args:
-        parts: of the source; each is one unit.
+        parts: parts of the source; each is one unit.
         source: with its schema.
         firsts: by number of a scanned part of the input, the number of its first unit; None if no number counts.
     """

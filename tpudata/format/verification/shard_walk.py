@@ -192,7 +192,7 @@ class Walk:
             yield from self._flush_blocks()
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Note a block that differs from the index; yield the earlier ones if they are of another kind."""
+        """Record a block that differs from the index; yield the earlier ones if they have a different kind of defect."""
         before = self._bad_blocks
         if before is not None and (before.packed is None) == (packed is None):
             start = before.start
