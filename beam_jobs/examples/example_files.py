@@ -19,7 +19,7 @@ from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.tally import TallyPart
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
 from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
@@ -90,7 +90,7 @@ class SpoolExamples(LimitedStep):
             self._spool = None
 
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
-        for pack, digests in packs(references, self._options.order, 0):
+        for pack, digests in pack_references(references, self._options.order, 0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 

@@ -14,7 +14,7 @@ from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
 from beam_jobs.planning.warning_lines import InputFacts, warning_lines
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import raise_rejection
 from beam_jobs.run.progress import ProgressReport
@@ -71,7 +71,7 @@ def plan_here(
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
-        for pack, digests in packs(listed, options.order, number):
+        for pack, digests in pack_references(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.list(len(pack.keys), int(pack.sizes.sum()))

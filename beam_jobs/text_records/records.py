@@ -41,7 +41,7 @@ from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
-from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.values.column_kinds import INT, LIST_KINDS
@@ -136,12 +136,12 @@ class TextRecords:
         documents = self._end_documents(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._encode_pairs(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, self.tokenizer.pad_id), summary)
         (length,) = lengths
         if self.options.pack:
-            rows = pack_rows(windows(documents), length, pad_id, self.options.long_documents)
+            rows = pack_rows(split_windows(documents), length, pad_id, self.options.long_documents)
         else:
-            rows = stream_rows(windows(documents), length, pad_id)
+            rows = stream_rows(split_windows(documents), length, pad_id)
         return self._encode_token_rows(rows, summary)
 
     def _encode_texts(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:

@@ -116,7 +116,7 @@ def pack_rows(
             yield fill_rows(tokens, starts, pieces, _place_pieces(pieces, length), length, pad_id)
 
 
-def windows(
+def split_windows(
     batches: Iterable[Documents], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
 ) -> Iterator[Documents]:
     """Yield documents in order, in windows limited by documents or tokens; the last document may exceed the token limit.

@@ -28,7 +28,7 @@ PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
-def packs(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
+def pack_references(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
     """Yield a unit's references in packs of at most 4,096, each with the digests of its keys.
 
     Args:
@@ -140,7 +140,7 @@ class Pack(PackColumns):
         if len(packs) == 1:
             return packs[0]
         if len({pack.root for pack in packs}) > 1:
-            packs = [dataclasses.replace(pack, root="", paths=pack.all_paths()) for pack in packs]
+            packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
         one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
@@ -164,7 +164,7 @@ class Pack(PackColumns):
             **self.take_fields(rows),
         )
 
-    def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
+    def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
         """Yield the `count` references of each split whose keys have the smallest digests: the same in any order.
 
         Args:
@@ -228,7 +228,7 @@ class Pack(PackColumns):
         for start in range(0, len(self.keys), PACK_REFERENCES):
             yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 
-    def all_paths(self) -> list[str]:
+    def list_paths(self) -> list[str]:
         """Return the path of each reference, or one path that stands for all."""
         return [self.root + key for key in self.keys] if self.root else self.paths
 
@@ -239,7 +239,7 @@ class Pack(PackColumns):
     def references(self) -> Iterator[Reference]:
         """Return the references, in order."""
         count = len(self.keys)
-        lists = (self.splits, self.labels, self.all_paths(), self.offsets.tolist())
+        lists = (self.splits, self.labels, self.list_paths(), self.offsets.tolist())
         splits, labels, paths, offsets = (spread(column, count) for column in lists)
         payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
         features, data = self.feature_rows(count), itertools.repeat(b"", count)

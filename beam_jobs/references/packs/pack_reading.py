@@ -267,7 +267,7 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the number in `paths` of each input's file; add files that are new."""
-    count, spools, originals = len(pack.keys), pack.spools, pack.all_paths()
+    count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)

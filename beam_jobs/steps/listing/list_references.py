@@ -20,7 +20,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.notes import Notes
-from beam_jobs.references.packs.pack import Pack, packs, repack
+from beam_jobs.references.packs.pack import Pack, pack_references, repack
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.references.rejection import Reject
 from beam_jobs.run.progress import ProgressReport
@@ -88,7 +88,7 @@ class ListReferences(LimitedStep):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
-            for part in pack.smallest(digests, SAMPLE_SIZE, sample_bounds):
+            for part in pack.select_smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())
             classes = pack.classes()
             yield TaggedOutput(NAMES, set[str]().union(*classes.values()))
@@ -103,7 +103,7 @@ class ListReferences(LimitedStep):
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
-            yield from packs(references, order, number)
+            yield from pack_references(references, order, number)
             return
         listed = self._list_packs(source, number, units, counts)
         yield from listed if source.has_own_packs else repack(listed)
