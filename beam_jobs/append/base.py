@@ -149,7 +149,7 @@ class Base:
         return Labels(names)
 
     def merge(self, added: Manifest) -> Manifest:
-        """Return the manifest of the dataset with what was added.
+        """Return the manifest of the dataset together with the added shards.
 
         Args:
             added: the manifest of the new shards alone.

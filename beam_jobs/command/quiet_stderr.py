@@ -15,7 +15,7 @@ from tpudata.console.interrupts import owns_process
 
 _BEGIN = "Traceback (most recent call last):"
 _BEAM_WORKER_PATH = "apache_beam/runners/worker/"
-# Threads that read from a worker or wait for a job end with an error if it is gone.
+# Threads that read from a worker or wait for a job fail once it has ended.
 _THREADS_OF_BEAM = "apache_beam/runners/"
 
 

@@ -178,7 +178,7 @@ def not_written(error: TpudataError, output: str, flag: str) -> OutputError | No
     """Return the error of a run that ended because a file of the output could not be written; None if it ended of something else.
 
     Args:
-        error: what it ended with.
+        error: error that ended the run.
         output: its folder.
         flag: the flag that carries the run on.
     """

@@ -34,7 +34,7 @@ class Launch:
 
     Attributes:
         report: gets lines on a job that outlives this process: its name, and what becomes of it.
-        draws_bar: whether a bar on stderr shows what the job has done.
+        draws_bar: whether a bar on stderr shows the job's progress.
         counts: without a bar, whether `report` gets lines of what a job that outlives this process has done.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the one that the options name.

@@ -113,7 +113,7 @@ def find_prism(location: str | None = None) -> Path:
         location: of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
 
     Raises:
-        UsageError: there is none, and it cannot be built.
+        UsageError: Prism is not installed, and cannot be built here.
     """
     if location:
         if not os.access(location, os.X_OK):

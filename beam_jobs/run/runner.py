@@ -161,7 +161,7 @@ def new_pipeline(
         runner: the runner; None makes the one that the options name.
 
     Raises:
-        UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
+        UsageError: the options name an unknown runner, or lack flags that the runner needs.
         MissingExtraError: it is not installed.
     """
     workers = options.view_as(DirectOptions).direct_num_workers

@@ -38,7 +38,7 @@ def find_listed_split(name: str) -> str:
 def find_splits(names: Sequence[str], where: str) -> dict[str, str]:
     """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
 
-    A folder of classes may well have one that is called `train`. Two names of splits are no accident.
+    A single class may be called `train` by chance; two names of splits are deliberate.
 
     Raises:
         SourceError: two folders stand for one split, or some names are splits and some are not.
@@ -71,7 +71,7 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
         The class, and the split or nothing.
 
     Raises:
-        SourceError: there is no folder, or it is named after a split; so nothing says the class.
+        SourceError: there is no folder, or only one that is named after a split, so the class is unknown.
     """
     if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
@@ -186,7 +186,7 @@ class NamedSplits:
 
     @property
     def named(self) -> frozenset[str]:
-        """The splits that the names stand for; none if they are not splits."""
+        """The splits that the names stand for; empty if they are not splits."""
         return self.splits if self.are_splits else frozenset()
 
     def split_of_member(self, archive: str, member: str, where: str) -> str:

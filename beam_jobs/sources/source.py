@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Source(abc.ABC):
     """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little.
 
-    Every source has the three methods `parts`, `units` and `references`, and says by attributes what its records have.
+    Every source has the three methods `parts`, `units` and `references`; its attributes describe its records.
     """
 
     @property
@@ -125,7 +125,7 @@ class PackSource(Source):
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 stay as they are; without a shuffle, shards are cut by packs."""
+        """Whether packs of fewer than 4,096 references are not regrouped; without a shuffle, shards are cut between packs."""
         return False
 
     @abc.abstractmethod
@@ -187,7 +187,7 @@ class ScannedSource(Source):
 
         Args:
             facts: about all parts.
-            parts: what the scans of all parts yielded, if the source is to have them.
+            parts: scanned parts from all scans, if the source keeps them; else None.
         """
 
     @abc.abstractmethod

@@ -59,7 +59,7 @@ class FrameConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """Nothing: what is read is the frame, which a plan would add."""
+        """Bytes that cancel the plan's frame: the bytes of inputs include their frames already."""
         return -FRAME_BYTES
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:

@@ -155,7 +155,7 @@ def _merge_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequenc
     """Return a feature of the first dataset with the number of classes that all datasets have together.
 
     That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
-    label without a name stands for itself. A dataset that does not say how many there are leaves it open.
+    label without a name is named by its number. A dataset may leave the number of classes open.
     """
     numbers = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
     if names is not None and numbers == [dataset.manifest.labels for dataset in datasets]:
@@ -220,7 +220,7 @@ def _are_numbers(names_of_datasets: Sequence[Sequence[str]]) -> bool:
 
 
 def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """Return the options of the conversions that are alike in all."""
+    """Return the options that are equal in all of the conversions."""
     first, *others = (dataset.manifest.options for dataset in datasets)
     missing = object()
     return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}

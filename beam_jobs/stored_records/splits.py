@@ -53,7 +53,7 @@ class Splitter:
         return stored_split if self.shares is None else self.shares.assign_split(key_digest(key))
 
     def splits(self, stored_split: str, keys: PackedKeys, digests: Digests) -> list[str]:
-        """Return the split of each of some records that are known by their keys, or one that stands for all.
+        """Return the split of each record by its key, or a single split that all share.
 
         Args:
             stored_split: the split that they have in the input.

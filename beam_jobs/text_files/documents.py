@@ -130,7 +130,7 @@ def document_blocks(
 
 
 def _find_row_form(form: TextForm) -> RowForm:
-    """Return the rules for reading the documents of a file; a separator of documents is none."""
+    """Return the rules for reading the documents of a file; these do not include the separator of documents."""
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
 

@@ -143,7 +143,7 @@ def _list_fields(kind: Any) -> Iterable[Any]:
 
 
 def _read_column(batch: Any, name: str) -> Any:
-    """Return the column of a name as of `_find_type`; a null struct has null fields."""
+    """Return the column of a name, as `_find_type` finds it; a null struct has null fields."""
     if name in batch.schema.names:
         return batch.column(name)
     column, *inner = name.split(".")

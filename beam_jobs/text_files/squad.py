@@ -39,7 +39,7 @@ def question_spans(path: str, compression: str, limit: int, reject: Callable[[in
         reject: called with the number and the fault of a question that is no such row. If it returns, the question is omitted.
 
     Raises:
-        SourceError: the file is no such JSON, or cut; names the byte.
+        SourceError: the file is not SQuAD's JSON, or is truncated; names the byte.
         CorruptionError: the file is compressed and damaged.
     """
     number = 0

@@ -165,7 +165,7 @@ class _Text:
                 return value
 
     def _read_more(self) -> bool:
-        """Extend the window at its end, and drop what was taken; return whether there is more."""
+        """Read more text into the window, and drop the consumed part; return whether there was more."""
         if self._is_whole:
             return False
         # At least doubled, so that an element that is parsed again and again takes linear time.

@@ -124,7 +124,7 @@ class Option:
         inverts: whether the flag is a switch that stands for False.
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
         separator: text between key and value of a keyword that is a mapping.
-        stored: entry in the manifest; None if the option does not decide what the shards hold.
+        stored: entry in the manifest; None if the option does not affect the content of shards.
         modes: modes of the command that use the option; empty for all.
         needs: name of another option, without which this one has no effect; empty if there is none.
         aliases: other names of the flag.

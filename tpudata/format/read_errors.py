@@ -166,7 +166,7 @@ def read_error(text: str) -> TpudataError | None:
 
 
 def _find_reason(text: str, split: str) -> str | None:
-    """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
+    """Return how the files differ from their index, with a fix; None if the error has another cause."""
     if texts.DAMAGED_BLOCK.search(text):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
     if OTHER_RECORDS in text:

@@ -192,7 +192,7 @@ def _parse_landmarks(row: TableRow) -> ImageAnnotation:
 
 
 def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
-    """Return an annotation whose box and landmarks, which come from two lists, are one object."""
+    """Join the box and the landmarks of a picture, which are in two lists, to one object."""
     if len(annotation.objects) < 2:
         return annotation
     boxed = next((candidate for candidate in annotation.objects if not candidate.keypoints), annotation.objects[0])

@@ -1,4 +1,4 @@
-"""Columns of a table in memory: lists in which one value may stand for all, and integers of the narrowest type."""
+"""Columns of a table in memory: lists, of a single value if all are equal, and integers of the narrowest type."""
 
 from __future__ import annotations
 

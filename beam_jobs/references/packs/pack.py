@@ -77,7 +77,7 @@ class Pack(PackColumns):
     Attributes:
         positions: uint64 [n]: positions in the order, see beam_jobs.references.record_order.
         sizes: integers [n]: sizes in bytes.
-        offsets: integers [n], or [1] if one value stands for all.
+        offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
         root: prefix of the key in every path; empty without a common one. With one, `paths` are empty.
     """
@@ -229,7 +229,7 @@ class Pack(PackColumns):
             yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 
     def list_paths(self) -> list[str]:
-        """Return the path of each reference, or one path that stands for all."""
+        """Return the path of each reference, or a single path that all share."""
         return [self.root + key for key in self.keys] if self.root else self.paths
 
     def reference(self, row: int) -> Reference:

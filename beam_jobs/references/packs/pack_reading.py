@@ -33,7 +33,7 @@ _BLOCK_BYTES = 1 << 23
 
 
 class PieceSizes(NamedTuple):
-    """Sizes of what is read with one read, in bytes.
+    """Sizes of pieces and of the read-ahead, in bytes.
 
     Attributes:
         held: pieces of all runs together, which are in memory at the same time.
@@ -81,7 +81,7 @@ def read_packs(
     Args:
         packs: packs of references.
         is_checked: whether the caller compares the bytes with a checksum, as for `Storage.read_range`.
-        piece_sizes: sizes of what is read with one read.
+        piece_sizes: sizes of pieces and of the read-ahead.
     """
     for block, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
         if isinstance(data, BadRecordError):

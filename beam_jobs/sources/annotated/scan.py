@@ -59,7 +59,7 @@ class AnnotationFacts:
         contents: values and classes that the annotations have.
         files: by number of the file, its path and its number of blocks.
         digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
-        missing: a name for which the input has no picture; empty if there is none.
+        missing: a name for which the input has no picture; empty without one.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
@@ -166,7 +166,7 @@ class AnnotationScan:
             )
         self.facts.contents.add(annotation)
         if annotation.map_file is not None and (below := below_folder(self._folder, annotation.map_file.path)):
-            # A PNG of segments among the pictures is none that lacks an annotation.
+            # A PNG of segments among the pictures needs no annotation.
             self.facts.add_annotated([below])
         self._keys.append(pictures[0].key)
         self._read += 1

@@ -97,7 +97,7 @@ class IdxPairs(ClassifiedSource):
 
         Raises:
             SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
-            CorruptionError: a file's size is not what its header says.
+            CorruptionError: a file's size differs from its header.
             UsageError: the options deal out splits, but the pairs are of several splits already.
         """
         pairs = [_find_partners(path) for path in paths]

@@ -37,7 +37,7 @@ _HEAD_BYTES = 512
 
 
 def is_array_name(name: str) -> bool:
-    """Return whether a file of a pattern is one of arrays, by its name alone."""
+    """Return whether a name is that of a file of arrays."""
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 

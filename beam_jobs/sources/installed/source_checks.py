@@ -100,7 +100,7 @@ class _ReferenceCheck:
     Args:
         source: lists the unit.
         where: beginning of the messages.
-        stores_classes: as of `list_references`.
+        stores_classes: as for `list_references`.
     """
 
     def __init__(self, source: Source, where: str, *, stores_classes: bool) -> None:

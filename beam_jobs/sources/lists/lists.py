@@ -199,7 +199,7 @@ class Lists(ScannedSource):
         """
         facts.check_splits()
         source_options = self.source_options
-        # With a file of names, a label that is none of them is rejected when its row is listed.
+        # With a file of names, an unknown label is rejected when its row is listed.
         checked = source_options.labels_file is None
         integers = facts.has_integers(source_options.label_type) if checked else all(map(is_integer_label, facts.names))
         kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())

@@ -33,7 +33,7 @@ class Roles:
         """Find the roles of columns, from the options, or else from their names.
 
         Raises:
-            SourceError: there is no such column, or more than one may be meant; names the columns that there are.
+            SourceError: no column fits, or more than one; names all columns.
         """
         names = list(columns)
         label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)

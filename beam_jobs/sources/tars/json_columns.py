@@ -35,7 +35,7 @@ class JsonColumns(NamedTuple):
             path: of the tar.
 
         Raises:
-            SourceError: values of a column are missing or differ in kind, as of lists.
+            SourceError: values of a column are missing or differ in kind, as for lists.
             UsageError: there is no column of a declared name.
         """
         scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}

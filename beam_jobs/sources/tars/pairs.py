@@ -142,7 +142,7 @@ class Pairs:
 
 
 def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
-    """Return the place of a sample's label map; BadRecordError if there is none."""
+    """Return the file range of a sample's label map; BadRecordError if it has none."""
     name = find_label_map_field(fields)
     if name is None:
         raise BadRecordError(where, "no label map, and the first sample has one")

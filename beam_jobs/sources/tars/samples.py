@@ -1,4 +1,4 @@
-"""Samples of a WebDataset tar: neighbours whose base names are alike up to the first dot; what follows it is the field's name.
+"""Samples of a WebDataset tar: neighbours with equal base names up to the first dot; the field's name follows the dot.
 
 Source: webdataset, tariterators.py (base_plus_ext).
 """

@@ -31,7 +31,7 @@ class TarUnit(NamedTuple):
     split: str = ""
 
     def key(self, member: str) -> str:
-        """Return the key of a member, by its name; of a sample, by what its members' names have in common."""
+        """Return the key of a member by its name, or of a sample by the common part of its members' names."""
         return f"{self.name}/{member}"
 
 

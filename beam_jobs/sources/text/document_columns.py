@@ -49,7 +49,7 @@ class DocumentColumns:
 
     @classmethod
     def find(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
-        """Look at the label of the first document, if there are labels and nothing else says what they are.
+        """Infer the type of labels from the first document, unless options or metadata determine it.
 
         Args:
             text: form and fields of documents.
@@ -71,7 +71,7 @@ class DocumentColumns:
             return cls(text, splits, classes, several, names)
         labels_as_written: tuple[str, ...] = ()
         if value is not None:
-            # The listing of its document rejects a label that is none.
+            # The listing rejects an invalid label with its document.
             with contextlib.suppress(BadRecordError):
                 labels_as_written, _ = _parse_labels(value, text, first.path if first else "")
         looks_whole = bool(labels_as_written) and all(map(is_integer_label, labels_as_written))
@@ -93,7 +93,7 @@ class DocumentColumns:
             )
 
     def add_to(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
-        """Return the documents of a block whose classes and keys can be read, with these; None if there are none.
+        """Return the documents of a block whose classes and keys can be read, with these; None if all are rejected.
 
         Args:
             block: documents of a file.

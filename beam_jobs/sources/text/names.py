@@ -1,4 +1,4 @@
-"""The files of an input of text, in ranges that are listed apart."""
+"""The files of an input of text, in ranges that are listed separately."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class TextSource(PackSource):
             text: form and fields of documents.
 
         Raises:
-            SourceError: there are no files, or their names leave a doubt about splits.
+            SourceError: there are no files, or their names are ambiguous about splits.
             UsageError: the options deal out splits, but the input has splits itself.
         """
         names = text_names(options.input)

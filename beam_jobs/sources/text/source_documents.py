@@ -215,7 +215,7 @@ def _is_small(reference: Reference) -> bool:
 
 
 def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the bytes of some documents, neighbours with one read; none of one that cannot be read, which its shard reports."""
+    """Yield the bytes of documents, neighbours with one read; empty bytes for unreadable ones, which their shard reports."""
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data

@@ -112,7 +112,7 @@ class InferredSummary:
 
     Attributes:
         decoded_bytes: of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
-        records: how many.
+        records: number of records.
         features: by name.
     """
 

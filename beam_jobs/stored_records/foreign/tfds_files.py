@@ -36,7 +36,7 @@ class TfdsFacts(NamedTuple):
 
 
 def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOptions:
-    """Return the options with what the metadata of the inputs say, where the options say nothing.
+    """Return the options, completed from the TFDS metadata of the inputs.
 
     Raises:
         SourceError: the metadata of two inputs differ in this, or are damaged.

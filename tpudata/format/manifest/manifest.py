@@ -20,7 +20,7 @@
     real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
     maxima           {feature: count} of lists of any length: no record has more entries; missing for other features, and
                      where nobody has counted
-    warnings         {kind: line} of what the conversion met in its input; missing if that was nothing
+    warnings         {kind: line} about the conversion's input; missing without any
     keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index
     tfds             name and version for TFDS, such as "pets:1.0.0", or null; see tpudata.format.tfds
