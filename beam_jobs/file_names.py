@@ -21,12 +21,12 @@ def member_path(name: str) -> str | None:
     parts = name.split("/")
     if not {".", ".."} & {*parts}:
         return name
-    inside: list[str] = []
+    kept_parts: list[str] = []
     for part in parts:
         if part == "..":
-            if not inside:
+            if not kept_parts:
                 return None
-            inside.pop()
+            kept_parts.pop()
         elif part not in ("", "."):
-            inside.append(part)
-    return f"{'/' * name.startswith('/')}{'/'.join(inside)}" if inside else None
+            kept_parts.append(part)
+    return f"{'/' * name.startswith('/')}{'/'.join(kept_parts)}" if kept_parts else None

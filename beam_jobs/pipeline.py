@@ -150,9 +150,9 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
         if conversion.learn is not None:
             characters = ready | "Learn" >> conversion.learn(limits)
         if conversion.leave_out is not None:
-            kept = ready | "LeaveOut" >> conversion.leave_out(limits)
-            packs = kept[KEPT]
-            omitted.append(kept[LEFT_OUT])
+            omitted_and_kept = ready | "LeaveOut" >> conversion.leave_out(limits)
+            packs = omitted_and_kept[KEPT]
+            omitted.append(omitted_and_kept[LEFT_OUT])
     return _ReadResults(packs, characters, omitted)
 
 

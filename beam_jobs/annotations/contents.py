@@ -161,10 +161,8 @@ def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(unordered))
 
 
-def _describe_keypoint_counts(one: int, other: int) -> str:
-    return (
-        f"objects have different numbers of keypoints ({one} and {other}). Keep the annotations of one kind of object."
-    )
+def _describe_keypoint_counts(first: int, second: int) -> str:
+    return f"objects have different numbers of keypoints ({first} and {second}). Keep the annotations of one kind of object."
 
 
 def _find_value_kind(value: Any) -> tuple[str, bool]:

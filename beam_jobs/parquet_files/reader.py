@@ -123,8 +123,8 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         yield reader
 
 
-def _read_error(path: str, error: Exception, where: str = "") -> Exception:
-    reason = f"{where}{one_line(error)}"
+def _read_error(path: str, error: Exception, origin: str = "") -> Exception:
+    reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")
     return damage_error(path, reason)

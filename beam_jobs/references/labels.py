@@ -71,18 +71,18 @@ def is_integer_label(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None
 
 
-def check_classes(largest: int, occurring: int, where: str, fix: str = _FIX) -> None:
+def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:
     """Raise SourceError if whole numbers as labels give many classes that are almost all empty, as a year or an id would.
 
     Args:
         largest: the largest label.
         occurring: number of different labels.
-        where: file and line of the largest, or the input.
+        origin: file and line of the largest, or the input.
         fix: sentence that ends the message.
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
-            f"{where}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
+            f"{origin}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
             f" themselves, but {occurring:,} different labels occur. {fix}"
         )
 

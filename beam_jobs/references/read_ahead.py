@@ -32,13 +32,13 @@ def read_ahead(
     ahead = 0
     with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
-            for item in items:
-                while pending and (len(pending) >= threads or ahead + size_of(item) > ahead_bytes):
+            for next_item in items:
+                while pending and (len(pending) >= threads or ahead + size_of(next_item) > ahead_bytes):
                     requested, future = pending.popleft()
                     ahead -= size_of(requested)
                     yield requested, future.result()
-                pending.append((item, pool.submit(read, item)))
-                ahead += size_of(item)
+                pending.append((next_item, pool.submit(read, next_item)))
+                ahead += size_of(next_item)
             while pending:
                 requested, future = pending.popleft()
                 yield requested, future.result()

@@ -37,17 +37,17 @@ _QUIET_SECONDS, _WAIT_SECONDS = 1.0, 60.0
 _UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
-def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
+def job_identity(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
     """Return the identity of a job.
 
     Args:
-        result: of submitting it.
+        pipeline_result: of submitting it.
         runner: the name of its class.
         options: with which it was submitted.
     """
     if runner == _DATAFLOW:
         cloud = options.view_as(GoogleCloudOptions)
-        dataflow_job = {"id": result.job_id(), "project": cloud.project, "region": cloud.region}
+        dataflow_job = {"id": pipeline_result.job_id(), "project": cloud.project, "region": cloud.region}
         return {
             "runner": runner,
             **dataflow_job,
@@ -56,7 +56,7 @@ def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) 
         }
     endpoint = options.view_as(PortableOptions).job_endpoint or ""
     # Portable results have no public name for it; a test fails if Beam renames it.
-    name = str(getattr(result, "_job_id", "") or "without a name")
+    name = str(getattr(pipeline_result, "_job_id", "") or "without a name")
     return {"runner": runner, "id": name, "where": endpoint or runner, "endpoint": endpoint}
 
 
@@ -105,10 +105,10 @@ def counter_value(counter: MetricResult) -> int | None:
     return None if value is None else int(value)
 
 
-def job_counts(result: PipelineResult) -> Counter[str]:
+def job_counts(pipeline_result: PipelineResult) -> Counter[str]:
     """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # Portable results keep the first answer.
-    metrics = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
+    metrics = copy.copy(pipeline_result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
     for counter in metrics[MetricResults.COUNTERS]:
         counts[counter.key.metric.name] += counter_value(counter) or 0

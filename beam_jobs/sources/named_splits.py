@@ -35,7 +35,7 @@ def find_listed_split(name: str) -> str:
     return folder_split(name) or name
 
 
-def find_splits(names: Sequence[str], where: str) -> dict[str, str]:
+def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
 
     A single class may be called `train` by chance; two names of splits are deliberate.
@@ -50,12 +50,12 @@ def find_splits(names: Sequence[str], where: str) -> dict[str, str]:
         return {}
     if others:
         raise SourceError(
-            f"{where} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
+            f"{origin} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
             " splits, or classes alone into the input."
         )
     if len({splits[name] for name in names}) < len(names):
         raise SourceError(
-            f"{where} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
+            f"{origin} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
         )
     return splits
 
@@ -189,20 +189,20 @@ class NamedSplits:
         """The splits that the names stand for; empty if they are not splits."""
         return self.splits if self.are_splits else frozenset()
 
-    def split_of_member(self, archive: str, member: str, where: str) -> str:
+    def split_of_member(self, archive: str, member: str, origin: str) -> str:
         """Return the split of a member of an archive.
 
         Args:
             archive: the split that the archive's name stands for, or nothing.
             member: the split that the member's folder stands for, or nothing.
-            where: the member, for the message.
+            origin: the member, for the message.
 
         Raises:
             SourceError: they differ. An archive that is called `train`, with no archive of another split next to it, may have all.
         """
         if member and archive not in ("", member) and self.splits != {"train"}:
             raise SourceError(
-                f"{where} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
+                f"{origin} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
             )
         return member or archive
 

@@ -105,26 +105,26 @@ class PathLabels:
         """The schema of the columns."""
         return features(self.kinds)
 
-    def read(self, path: str, where: str) -> PathValues:
+    def read(self, path: str, origin: str) -> PathValues:
         """Return the values in a path.
 
         Args:
             path: the path, below the input or in its archive.
-            where: the picture, for messages.
+            origin: the picture, for messages.
 
         Raises:
             BadRecordError: the path does not match, or a value is not of its kind.
         """
         match = self.pattern.search(path)
         if match is None:
-            raise BadRecordError(where, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
+            raise BadRecordError(origin, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
         group = _find_class_group(self.pattern)
-        labels = (self.classes.resolve(match[group] or "", where),) if group else ()
+        labels = (self.classes.resolve(match[group] or "", origin),) if group else ()
         for name, kind in self.kinds.items():
             problem = _find_problem(match[name] or "", kind)
             if problem:
                 reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
-                raise BadRecordError(where, reason)
+                raise BadRecordError(origin, reason)
         return PathValues(labels, column_values(match.groupdict(), self.kinds))
 
 

@@ -151,30 +151,30 @@ class Zips(ClassifiedSource):
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
     ) -> Reference:
         """Return the reference to a member, with the content of a compressed one; BadRecordError if it is not usable."""
-        where = f"{unit.path}/{member.filename}"
+        origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
-            raise BadRecordError(where, "encrypted; pack the archive again without a password")
+            raise BadRecordError(origin, "encrypted; pack the archive again without a password")
         if member.file_size > MOST_INPUT_BYTES:
-            raise too_large(where, member.file_size)
+            raise too_large(origin, member.file_size)
         if not member.file_size:
-            raise BadRecordError(where, "the file is empty")
+            raise BadRecordError(origin, "the file is empty")
         folders = name.split("/")[:-1]
         labels: tuple[str, ...] = ()
         split = ""
         columns: Mapping[str, Any] = NO_FEATURES
         if self.path_labels is not None:
-            labels, columns = self.path_labels.read(name, where)
+            labels, columns = self.path_labels.read(name, origin)
         if self.folder_classes:
             folder_class, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
-            labels = (self.classes.resolve(folder_class, where),)
+            labels = (self.classes.resolve(folder_class, origin),)
         elif folders:
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-        split = self.splits.split_of_member(unit.split, split, where)
+        split = self.splits.split_of_member(unit.split, split, origin)
         offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
-        data = b"" if is_stored else _unpack(file, offset, member, where)
+        data = b"" if is_stored else _unpack(file, offset, member, origin)
         return make_reference(
             self.options,
             key,
@@ -212,7 +212,7 @@ def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     return offset + _LOCAL.size + int(name_bytes) + int(extra_bytes)
 
 
-def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
+def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
     """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
     pieces: list[bytes] = []
     missing = member.file_size
@@ -223,13 +223,13 @@ def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) ->
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
             pieces.append(piece)
     except DECOMPRESSION_ERRORS as error:
-        raise BadRecordError(where, f"damaged in the archive: {error}") from None
+        raise BadRecordError(origin, f"damaged in the archive: {error}") from None
     except NotImplementedError as error:
-        raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
+        raise BadRecordError(origin, f"packed by a method that is not read: {error}; pack the archive again") from None
     data = b"".join(pieces)
     if missing or zlib.crc32(data) != member.CRC:
         got = f"it has {len(data):,} of {member.file_size:,} bytes" if missing else "its CRC-32 does not fit"
-        raise BadRecordError(where, f"damaged in the archive: {got}")
+        raise BadRecordError(origin, f"damaged in the archive: {got}")
     return data
 
 

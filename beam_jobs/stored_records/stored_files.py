@@ -138,7 +138,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
     usable_entries = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
-    usable_entries.sort(key=lambda item: key_bytes(item[1]))
+    usable_entries.sort(key=lambda entry_and_name: key_bytes(entry_and_name[1]))
     return [
         StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT)
         for entry, below in usable_entries

@@ -24,7 +24,7 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
     # the next, until it is full.
     bins: list[list[int]] = [[] for _ in range(capacity + 1)]
     rooms = 0
-    count = 0
+    bin_count = 0
     placed: list[int] = []
     order = np.argsort(-sizes, kind="stable")
     distinct, items = np.unique(-sizes, return_counts=True)
@@ -41,8 +41,8 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
                 if not bins[room]:
                     rooms ^= 1 << room
             else:
-                filled_bins = list(range(count, count + bins_used))
-                count += bins_used
+                filled_bins = list(range(bin_count, bin_count + bins_used))
+                bin_count += bins_used
             fitting = min(unplaced, bins_used * per_bin)
             placed += filled_bins if per_bin == 1 else np.repeat(filled_bins, per_bin)[:fitting].tolist()
             unplaced -= fitting

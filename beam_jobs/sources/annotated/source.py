@@ -185,13 +185,13 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for item in unit.pictures():
-            if isinstance(item, BadRecordError):
-                reject(item)
-            elif self.form.split_lists.find_split(item.picture.key) is None:
-                ignored.append(self._join_path(item.picture))
+        for picture_or_error in unit.pictures():
+            if isinstance(picture_or_error, BadRecordError):
+                reject(picture_or_error)
+            elif self.form.split_lists.find_split(picture_or_error.picture.key) is None:
+                ignored.append(self._join_path(picture_or_error.picture))
             else:
-                yield self._make_annotated_reference(item.picture, item.annotation)
+                yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._find_unannotated(files):

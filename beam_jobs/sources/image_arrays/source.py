@@ -142,8 +142,8 @@ class ImageArrays(ClassifiedSource):
         for number, row in enumerate(unit.rows()):
             key = f"{unit.name}/{number:08d}"
             try:
-                where = f"{unit.path}, label {number}"
-                labels = tuple(self.classes.resolve(label, where) for label in row.labels) if self.has_classes else ()
+                origin = f"{unit.path}, label {number}"
+                labels = tuple(self.classes.resolve(label, origin) for label in row.labels) if self.has_classes else ()
             except BadRecordError as error:
                 reject(add_key(error, key))
                 continue

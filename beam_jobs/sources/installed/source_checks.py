@@ -103,9 +103,9 @@ class _ReferenceCheck:
         stores_classes: as for `list_references`.
     """
 
-    def __init__(self, source: Source, where: str, *, stores_classes: bool) -> None:
+    def __init__(self, source: Source, origin: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
-        self._where, self._has_classes, self._stores_classes = where, source.has_classes, stores_classes
+        self._where, self._has_classes, self._stores_classes = origin, source.has_classes, stores_classes
         self._needs_class = stores_classes and source.has_classes and not columns.several_labels
         self._has_annotations = columns.annotations is not None
         self._needs_class = self._needs_class and not self._has_annotations

@@ -129,21 +129,23 @@ def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int,
     rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, lines, end in rows:
         number = line + lines
-        where = f"{form.path} line {number}"
+        origin = f"{form.path} line {number}"
         if not span.data:
             raise SourceError(
-                f"{where}: a row of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
+                f"{origin}: a row of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
             )
         if number == 1 and span.data.startswith(UTF16_BOMS):
-            raise SourceError(f"{where}: it is UTF-16; save it as UTF-8.")
+            raise SourceError(f"{origin}: it is UTF-16; save it as UTF-8.")
         try:
             text = span.data.decode()
             cells = csv_cells(text, form.delimiter, is_raw=form.is_raw)
         except UnicodeDecodeError as error:
-            raise SourceError(f"{where}: byte {error.start} of the row is not UTF-8; save the list as UTF-8.") from None
+            raise SourceError(
+                f"{origin}: byte {error.start} of the row is not UTF-8; save the list as UTF-8."
+            ) from None
         except ValueError as error:
             hint = ", or pass --raw-tsv if they are ordinary characters" if form.delimiter == "\t" else ""
-            raise SourceError(f"{where}: not CSV: {error}. Check the quotes{hint}.") from None
+            raise SourceError(f"{origin}: not CSV: {error}. Check the quotes{hint}.") from None
         yield cells, number, end
 
 

@@ -279,21 +279,21 @@ class Lists(ScannedSource):
         return "" if self.roles.split is not None else self.splits.of(self.files.find_name(path))
 
     def _list_row(
-        self, row: ListRow, where: str, folder: str, kinds: Mapping[str, ColumnKind]
+        self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
         """Return the file that a row lists, or its rejection."""
         key = None
         try:
-            key = row_path(row, self.roles, where)
-            names, _ = parse_labels(row, self.roles, self.source_options.label_separator, where)
+            key = row_path(row, self.roles, origin)
+            names, _ = parse_labels(row, self.roles, self.source_options.label_separator, origin)
             if (
                 isinstance(label_text := row.values.get(self.roles.label or ""), str)
                 and label_text != label_text.strip()
             ):
                 self.note(LABEL_BLANKS, label_text)
-            labels = tuple(self.classes.resolve(name, where) for name in names)
+            labels = tuple(self.classes.resolve(name, origin) for name in names)
         except BadRecordError as error:
             return add_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
         split = find_listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
-        return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))
+        return ListedFile(origin, key, file, split, labels, column_values(row.values, kinds))

@@ -97,27 +97,27 @@ class ListScan:
     def _add(self, row: ListRow) -> None:
         """Add a row to the facts, and its path to the paths that are compared; SourceError if its split or a value is invalid."""
         place = RowPlace(self._number, row.line, self._file.path)
-        where = str(place)
+        origin = str(place)
         self._reader.add(row.values, place)
         if self._roles.split is not None:
             split = row.values.get(self._roles.split)
             if not isinstance(split, str) or not _SPLIT_NAME.fullmatch(split):
                 raise SourceError(
-                    f"{where}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
+                    f"{origin}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
             self.facts.splits.setdefault(split, place)
         # A row without path or label is rejected when it is listed: there it may be skipped.
         with contextlib.suppress(BadRecordError):
-            path = row_path(row, self._roles, where)
+            path = row_path(row, self._roles, origin)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = parse_labels(row, self._roles, self._separator, where)
+            names, several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
             self.facts.several |= several
 
 
-def row_path(row: ListRow, roles: Roles, where: str) -> str:
+def row_path(row: ListRow, roles: Roles, origin: str) -> str:
     """Return the path that a row names.
 
     Raises:
@@ -125,16 +125,16 @@ def row_path(row: ListRow, roles: Roles, where: str) -> str:
     """
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
-        raise BadRecordError(where, f"column {roles.path!r} has no path: {shown_json(value)}")
+        raise BadRecordError(origin, f"column {roles.path!r} has no path: {shown_json(value)}")
     try:
         key_bytes(value)
     except UnicodeEncodeError:
         # JSON can write half of a surrogate pair.
-        raise BadRecordError(where, f"column {roles.path!r} is not Unicode: {shown_json(value)}") from None
+        raise BadRecordError(origin, f"column {roles.path!r} is not Unicode: {shown_json(value)}") from None
     return value
 
 
-def parse_labels(row: ListRow, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
+def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels of a row, and whether they are a list.
 
     Raises:
@@ -142,4 +142,4 @@ def parse_labels(row: ListRow, roles: Roles, separator: str | None, where: str) 
     """
     if roles.label is None:
         return (), False
-    return row_labels(row.values.get(roles.label), separator, where, f"column {roles.label!r}")
+    return row_labels(row.values.get(roles.label), separator, origin, f"column {roles.label!r}")

@@ -258,14 +258,14 @@ class ParquetImages(Source):
             texts = (STR, "strings")
             rows += [column_values(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
             for listed, (image, elsewhere), *values in zip(objects, *rows, strict=True):
-                where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
+                origin, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
-                    data = image_bytes(image, elsewhere, where)
-                    names = tuple(self._name(value, where) for value in labels)
-                    features = self._read_further(further, where)
+                    data = image_bytes(image, elsewhere, origin)
+                    names = tuple(self._name(value, origin) for value in labels)
+                    features = self._read_further(further, origin)
                     if columns.objects is not None:
-                        features = {ANNOTATION: self._make_annotation(listed, names, features, where)}
+                        features = {ANNOTATION: self._make_annotation(listed, names, features, origin)}
                     yield make_reference(
                         self.options,
                         key,
@@ -282,11 +282,11 @@ class ParquetImages(Source):
                 number += 1
 
     def _make_annotation(
-        self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
+        self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], origin: str
     ) -> CarriedAnnotation:
         """Return the annotation of a row with objects; BadRecordError if they are invalid."""
         assert self.columns.objects is not None
-        place = Place(where)
+        place = Place(origin)
         try:
             names = self.columns.objects.names
             if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):
@@ -298,26 +298,26 @@ class ParquetImages(Source):
             ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
         )
 
-    def _read_further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
+    def _read_further(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
         """Return the values of the extra columns of a row; the conversion checks them."""
         for (name, kind), value in zip(self.columns.further, values, strict=True):
             problem = _find_problem(value, kind)
             if problem:
-                raise BadRecordError(where, f"column {name!r} {problem}")
+                raise BadRecordError(origin, f"column {name!r} {problem}")
         declared = dict(self.columns.further)
         return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
-    def _name(self, value: Any, where: str) -> str:
+    def _name(self, value: Any, origin: str) -> str:
         """Return the class name of a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
-            raise BadRecordError(where, f"its label cannot be read: {value.problem}, {value.detail}")
+            raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
-                raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
-            return self.classes.resolve(str(value), where)
+                raise BadRecordError(origin, f"its label is neither text nor a whole number: {value!r}")
+            return self.classes.resolve(str(value), origin)
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
-            raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
-        return self.classes.resolve(self.columns.names[value], where)
+            raise BadRecordError(origin, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
+        return self.classes.resolve(self.columns.names[value], origin)
 
 
 def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:

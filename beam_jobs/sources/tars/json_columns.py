@@ -64,13 +64,13 @@ class JsonColumns(NamedTuple):
         selected_names = set(names)
         return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in selected_names))
 
-    def read(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def read(self, values: Mapping[str, Any], origin: str) -> dict[str, Any]:
         """Return the value of each column in a sample, for the features of its record, which check its kind.
 
         Raises:
             BadRecordError: a whole number is missing.
         """
-        return {name: _convert_value(name, kind, values.get(name), where) for name, kind in self.kinds}
+        return {name: _convert_value(name, kind, values.get(name), origin) for name, kind in self.kinds}
 
 
 class _SamplePlace(RowPlace):
@@ -96,12 +96,12 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
+def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
     """Return a value of a sample's JSON as the column's kind stores it; BadRecordError if it is missing and required."""
     if kind.kind in LIST_KINDS:
         element_kind = ColumnKind(LIST_KINDS[kind.kind], "")
         return (
-            [_convert_value(name, element_kind, element, where) for element in value]
+            [_convert_value(name, element_kind, element, origin) for element in value]
             if isinstance(value, list)
             else value or []
         )
@@ -110,7 +110,7 @@ def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
             return kind.missing
         if kind.kind == INT:
             raise BadRecordError(
-                where,
+                origin,
                 f"column {name!r} has no value; pass --column-types {name}=int=0 to store 0 there, or another number",
             )
         return "" if kind.kind == STR else math.nan

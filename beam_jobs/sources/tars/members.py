@@ -176,14 +176,14 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where: str) -> bytes:
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, origin: str) -> bytes:
     """Read `size` bytes from `offset`; CorruptionError if the tar ends before."""
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {where}")
+        raise CorruptionError(path, offset, f"the tar is cut {origin}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {where}")
+        raise CorruptionError(path, offset, f"the tar is cut {origin}")
     return data
 
 

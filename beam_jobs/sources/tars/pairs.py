@@ -93,32 +93,32 @@ class Pairs:
             compressed: whether images are read here.
         """
         for key, fields in samples(file, unit.path, members, compressed):
-            where = f"{unit.path}/{key}"
+            origin = f"{unit.path}/{key}"
             images = [name for name in fields if name in IMAGE_FIELDS]
             source = label_field(fields) if self.has_classes else None
             columns: dict[str, Any] = {}
             try:
                 if len(images) != 1:
-                    raise BadRecordError(where, image_problem(fields))
+                    raise BadRecordError(origin, image_problem(fields))
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
                     if source is None:
                         got = fields[images[0]].member.name
                         raise BadRecordError(
-                            where,
+                            origin,
                             f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
                         )
                     labels_as_written, several = field_labels(fields[source], source, unit.path)
                     if several and not self.several_labels:
-                        raise BadRecordError(where, "it has a list of labels, and the first sample has not")
+                        raise BadRecordError(origin, "it has a list of labels, and the first sample has not")
                     labels = labels_as_written
                 if self.has_captions:
                     has_caption = TEXT in fields and source != TEXT
                     columns[CAPTION.name] = [caption(fields[TEXT], unit.path)] if has_caption else []
                 if self.has_maps:
-                    columns[LABEL_MAP] = _label_map(fields, unit, where, compressed=compressed)
+                    columns[LABEL_MAP] = _label_map(fields, unit, origin, compressed=compressed)
                 values = json_object(fields[JSON], unit.path) if JSON in fields else {}
-                columns |= self.columns.read(values, where)
+                columns |= self.columns.read(values, origin)
             except BadRecordError as error:
                 reject(add_key(error, unit.key(key)))
                 continue
@@ -141,14 +141,14 @@ class Pairs:
                 self.note(SAMPLE_FIELDS, f"{key} in {JSON}")
 
 
-def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
+def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, compressed: bool) -> RangedMap:
     """Return the file range of a sample's label map; BadRecordError if it has none."""
     name = find_label_map_field(fields)
     if name is None:
-        raise BadRecordError(where, "no label map, and the first sample has one")
+        raise BadRecordError(origin, "no label map, and the first sample has one")
     if compressed:
         raise BadRecordError(
-            where, "its label map is in a compressed tar, and the first tar is not compressed; unpack it"
+            origin, "its label map is in a compressed tar, and the first tar is not compressed; unpack it"
         )
     member = fields[name].member
     return RangedMap(unit.path, member.offset, member.size)

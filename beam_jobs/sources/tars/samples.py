@@ -76,23 +76,23 @@ def caption(content: MemberContent, path: str) -> str:
 
 def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels that a field of a sample holds, and whether they are a list."""
-    where = f"{path}/{content.member.name}"
+    origin = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()
         value: Any = parse_json(text) if field == JSON else text
     except ValueError as error:
-        raise BadRecordError(where, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
+        raise BadRecordError(origin, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
     if field != JSON:
         if not text or "\n" in text:
             raise BadRecordError(
-                where, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
+                origin, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
             )
         return (text,), False
     if not isinstance(value, dict) or LABEL not in value:
         raise BadRecordError(
-            where, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
+            origin, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
         )
-    return json_labels(value[LABEL], where, f'"{LABEL}"')
+    return json_labels(value[LABEL], origin, f'"{LABEL}"')
 
 
 def json_object(content: MemberContent, path: str) -> dict[str, Any]:

@@ -216,12 +216,12 @@ class Tars(ClassifiedSource):
                 records = self._list_records(file, unit, compressed, members)
             for content, split, labels, columns in records:
                 key = unit.key(content.member.name)
-                where = f"{unit.path}/{content.member.name}"
+                origin = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
-                        names = tuple(self.classes.resolve(label, where) for label in labels)
+                        names = tuple(self.classes.resolve(label, origin) for label in labels)
                     else:
-                        names, columns = self.path_labels.read(content.member.name, where)
+                        names, columns = self.path_labels.read(content.member.name, origin)
                 except BadRecordError as error:
                     reject(add_key(error, key))
                     continue

@@ -60,16 +60,16 @@ def tar_files(
         most_bytes: bytes of the largest member that may be a record.
     """
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
-        where, key = f"{unit.path}/{member.name}", unit.key(member.name)
+        origin, key = f"{unit.path}/{member.name}", unit.key(member.name)
         if member.link:
             reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"
-            reject(BadRecordError(where, reason, key=key))
+            reject(BadRecordError(origin, reason, key=key))
         elif member.problem:
-            reject(BadRecordError(where, member.problem, key=key))
+            reject(BadRecordError(origin, member.problem, key=key))
         elif not is_record(member):
-            ignored.append(where)
+            ignored.append(origin)
         elif member.size > most_bytes:
             # In a compressed tar, the member would be read here.
-            reject(add_key(too_large(where, member.size), key))
+            reject(add_key(too_large(origin, member.size), key))
         else:
             yield member

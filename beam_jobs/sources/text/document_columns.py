@@ -133,7 +133,7 @@ class DocumentColumns:
     ) -> tuple[tuple[str, ...], str]:
         """Return the class names and the key of a document that is a row."""
         path = block.file.path
-        where = f"{key} in {path}"
+        origin = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
         try:
             values = row_values(data, block.form, self.text)
@@ -144,18 +144,18 @@ class DocumentColumns:
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.at or 0)) from None
             position_text = "" if error.at is None else f" (byte {error.at} of the document)"
-            raise BadRecordError(where, f"{error}{position_text}") from None
+            raise BadRecordError(origin, f"{error}{position_text}") from None
         label_value = None if label is None else values[label]
         if isinstance(label_value, str) and label_value != label_value.strip():
             note(LABEL_BLANKS, label_value)
-        names = () if label is None else self._name_classes(label_value, where)
-        return names, key if key_field is None else _check_row_key(values[key_field], key_field, where)
+        names = () if label is None else self._name_classes(label_value, origin)
+        return names, key if key_field is None else _check_row_key(values[key_field], key_field, origin)
 
-    def _name_classes(self, value: Any, where: str) -> tuple[str, ...]:
-        labels_as_written, are_several = _parse_labels(value, self.text, where)
+    def _name_classes(self, value: Any, origin: str) -> tuple[str, ...]:
+        labels_as_written, are_several = _parse_labels(value, self.text, origin)
         if are_several and not self.several:
-            raise BadRecordError(where, "it has a list of labels, and the first document has not")
-        return tuple(self.classes.resolve(label, where) for label in labels_as_written)
+            raise BadRecordError(origin, "it has a list of labels, and the first document has not")
+        return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
     def _name_folder_class(self, path: str, name: str) -> str:
         """Return the class of the folder that holds a file; BadRecordError if there is no such folder."""
@@ -195,17 +195,17 @@ def _ignore(error: BadRecordError) -> None:
     del error
 
 
-def _parse_labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str, ...], bool]:
+def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a value of a row, and whether it may hold several."""
-    return row_labels(value, text.labels.label_separator, where, f"field {text.labels.label_field!r}")
+    return row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
 
 
-def _check_row_key(value: Any, name: str, where: str) -> str:
+def _check_row_key(value: Any, name: str, origin: str) -> str:
     """Return the key in a row's field as text; BadRecordError if it is neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(
-            where,
+            origin,
             f"field {name!r} is no key: it is {shown_json(value)}; allowed are a text that is not empty or a whole number",
         )
     return str(value)

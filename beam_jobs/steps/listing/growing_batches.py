@@ -12,8 +12,8 @@ _EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
 def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield items in lists of `size`, later of more."""
     batch, lists = list[Any](), 0
-    for item in items:
-        batch.append(item)
+    for element in items:
+        batch.append(element)
         if len(batch) >= size:
             yield batch
             batch, lists = [], lists + 1
