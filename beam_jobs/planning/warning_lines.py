@@ -49,7 +49,7 @@ class InputFacts:
     """Facts about an input before it is listed.
 
     Attributes:
-        splits: splits that names in the input stand for.
+        splits: splits in the names of the input.
         classes: class names that are known.
         has_folders: whether classes are named by folders.
         is_ordered: whether a flag determines the numbering of classes.

@@ -69,7 +69,7 @@ class Zips(ClassifiedSource):
     Attributes:
         options: deal out splits and seed the order.
         files: the archives.
-        splits: splits that the names of the archives stand for.
+        splits: splits in the names of the archives.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
         path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.

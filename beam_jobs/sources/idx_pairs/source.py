@@ -71,7 +71,7 @@ class IdxPairs(ClassifiedSource):
         runs: to be listed.
         classes: names of the labels, which are whole numbers.
         has_classes: False if records are unlabelled.
-        named_splits: splits that the names of the files stand for.
+        named_splits: splits in the names of the files.
         note: gets the name of each set.
     """
 

@@ -77,7 +77,7 @@ class ImageArrays(ClassifiedSource):
         features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.
-        named_splits: splits that the names of files and arrays stand for.
+        named_splits: splits in the names of the files and arrays.
     """
 
     options: ConvertOptions

@@ -64,7 +64,7 @@ class Lists(ScannedSource):
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
-        splits: splits that the names of the lists stand for, without a column of splits.
+        splits: splits in the names of the lists, without a column of splits.
         first: path of the first list.
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.

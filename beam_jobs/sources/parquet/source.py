@@ -86,7 +86,7 @@ class ParquetImages(Source):
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the files.
-        splits: splits that the names of the files stand for.
+        splits: splits in the names of the files.
         columns: of the first file; all have the same.
         classes: how labels become names.
         note: gets columns that are not stored.

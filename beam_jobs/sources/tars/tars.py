@@ -67,7 +67,7 @@ class Tars(ClassifiedSource):
     Attributes:
         options: deal out splits and seed the order.
         files: the tars.
-        splits: splits that the names of the tars stand for.
+        splits: splits in the names of the tars.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: how labels become names.
         has_classes: False if records are unlabelled.

@@ -35,7 +35,7 @@ class DocumentColumns:
 
     Attributes:
         text: form and fields of documents.
-        splits: splits that the names of the files stand for; a folder that is one is not a class.
+        splits: splits in the names of the files; a folder that is one is not a class.
         classes: how labels become names.
         several: whether a document may have any number of classes.
         names: class names in the metadata of the first file, or None; the other files have the same.
@@ -53,7 +53,7 @@ class DocumentColumns:
 
         Args:
             text: form and fields of documents.
-            splits: splits that the names of the files stand for.
+            splits: splits in the names of the files.
             files: the files of the input, in order.
 
         Raises:

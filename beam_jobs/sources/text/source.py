@@ -61,7 +61,7 @@ class TextSource(PackSource):
     Attributes:
         options: deal out splits and seed the order.
         text: form and fields of documents.
-        splits: splits that the names of the files stand for.
+        splits: splits in the names of the files.
         columns: reader of classes and keys of documents.
         note: gets columns that are not stored, and folders that look like classes.
         range_bytes: target size of a part of a file, and of files that are listed together.
