@@ -1,4 +1,4 @@
-"""A conversion: what is read, what becomes of it, and where it goes. How it runs is in beam_jobs.conversion_run."""
+"""A conversion: its source, its converter and its output; beam_jobs.conversion_run runs it."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class Conversion:
         source: lists the records.
         converter: makes them.
         layout: name of the feature layout.
-        text_bytes: given a pack, about how many bytes each record takes for texts besides its content: int64 [n].
+        text_bytes: function from a pack to the approximate bytes of texts in each record, besides its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
-        deciding: all options that decide what the shards hold, for the manifest: a JSON object.
+        deciding: all options that determine the content of the shards, for the manifest: a JSON object.
         learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
         leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
         unit: what one input is called.
         unique_keys: whether the source cannot list two inputs of one key.
         keys: whether the dataset is to know its inputs, which an append needs.
-        why_ignored: says why files were ignored, after their number; None if by their names.
+        why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
         remarks: from the manifest of the complete dataset to lines that a person would want to read.
-        facts: what is known of the input before it is listed, for warnings.
-        check: raises UsageError if the records of a source are not what is to be written.
+        facts: facts about the input before it is listed, for warnings.
+        check: function that raises UsageError if a source's records cannot be written for the chosen reader.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
         claim: of the run on the output, once it has one.
     """
@@ -84,24 +84,24 @@ class Conversion:
         """Return the conversion of a source whose schema is known; a source that is scanned is read in this process.
 
         Raises:
-            SourceError: two rows have one key, or the input is not as it should be.
+            SourceError: two rows have one key, or the input is invalid.
             UsageError: the options do not fit the input.
             OutputError: the dataset to append to has other features.
         """
         if not isinstance(self.source, ScannedSource):
             return self
-        return self.with_source(scan_source_here(self.source))
+        return self.replace_source(scan_source_here(self.source))
 
-    def with_source(self, source: Source) -> Conversion:
+    def replace_source(self, source: Source) -> Conversion:
         """Return the conversion of the source once it was scanned; raise as `scan_here`."""
         self.check(source)
-        converter = self.converter.with_columns(source.record_columns)
+        converter = self.converter.set_columns(source.record_columns)
         scanned = dataclasses.replace(self, source=source, converter=converter)
         scanned.check_base()
         return scanned
 
-    def with_new_inputs(self, base: Base, path: str) -> Conversion:
-        """Return the conversion of what a dataset lacks; the file at `path` lists what it has."""
+    def select_new_inputs(self, base: Base, path: str) -> Conversion:
+        """Return the conversion of only the inputs that the dataset lacks; the file at `path` lists those it has."""
         return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, path))
 
     def check_base(self) -> None:

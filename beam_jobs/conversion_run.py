@@ -32,7 +32,7 @@ from beam_jobs.planning.plan import Plan
 from beam_jobs.run.job import check_job_server, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
-from beam_jobs.run.package import network_problem, with_package
+from beam_jobs.run.package import network_problem, ship_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
@@ -42,7 +42,7 @@ from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PROCESS, Claim
-from tpudata.storage.claims.hold import claimed, name_job
+from tpudata.storage.claims.hold import hold_claim, name_job
 from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
@@ -73,7 +73,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
             path = f"{folder}/known"
             write_entry_file(base.dataset, path)
-            return plan_conversion(conversion.with_new_inputs(base, path), draws_bar)
+            return plan_conversion(conversion.select_new_inputs(base, path), draws_bar)
     with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
         scanned = conversion.scan_here()
         overhead = scanned.converter.record_overhead
@@ -100,16 +100,16 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         launch: how the job is started; None waits for it and reports nothing.
 
     Returns:
-        What an append has added; None if this is no append or the job is detached.
+        Result of an append; None if this is not an append or the job is detached.
 
     Raises:
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
-    options, launch = conversion.options.for_engine(local=is_local(beam_options)), launch or Launch()
+    options, launch = conversion.options.apply_engine_limits(local=is_local(beam_options)), launch or Launch()
     if problem := network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
-    with held_request_limits(options.request_limits), with_package(beam_options) as used:
+    with held_request_limits(options.request_limits), ship_package(beam_options) as used:
         parts = _count_most_parts(conversion) if is_local(used) else None
         with temporary_pipeline(used, parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, used, launch)
@@ -118,6 +118,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> AppendResult | None:
+    """Check the output, claim it, and run the conversion."""
     options = conversion.options
     check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
@@ -129,13 +130,14 @@ def _convert(
         return None
     claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
     job = JobRun(beam_options, launch, functools.partial(name_job, options.output, claim))
-    with claimed(options.output, claim, has_ended, lambda: job.goes_on):
+    with hold_claim(options.output, claim, has_ended, lambda: job.goes_on):
         return _convert_with_claim(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
 
 
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
+    """Append to a dataset, or write one, after removing an old one; the output is claimed."""
     options = conversion.options
     # A run that ended before the claim was taken may have changed it.
     contents = _look_at_output(conversion)
@@ -153,7 +155,7 @@ def _convert_with_claim(
 
 
 def _count_most_parts(conversion: Conversion) -> int | None:
-    """Return how many parts are listed or written at the same time, at most; None if only the job finds out."""
+    """Return the most parts that the job can list or write at the same time; None if unknown before the job runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
@@ -165,6 +167,7 @@ def _count_most_parts(conversion: Conversion) -> int | None:
 def _append(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
+    """Run a conversion of the inputs that the dataset lacks; None if the job is detached."""
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
@@ -172,8 +175,8 @@ def _append(
     try:
         write_entry_file(base.dataset, keys_path)
         # A killed append has left its lists, which this one overwrites.
-        remove_listing_rejects(output, kept=base.manifest.rejects)
-        result = _run(conversion.with_new_inputs(base, keys_path), pipeline, job, beam_options)
+        remove_listing_rejects(output, kept_names=base.manifest.rejects)
+        result = _run(conversion.select_new_inputs(base, keys_path), pipeline, job, beam_options)
     finally:
         # A detached job reads it, and removes it in its last step.
         if not job.goes_on:
@@ -219,6 +222,7 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
+    """Build and run the pipeline; delete temporary files if it fails."""
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)

@@ -105,7 +105,7 @@ class Converter(abc.ABC):
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Any, bytes | BadRecordError]]:
         """Yield the inputs of packs in order with their bytes; a Reference with its error if it cannot be read."""
 
-    def with_columns(self, columns: RecordColumns) -> Converter:
+    def set_columns(self, columns: RecordColumns) -> Converter:
         """Return the converter for records of these columns.
 
         Raises:
@@ -118,9 +118,9 @@ class Converter(abc.ABC):
         """Return the fields by name, from which a resumed run knows shards that it would write again."""
         return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
 
-    def in_context(self, context: ShardContext) -> Converter:
+    def apply_context(self, context: ShardContext) -> Converter:
         """Return the converter of a run whose facts are known."""
-        return self if context.columns is None else self.with_columns(context.columns)
+        return self if context.columns is None else self.set_columns(context.columns)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return additional options for the manifest, once all inputs are known."""
@@ -128,7 +128,7 @@ class Converter(abc.ABC):
         return {}
 
     def counts(self, summary: Any) -> dict[str, int]:
-        """Return further counts for the manifest."""
+        """Return additional counts for the manifest."""
         del summary
         return {}
 
@@ -142,7 +142,7 @@ class Converter(abc.ABC):
         del summary
         return {}
 
-    def converted(self) -> dict[str, int]:
+    def count_converted(self) -> dict[str, int]:
         """Return by reason the inputs that an earlier conversion stored in another encoding; added to those of the shards."""
         return {}
 

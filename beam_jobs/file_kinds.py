@@ -33,7 +33,7 @@ class _Signature(NamedTuple):
     Attributes:
         magic: its first bytes.
         kind: the kind.
-        is_of_kind: further condition on a file's first 512 bytes, or None.
+        is_of_kind: extra condition on a file's first 512 bytes, or None.
     """
 
     magic: bytes

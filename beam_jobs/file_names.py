@@ -6,7 +6,7 @@ _LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 
 def is_left_behind(name: str) -> bool:
-    """Return whether a name is ignored: it is hidden, or of a file that operating systems leave in folders."""
+    """Return whether a name is ignored: it is hidden, or a file that operating systems leave in folders."""
     return name in _LEFT_BEHIND or (name.startswith(".") and name not in (".", ".."))
 
 
@@ -16,17 +16,17 @@ def is_path_left_behind(path: str) -> bool:
 
 
 def member_path(name: str) -> str | None:
-    """Return the path of a member in its archive, without `.` and `..`; None if it is none in there."""
+    """Return the path of a member in its archive, without `.` and `..`; None if it leads outside."""
     name = name.removeprefix("./")
     parts = name.split("/")
     if not {".", ".."} & {*parts}:
         return name
-    inside: list[str] = []
+    kept_parts: list[str] = []
     for part in parts:
         if part == "..":
-            if not inside:
+            if not kept_parts:
                 return None
-            inside.pop()
+            kept_parts.pop()
         elif part not in ("", "."):
-            inside.append(part)
-    return f"{'/' * name.startswith('/')}{'/'.join(inside)}" if inside else None
+            kept_parts.append(part)
+    return f"{'/' * name.startswith('/')}{'/'.join(kept_parts)}" if kept_parts else None

@@ -35,8 +35,7 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.image_records.annotated.converter import AnnotatedConverter
-from beam_jobs.image_records.converter import ImageConverter
-from beam_jobs.image_records.estimate import estimate_ratio
+from beam_jobs.image_records.converter import ImageConverter, estimate_ratio
 from beam_jobs.image_records.options import IMAGENET, ImageOptions
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.planning.warning_lines import InputFacts
@@ -95,7 +94,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 
 
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
-    """Return the options with paths of annotations that are valid on the workers; UsageError if there are none."""
+    """Make the paths of annotations, masks and targets absolute; UsageError if a path is not valid on the workers."""
     absolute: dict[str, Any] = {}
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
@@ -107,13 +106,13 @@ def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) 
 
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
-    source = _as_before(options, open_source(options, source_options))
+    source = _match_appended_features(options, open_source(options, source_options))
     if isinstance(source, Tars) and (images.layout != IMAGENET or images.target_half is not None):
-        # Label maps are of whole pictures, and in no other layout.
+        # Label maps fit whole pictures only, and only layout imagenet stores them.
         source = dataclasses.replace(source, map_dtype="")
     converter: ImageConverter
     if isinstance(source, AnnotatedImages) or source.annotations is not None:
-        converter = AnnotatedConverter(options.label_offset, images).with_columns(source.record_columns)
+        converter = AnnotatedConverter(options.label_offset, images).set_columns(source.record_columns)
     else:
         converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
@@ -131,11 +130,11 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
     )
 
 
-def _as_before(options: ConvertOptions, source: Source) -> Source:
-    """Return the source with the features of tars that the dataset to append to has: earlier versions did not store all."""
+def _match_appended_features(options: ConvertOptions, source: Source) -> Source:
+    """Return the source with only the features that the dataset to append to has: earlier versions stored fewer for tars."""
     storage = storage_for(options.output)
     if not (options.append and isinstance(source, Tars) and source.form == PAIRS):
         return source
     if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:
         return source
-    return source.with_features(feature.name for feature in open_dataset(options.output).manifest.features)
+    return source.select_features(feature.name for feature in open_dataset(options.output).manifest.features)

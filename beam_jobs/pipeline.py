@@ -27,7 +27,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.duplicates.keys import CheckDuplicates
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT
-from beam_jobs.steps.limited_step import with_limits
+from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
 from beam_jobs.steps.listing.scan_source import ScanSource
@@ -58,14 +58,14 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         | "SpreadUnits" >> Spread()
         | "List"
         >> beam.ParDo(
-            ListReferences(conversion.source, options, conversion.text_bytes, progress), *_as_argument(units.source)
+            ListReferences(conversion.source, options, conversion.text_bytes, progress), *_make_argument(units.source)
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
     # The last sum is on one worker: of 10,000 parts it takes minutes.
     fanout = None if is_local(pipeline.options) else FANOUT
     tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout).without_defaults()
     sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout).without_defaults()
-    ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimate_splits), conversion.estimate)
+    ratios = sample | "Estimate" >> beam.Map(apply_limits(limits, estimate_splits), conversion.estimate)
     read = _read_first(conversion, listed.packs)
     counts = (
         (units.counts, listed[COUNTS], *read.omitted)
@@ -76,7 +76,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     if units.source is not None:
         overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_record_overhead, conversion))
     plan = begin | "Plan" >> beam.Map(
-        with_limits(limits, plan_tally),
+        apply_limits(limits, plan_tally),
         AsSingleton(tally, Tally()),
         AsSingleton(ratios, {}),
         options,
@@ -90,7 +90,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
         labels = _collect_labels(conversion, begin, listed[NAMES])
-        context = labels | "Context" >> beam.Map(ShardContext, *_as_argument(read.characters))
+        context = labels | "Context" >> beam.Map(ShardContext, *_make_argument(read.characters))
     return read.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
 
@@ -125,6 +125,7 @@ class _ReadResults:
 
 
 def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
+    """List the units of the source; a source that is scanned first gets its schema from the scans."""
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
         outputs = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
@@ -132,12 +133,13 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
     firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_find_first_parts)),)
-    list_units = with_limits(options.request_limits, list_scanned_units)
+    list_units = apply_limits(options.request_limits, list_scanned_units)
     units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
     return _ListedUnits(units, scanned.checked, source)
 
 
 def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResults:
+    """Apply the steps that read inputs before the plan: checks for duplicates, vocabularies, and omissions."""
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
     if not (conversion.options.shuffle or conversion.unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
@@ -148,9 +150,9 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
         if conversion.learn is not None:
             characters = ready | "Learn" >> conversion.learn(limits)
         if conversion.leave_out is not None:
-            kept = ready | "LeaveOut" >> conversion.leave_out(limits)
-            packs = kept[KEPT]
-            omitted.append(kept[LEFT_OUT])
+            omitted_and_kept = ready | "LeaveOut" >> conversion.leave_out(limits)
+            packs = omitted_and_kept[KEPT]
+            omitted.append(omitted_and_kept[LEFT_OUT])
     return _ReadResults(packs, characters, omitted)
 
 
@@ -169,14 +171,14 @@ def _return_labels(begin: bytes, labels: Labels) -> Labels:
     return labels
 
 
-def _as_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
-    """Return the further argument of a step that takes one if there is one."""
+def _make_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
+    """Return the additional argument of a step, if any."""
     return () if side is None else (AsSingleton(side),)
 
 
 def _apply_facts(facts: Any, conversion: Conversion) -> Source:
     assert isinstance(conversion.source, ScannedSource)
-    return conversion.with_source(conversion.source.scanned(facts)).source
+    return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
 def _find_first_parts(facts: Any) -> dict[int, int]:
@@ -185,7 +187,7 @@ def _find_first_parts(facts: Any) -> dict[int, int]:
 
 
 def _record_overhead(source: Source, conversion: Conversion) -> int:
-    return conversion.with_source(source).converter.record_overhead
+    return conversion.replace_source(source).converter.record_overhead
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:

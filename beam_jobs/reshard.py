@@ -132,6 +132,7 @@ def reshard_conversion(
 def _merge_datasets(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions, keeps_compression: bool
 ) -> Conversion:
+    """Return the conversion that rewrites the records of datasets as one dataset."""
     for flag, value in (
         ("--labels", stored.labels_file),
         ("--label", stored.label),
@@ -167,9 +168,9 @@ def _merge_datasets(
         label_numbers=merged.label_numbers,
         label="" if label is None else label.name,
         label_offset=merged.label_offset,
-        decoded=merged.decoded(),
+        decoded=merged.count_decoded(),
         carried=merged.counts(stored.take),
-        converted_before=merged.converted(),
+        converted_before=merged.count_converted(),
         list_maxima=merged.maxima(),
         tokenizer=tokenizer,
     )
@@ -177,10 +178,12 @@ def _merge_datasets(
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
         for dataset in input_parts.datasets
     ]
-    ours = options.deciding()
+    deciding_options = options.deciding()
     if options.split is None:
         # The earlier assignment to splits remains.
-        ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
+        deciding_options = {
+            name: value for name, value in deciding_options.items() if name != "split" or name not in merged.options
+        }
     return _make_conversion(
         options,
         StoredRecordSource(
@@ -188,7 +191,7 @@ def _merge_datasets(
         ),
         converter,
         merged.layout,
-        {**merged.options, **ours, "reshard": {**stored_options(stored), "inputs": origin}},
+        {**merged.options, **deciding_options, "reshard": {**stored_options(stored), "inputs": origin}},
         tuple(name for name, _ in tokenizer),
     )
 
@@ -206,6 +209,7 @@ def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
 def _convert_files(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
 ) -> Conversion:
+    """Return the conversion of foreign TFRecord files, whose schema is inferred or declared."""
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)
@@ -272,7 +276,7 @@ def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Return paths that are valid on the workers of the runner; UsageError if there are none."""
+    """Make paths absolute; UsageError if one is not valid on the runner's workers."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 

@@ -102,13 +102,13 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
         labels = read_options(TextLabelOptions, flags, are_of_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
-        text = _with_template(text, tokenizer.chat_template)
+        text = _set_template(text, tokenizer.chat_template)
         if not dry_run:
-            text = _with_absolute_targets(_with_absolute_tokenizer(text, beam_options), beam_options)
+            text = _resolve_targets(_resolve_tokenizer(text, beam_options), beam_options)
         yield text_conversion(options, text, source_options)
 
 
-def _with_template(text: TextOptions, path: str | None) -> TextOptions:
+def _set_template(text: TextOptions, path: str | None) -> TextOptions:
     """Return the options with the chat template, in a file or of the tokenizer; unchanged without tokens of chats."""
     if path is not None and not text.chat:
         raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")
@@ -119,10 +119,10 @@ def _with_template(text: TextOptions, path: str | None) -> TextOptions:
         raise UsageError(
             "--special-tokens text and --chat: the template's own special tokens would be text. Omit --special-tokens"
         )
-    return dataclasses.replace(text, template=find_chat_template(path, spec), tokenizer=spec.for_templates())
+    return dataclasses.replace(text, template=find_chat_template(path, spec), tokenizer=spec.allow_special_tokens())
 
 
-def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
+def _resolve_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
     """Return the options with the tokenizer's path as the workers find it; UsageError if they cannot."""
     if text.tokenizer is None:
         return text
@@ -131,7 +131,7 @@ def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -
     return dataclasses.replace(text, tokenizer=dataclasses.replace(text.tokenizer, path=path))
 
 
-def _with_absolute_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
+def _resolve_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
     """Return the options with the path of the targets as the workers find it; UsageError if they cannot."""
     if text.targets_file is None:
         return text
@@ -154,7 +154,7 @@ def text_conversion(
         if source_options.source is None
         else SourceDocuments.find(options, text, source_options)
     )
-    text = _with_known_vocabulary(options, source.text)
+    text = _reuse_vocabulary(options, source.text)
     spec = text.tokenizer
     identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
     if identity is not None:
@@ -186,7 +186,7 @@ def text_conversion(
     )
 
 
-def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
+def _reuse_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
     """Use the vocabulary of an existing dataset instead of collecting its characters again."""
     storage, spec = storage_for(options.output), text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):

@@ -1,1 +1,1 @@
-"""Annotation files of images, such as COCO JSON and Pascal VOC: what they say of each picture."""
+"""Reading annotation files of images, such as COCO JSON and Pascal VOC."""

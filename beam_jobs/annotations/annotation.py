@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
         Args:
             reason: why it is bad.
-            picture: its picture, as the file has it; empty if the file does not say.
+            picture: name of the picture as the file has it; empty if unknown.
         """
         source = f"{self.path} line {self.line}" if self.line else self.path
         statement = f"{picture!r}: {reason}" if picture else reason
@@ -103,7 +103,7 @@ class ImageAnnotation(NamedTuple):
         captions: texts that describe the picture.
         classes: names of the classes of the whole picture.
         map_file: label map of the picture, or None.
-        values: further values by name: numbers, strings, and lists of these.
+        values: extra values by name: numbers, strings, and lists of these.
         target: path of the second image of a pair, or empty.
         source_id: the picture's id in the file, or empty in a form without ids.
     """
@@ -122,22 +122,22 @@ class ImageAnnotation(NamedTuple):
     source_id: str = ""
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
-        """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
-        whole = [self, *parts]
+        """Merge this annotation with other parts about the same picture; later parts add to earlier ones and replace nothing."""
+        all_parts = [self, *parts]
         return self._replace(
-            width=next((part.width for part in whole if part.width), 0),
-            height=next((part.height for part in whole if part.height), 0),
-            objects=tuple(item for part in whole for item in part.objects),
-            captions=tuple(text for part in whole for text in part.captions),
-            classes=tuple(name for part in whole for name in part.classes),
-            map_file=next((part.map_file for part in whole if part.map_file), None),
-            values=tuple(pair for part in whole for pair in part.values),
-            target=next((part.target for part in whole if part.target), ""),
-            source_id=next((part.source_id for part in whole if part.source_id), ""),
+            width=next((part.width for part in all_parts if part.width), 0),
+            height=next((part.height for part in all_parts if part.height), 0),
+            objects=tuple(annotated_object for part in all_parts for annotated_object in part.objects),
+            captions=tuple(text for part in all_parts for text in part.captions),
+            classes=tuple(name for part in all_parts for name in part.classes),
+            map_file=next((part.map_file for part in all_parts if part.map_file), None),
+            values=tuple(pair for part in all_parts for pair in part.values),
+            target=next((part.target for part in all_parts if part.target), ""),
+            source_id=next((part.source_id for part in all_parts if part.source_id), ""),
         )
 
 
-# A damaged annotation stands for its picture.
+# If a part is damaged, its error stands for the picture.
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
 
 
@@ -147,7 +147,7 @@ def make_box(x: float, y: float, width: float, height: float) -> Box:
 
 
 def pack_keypoints(numbers: Iterable[float]) -> bytes:
-    """Return x, y and visibility of each keypoint as `ObjectAnnotation.keypoints` holds them; ValueError if they are no triples."""
+    """Return x, y and visibility of each keypoint, packed as in `ObjectAnnotation.keypoints`; ValueError if not triples."""
     packed = array.array("d", numbers)
     if len(packed) % _KEYPOINT_NUMBERS:
         raise ValueError(f"keypoints are not triples of x, y and visibility: {len(packed)} numbers")

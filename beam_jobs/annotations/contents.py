@@ -36,7 +36,7 @@ class Contents:
         keypoints: keypoints of an object; 0 without any.
         object_classes: names of classes of objects that occur.
         classes: names of classes of pictures that occur.
-        values: kind of further values by name, and whether they are lists; the kind is empty if records cannot hold them.
+        values: kind of extra values by name, and whether they are lists; the kind is empty if records cannot hold them.
     """
 
     names: ListedNames = dataclasses.field(default_factory=ListedNames)
@@ -48,8 +48,8 @@ class Contents:
 
     def add(self, annotation: ImageAnnotation) -> None:
         """Add the annotation of a picture; SourceError if its objects have another number of keypoints than those before."""
-        for item in annotation.objects:
-            self._add_object(item, annotation)
+        for annotated_object in annotation.objects:
+            self._add_object(annotated_object, annotation)
         count = len(annotation.classes)
         self.classes.update(annotation.classes)
         self.kinds.add(NO_CLASS if not count else CLASSES if count == 1 else SEVERAL_CLASSES)
@@ -64,20 +64,20 @@ class Contents:
             if annotation.map_file.is_wide:
                 self.kinds.add(WIDE_MAPS)
         for name, value in annotation.values:
-            # An empty list is one of any kind.
+            # An empty list fits lists of any kind.
             if value != []:
                 self._add_value(name, _find_value_kind(value))
 
     def merge(self, other: Contents) -> None:
         """Add those of another part; SourceError if the parts list different classes, or have different keypoints."""
         for field in dataclasses.fields(ListedNames):
-            ours, theirs = getattr(self.names, field.name), getattr(other.names, field.name)
-            if ours and theirs and ours != theirs:
+            own_names, other_names = getattr(self.names, field.name), getattr(other.names, field.name)
+            if own_names and other_names and own_names != other_names:
                 raise SourceError(
-                    f"the annotation files list different names of {field.name}: {len(ours)} and {len(theirs)}, from"
-                    f" {', '.join(ours[:3])} and from {', '.join(theirs[:3])}. Pass files with the same names."
+                    f"the annotation files list different names of {field.name}: {len(own_names)} and {len(other_names)}, from"
+                    f" {', '.join(own_names[:3])} and from {', '.join(other_names[:3])}. Pass files with the same names."
                 )
-            setattr(self.names, field.name, ours or theirs)
+            setattr(self.names, field.name, own_names or other_names)
         if self.keypoints and other.keypoints and self.keypoints != other.keypoints:
             raise SourceError(_describe_keypoint_counts(self.keypoints, other.keypoints))
         self.keypoints = self.keypoints or other.keypoints
@@ -104,7 +104,7 @@ class Contents:
 
     @property
     def value_features(self) -> tuple[Feature, ...]:
-        """Features of the further values, by name."""
+        """Features of the extra values, by name."""
         return tuple(
             Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
             for name, (kind, is_list) in sorted(self.values.items())
@@ -113,31 +113,33 @@ class Contents:
 
     @property
     def ignored_values(self) -> tuple[str, ...]:
-        """Names of further values that records cannot hold: they are nested, or of several kinds."""
+        """Names of extra values that records cannot hold: they are nested, or of several kinds."""
         return tuple(sorted(name for name, (kind, _) in self.values.items() if not kind))
 
-    def _add_object(self, item: ObjectAnnotation, annotation: ImageAnnotation) -> None:
+    def _add_object(self, annotated_object: ObjectAnnotation, annotation: ImageAnnotation) -> None:
+        """Add the attributes and the class of an object; SourceError if its number of keypoints differs from that of others."""
         self.kinds.add(OBJECTS)
-        if item.class_name:
+        if annotated_object.class_name:
             self.kinds.add(OBJECT_CLASSES)
-            self.object_classes.add(item.class_name)
-        if item.is_crowd is not None:
+            self.object_classes.add(annotated_object.class_name)
+        if annotated_object.is_crowd is not None:
             self.kinds.add(CROWDS)
-        if item.is_difficult is not None:
+        if annotated_object.is_difficult is not None:
             self.kinds.add(DIFFICULT)
-        if item.area is not None:
+        if annotated_object.area is not None:
             self.kinds.add(AREAS)
-        if item.segmentation is not None:
+        if annotated_object.segmentation is not None:
             self.kinds.add(MASKS)
-            if isinstance(item.segmentation, Polygons):
+            if isinstance(annotated_object.segmentation, Polygons):
                 self.kinds.add(POLYGONS)
-        if item.keypoints:
-            count = len(item.keypoint_array)
+        if annotated_object.keypoints:
+            count = len(annotated_object.keypoint_array)
             if self.keypoints not in (0, count):
                 raise SourceError(f"{annotation.place.path}: {_describe_keypoint_counts(self.keypoints, count)}")
             self.keypoints = count
 
     def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
+        """Add the kind of an extra value: integers and fractions merge to fractions, other mixtures cannot be stored."""
         before = self.values.get(name, kind)
         kinds = {before[0], kind[0]}
         if before[1] != kind[1] or _OTHER in kinds:
@@ -159,15 +161,13 @@ def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(unordered))
 
 
-def _describe_keypoint_counts(one: int, other: int) -> str:
-    return (
-        f"objects have different numbers of keypoints ({one} and {other}). Keep the annotations of one kind of object."
-    )
+def _describe_keypoint_counts(first: int, second: int) -> str:
+    return f"objects have different numbers of keypoints ({first} and {second}). Keep the annotations of one kind of object."
 
 
 def _find_value_kind(value: Any) -> tuple[str, bool]:
     is_list = isinstance(value, list | tuple)
-    kinds = {_find_scalar_kind(item) for item in (value if is_list else [value])}
+    kinds = {_find_scalar_kind(scalar) for scalar in (value if is_list else [value])}
     if kinds == {_INT, _FLOAT}:
         return _FLOAT, is_list
     return kinds.pop() if len(kinds) == 1 else _OTHER, is_list

@@ -64,11 +64,12 @@ def find_form(path: str) -> AnnotationForm:
 
 def _find_form_of_file(path: str) -> AnnotationForm | None:
     head = read_head(path, HEAD_BYTES)
-    return next(filter(None, (form.find_file(path, head) for form in FORMS)), None)
+    return next(filter(None, (form.detect_file(path, head) for form in FORMS)), None)
 
 
 def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
-    form = next(filter(None, (form.find_folder(path, entries) for form in FORMS)), None)
+    """Return the form of a folder, or of its only annotation file; None without either."""
+    form = next(filter(None, (form.detect_folder(path, entries) for form in FORMS)), None)
     if form is not None:
         return form
     # A folder with one annotation file and pictures stands for the file.

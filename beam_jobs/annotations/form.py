@@ -38,7 +38,7 @@ class AnnotationForm(abc.ABC):
     title: ClassVar[str]
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> AnnotationForm | None:
+    def detect_file(cls, path: str, head: bytes) -> AnnotationForm | None:
         """Return the form of a file if it is this one.
 
         Args:
@@ -49,21 +49,21 @@ class AnnotationForm(abc.ABC):
         return None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
         """Return the form of a folder if it is this one.
 
         Args:
             path: the folder.
-            entries: what is directly inside: the first 10,000, by name.
+            entries: the first 10,000 entries of the folder, by name.
         """
         del path, entries
         return None
 
     def within(self, entries: Sequence[Entry]) -> AnnotationForm:
-        """Return the form with what the folder that was passed says of the whole dataset, such as its splits.
+        """Return the form with facts from the folder that was passed, such as the splits of the dataset.
 
         Args:
-            entries: what is directly inside of the folder, as of `find_folder`.
+            entries: entries of the folder, as for `detect_folder`.
         """
         del entries
         return self
@@ -75,12 +75,12 @@ class AnnotationForm(abc.ABC):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """Folders of label maps, whose PNGs are no pictures."""
+        """Folders of label maps, whose PNGs are not pictures."""
         return ()
 
     @abc.abstractmethod
     def parts(self) -> Iterable[str]:
-        """Yield the paths of what is read apart, in order, perhaps by many workers. No two parts describe the same picture."""
+        """Yield the paths of the parts, in order, which workers read separately. No two parts describe the same picture."""
 
     @abc.abstractmethod
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

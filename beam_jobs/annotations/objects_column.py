@@ -26,11 +26,11 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         names: names of the classes that numbers stand for; None if numbers are names themselves.
 
     Raises:
-        ValueError: it is of another form; says what was got and what is expected.
+        ValueError: it has another form; the message has the value and the expected form.
     """
-    if isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
-        keys = {key for item in value for key in item} or {"bbox"}
-        value = {key: [item.get(key) for item in value] for key in keys}
+    if isinstance(value, list) and all(isinstance(object_fields, Mapping) for object_fields in value):
+        keys = {key for object_fields in value for key in object_fields} or {"bbox"}
+        value = {key: [object_fields.get(key) for object_fields in value] for key in keys}
     if not isinstance(value, Mapping):
         raise ValueError(f"'objects' is no dict of lists: {shown_json(value)}")
     boxes = value.get("bbox")

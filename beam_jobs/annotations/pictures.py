@@ -28,15 +28,15 @@ PICTURE_EXTENSIONS = (
 
 def is_picture_name(path: str) -> bool:
     """Return whether a path has the extension of an image."""
-    return without_extension(path) != path
+    return drop_extension(path) != path
 
 
 def match_key(path: str) -> str:
-    """Return the part that a picture's path shares with its name in an annotation file: the last one, without an image extension.
+    """Return the last part of a picture's path or name without an image extension, by which the two are matched.
 
-    Backslashes of Windows are slashes, and letters with accents are equal however they are composed: macOS takes them apart.
+    Treats backslashes as slashes and normalizes Unicode, as macOS decomposes accents.
     """
-    return without_extension(_normalise(path).rpartition("/")[2])
+    return drop_extension(_normalise(path).rpartition("/")[2])
 
 
 def is_same_picture(name: str, path: str) -> bool:
@@ -48,22 +48,22 @@ def is_same_picture(name: str, path: str) -> bool:
         name: name or path of the picture in the annotation file.
         path: path of the picture, for example its key in a conversion.
     """
-    one, other = _normalise(name), _normalise(path)
-    bases = without_extension(one), without_extension(other)
-    ends = one[len(bases[0]) :], other[len(bases[1]) :]
+    listed, actual = _normalise(name), _normalise(path)
+    bases = drop_extension(listed), drop_extension(actual)
+    ends = listed[len(bases[0]) :], actual[len(bases[1]) :]
     if all(ends) and ends[0].lower() != ends[1].lower():
         return False
-    one, other = bases
-    shorter, longer = sorted((one, other), key=len)
+    listed, actual = bases
+    shorter, longer = sorted((listed, actual), key=len)
     return longer == shorter or (bool(shorter) and longer.endswith(f"/{shorter}"))
 
 
 def is_path_of(name: str, path: str) -> bool:
-    """Return whether a name in an annotation file is a picture's whole path, so that it stands for no other picture."""
+    """Return whether a name in an annotation file is a picture's whole path, so that it names no other picture."""
     return _normalise(name) == _normalise(path)
 
 
-def without_extension(path: str) -> str:
+def drop_extension(path: str) -> str:
     """Return a path without the extension of an image; others, as in `photo.v2`, are a part of the name."""
     dot = path.rfind(".")
     return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in PICTURE_EXTENSIONS else path

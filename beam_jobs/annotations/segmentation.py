@@ -145,7 +145,7 @@ def pack_polygon(numbers: Iterable[float]) -> bytes:
 
 
 def pack_counts(counts: Sequence[int]) -> bytes:
-    """Return run lengths as `RunLengths.counts` holds them; OverflowError or TypeError if one is no length."""
+    """Return run lengths as `RunLengths.counts` holds them; OverflowError or TypeError if one is not a length."""
     return array.array("I", counts).tobytes()
 
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.annotations.files.rows import text_lines
-from beam_jobs.annotations.pictures import without_extension
+from beam_jobs.annotations.pictures import drop_extension
 from tpudata.errors import SourceError
 
 # Splits by the second column of CelebA's list.
@@ -47,11 +47,11 @@ class SplitLists:
 
     @property
     def splits(self) -> frozenset[str]:
-        """The splits that have pictures; none if there are no lists."""
+        """The splits that have pictures; empty without lists."""
         return frozenset(self._names().values() if self.files else ())
 
-    def split_of(self, picture: str) -> str | None:
-        """Return the split of a picture, by its path: an empty string if there are no lists, None if it is in none of them."""
+    def find_split(self, picture: str) -> str | None:
+        """Return the split of a picture by its path; an empty string without lists, None if no list has the picture."""
         return self._names().get(_stem(picture)) if self.files else ""
 
     def _names(self) -> Mapping[str, str]:
@@ -62,15 +62,15 @@ NO_LISTS = SplitLists()
 
 
 def _stem(path: str) -> str:
-    return without_extension(path.rpartition("/")[2])
+    return drop_extension(path.rpartition("/")[2])
 
 
 @functools.lru_cache(maxsize=1)
 def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
-    """Return the split of each picture's name, which a process reads once for each run; `run` tells runs apart."""
+    """Return the split of each picture's name; `run` is part of the cache's key, so that a process reads the lists once a run."""
     del run
     splits: dict[str, str] = {}
-    places: dict[str, str] = {}
+    first_lines: dict[str, str] = {}
     for path, listed in files:
         for place, text in text_lines(path):
             name, *more = _BETWEEN.split(text)
@@ -84,7 +84,7 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
             name = _stem(name)
             if splits.setdefault(name, split) != split:
                 raise SourceError(
-                    f"{path} line {place.line}: {name!r} is in {places[splits[name]]}, too. Remove it from one of the two."
+                    f"{path} line {place.line}: {name!r} is in {first_lines[splits[name]]}, too. Remove it from one of the two."
                 )
-            places.setdefault(split, path)
+            first_lines.setdefault(split, path)
     return splits

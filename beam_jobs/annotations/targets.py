@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
 from beam_jobs.annotations.files.folders import find_first_file, list_paths_below
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from beam_jobs.annotations.pictures import PICTURE_EXTENSIONS, without_extension
+from beam_jobs.annotations.pictures import PICTURE_EXTENSIONS, drop_extension
 from tpudata.storage import Entry
 
 
@@ -24,7 +24,7 @@ class TargetsForm(AnnotationForm):
     title = "a folder of targets"
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
         """Return the form of a folder that has images."""
         del entries
         return cls(path) if find_first_file(path, PICTURE_EXTENSIONS) else None
@@ -42,4 +42,4 @@ class TargetsForm(AnnotationForm):
         """Yield the second image of each picture, whose name has no extension, in the order of their paths."""
         del names
         for path, below in list_paths_below(part, PICTURE_EXTENSIONS):
-            yield ImageAnnotation(without_extension(below), Place(path), target=path)
+            yield ImageAnnotation(drop_extension(below), Place(path), target=path)

@@ -1,1 +1,1 @@
-"""Adding to a dataset: what it was made from, and what an input has beyond that."""
+"""Appending to a dataset: the inputs that it was made from, and the new ones."""

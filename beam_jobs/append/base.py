@@ -1,4 +1,4 @@
-"""Adding to a dataset: what it must have in common with what is added, and what the two are together.
+"""Adding to a dataset: checks that new inputs fit it, and the manifest of both together.
 
 New inputs become separate shards, `train-a001-00000-of-00003.tfrecord`, and the files of the shards that are there are not
 touched. Only labels.txt (if there are new classes), the TFDS metadata and, last, the manifest are replaced, each at once and
@@ -20,7 +20,7 @@ from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
-from tpudata.format.layout import append_of
+from tpudata.format.layout import parse_append
 from tpudata.format.manifest.manifest import MANIFEST_NAME, join_maxima
 from tpudata.format.manifest.parts import RESTORE
 
@@ -37,7 +37,7 @@ class Base:
 
     Attributes:
         output: its folder.
-        manifest: what is in it.
+        manifest: manifest of the dataset.
         labels: its class names, or None.
         labels_file: the file that fixes the classes, or None.
     """
@@ -53,7 +53,7 @@ class Base:
 
         Args:
             output: its folder.
-            deciding: the options that would decide what the new shards hold.
+            deciding: the options that would determine the content of the new shards.
             layout: the feature layout that new records would have.
 
         Raises:
@@ -89,7 +89,7 @@ class Base:
         _reject_other_features(self.output, self.manifest.features, features)
 
     def check_annotations(self, schema: AnnotationSchema | None) -> None:
-        """Raise OutputError if classes of new objects cannot be numbered as those that are there: labels.txt lists others."""
+        """Raise OutputError if new objects have classes that labels.txt of the dataset does not list."""
         if schema is not None and schema.has_unlisted_classes:
             raise OutputError(
                 f"--append: pictures and objects have classes, and {self.output}/labels.txt lists those of pictures alone, so new"
@@ -106,10 +106,10 @@ class Base:
     def number(self) -> int:
         """The number of this append: one more than the last that is complete."""
         # Shards tell of those that an earlier version did not count, and not of those that had none.
-        return 1 + max([self.manifest.appends, *map(append_of, self.manifest.shard_names())])
+        return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
     def all_shard_names(self, plan: Plan) -> set[str]:
-        """Return the file names of the shards that are there and of those to be added."""
+        """Return the file names of the existing shards and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extend_labels(self, labels: Labels, integer_labels: bool) -> Labels:
@@ -120,7 +120,7 @@ class Base:
             integer_labels: whether they are whole numbers that are the labels themselves.
 
         Raises:
-            OutputError: labels of records that are there would have to change.
+            OutputError: labels of existing records would have to change.
             SourceError: a new label makes many classes that are almost all empty.
         """
         old = self.labels or ()
@@ -149,13 +149,13 @@ class Base:
         return Labels(names)
 
     def merge(self, added: Manifest) -> Manifest:
-        """Return the manifest of the dataset with what was added.
+        """Return the manifest of the dataset together with the added shards.
 
         Args:
             added: the manifest of the new shards alone.
 
         Raises:
-            FeatureError: raw values of another shape than those that are there.
+            FeatureError: raw values have a different shape than those of the dataset.
         """
         old, new = self.manifest, added
         splits = {
@@ -174,7 +174,7 @@ class Base:
         return dataclasses.replace(
             old,
             splits=splits,
-            features=tuple(_merge_features(one, features[one.name]) for one in old.features),
+            features=tuple(_merge_features(own_feature, features[own_feature.name]) for own_feature in old.features),
             source=source,
             created_by=new.created_by,
             labels=new.labels,
@@ -193,9 +193,9 @@ class AppendResult:
     """Result of an append.
 
     Attributes:
-        before: what was in the dataset.
-        after: what is in it now; equal to `before` if nothing was new.
-        still_there: how many records of `before` the input still has, or None if the runner does not report it.
+        before: manifest before the append.
+        after: manifest after the append; equal to `before` if nothing was new.
+        still_there: number of records of `before` that the input still has; None if the runner does not report it.
     """
 
     before: Manifest

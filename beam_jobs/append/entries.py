@@ -35,7 +35,7 @@ class Standing(enum.IntEnum):
 
 
 def make_entry(reference: Reference, rejected: bool = False) -> bytes:
-    """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
+    """Return the entry of an input: its key, a hash of what its listing states, and whether it was rejected."""
     described = _hash_description(reference.split, reference.labels, *reference.entry_texts())
     state: int = _hash_state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
@@ -43,7 +43,7 @@ def make_entry(reference: Reference, rejected: bool = False) -> bytes:
 
 
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
-    """Return the entries of all references of packs, in their order, as of records; `make_entry` says what each is.
+    """Return the entries of all references of packs, in their order, as `make_entry` makes them for records.
 
     Args:
         packs: references.
@@ -79,15 +79,18 @@ def make_line_entry(line: bytes) -> bytes:
 def make_sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
     """Return the entries of inputs as numbers: uint64 [n, 2], the key and what follows it; of an error, that of its line."""
     words = np.empty((len(inputs), 2), np.uint64)
-    rows = [row for row, item in enumerate(inputs) if not isinstance(item, BadRecordError)]
-    references = [item for item in inputs if not isinstance(item, BadRecordError)]
-    described = [_hash_description(item.split, item.labels, *item.entry_texts()) for item in references]
-    sizes = np.array([item.size for item in references], np.uint64)
-    words[rows, 0] = key_digests([item.key for item in references])[:, 0]
+    rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]
+    references = [listed_input for listed_input in inputs if not isinstance(listed_input, BadRecordError)]
+    described = [
+        _hash_description(listed_input.split, listed_input.labels, *listed_input.entry_texts())
+        for listed_input in references
+    ]
+    sizes = np.array([listed_input.size for listed_input in references], np.uint64)
+    words[rows, 0] = key_digests([listed_input.key for listed_input in references])[:, 0]
     words[rows, 1] = _hash_state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)
-    for row, item in enumerate(inputs):
-        if isinstance(item, BadRecordError):
-            words[row] = np.frombuffer(make_line_entry(reject_line(item)), ">u8")
+    for row, listed_input in enumerate(inputs):
+        if isinstance(listed_input, BadRecordError):
+            words[row] = np.frombuffer(make_line_entry(reject_line(listed_input)), ">u8")
     return words
 
 
@@ -127,7 +130,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
 
 
 def _hash_state(described: Any, size: Any) -> Any:
-    """Return a hash of 64 bits of what is known of an input, as integers, or of each of many, as uint64 [n]."""
+    """Return a 64-bit hash of the description and the size of an input, as an integer; or of many, as uint64 [n]."""
     state = (described + size) * _GOLDEN & _WORD
     return (state ^ state >> 32) * _GOLDEN & _WORD
 

@@ -55,11 +55,11 @@ _SEARCHED_BUCKETS = 1 << 12
 # Lines of rejected inputs that are taken together.
 _LINES = 1 << 16
 _KEYS_SUFFIX = ".keys"
-# About the size of a line about a rejected input.
+# Approximate bytes of a line about a rejected input.
 _LINE_BYTES = 200
-# Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.
+# Entries that are sorted at a time (16 MB), and the most temporary files that hold the others meanwhile.
 _SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
-# Keys of shards that are read at the same time: object stores are slow one by one.
+# Files of keys that are read at the same time, since each request to an object store is slow.
 _READERS = 16
 # Buckets are fetched by one thread at a time; others may fetch other buckets meanwhile.
 _LOCKS = 64
@@ -78,7 +78,7 @@ def write_entry_file(dataset: Dataset, path: str) -> None:
         OutputError: they are missing.
         StorageError: a file could not be read or written.
     """
-    # Not by the manifest's counts, which nothing has compared with the files yet.
+    # Estimated from sizes of files: the manifest's counts have not been compared with the files yet.
     write_entries(_read_entries(dataset), _estimate_entries(dataset), path)
 
 
@@ -96,7 +96,7 @@ def write_entries(
 
     Args:
         parts: S16 [n] each.
-        expected: about how many entries there are.
+        expected: approximate number of entries.
         path: of the file.
         bucket_entries: entries of a bucket, at most on average.
         sorted_entries: entries that are sorted at a time.
@@ -112,7 +112,7 @@ def write_entries(
         for entries in parts:
             keys = split_words(entries)[:, 0]
             np.add.at(counts, _take_first_bits(keys, bits), 1)
-            _deal_out(entries, _take_first_bits(keys, file_bits), files)
+            _write_to_files(entries, _take_first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
             output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
@@ -124,8 +124,8 @@ def write_entries(
 class EntryFile:
     """A file of `write_entry_file`, to look inputs up in; safe to share between threads.
 
-    Each input's bucket is read from the file; of a store's file, some buckets at a time are fetched once, into a temporary file.
-    The file is not mapped into memory: one that is cut meanwhile would end the process.
+    Each input's bucket is read from the file. Groups of buckets of a store's file are fetched once, into a temporary file.
+    The file is not mapped into memory: truncating a mapped file would kill the process.
 
     Args:
         path: of the file.
@@ -151,7 +151,7 @@ class EntryFile:
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
-            self._file = _open_nameless(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
+            self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
             size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
@@ -168,12 +168,14 @@ class EntryFile:
         """Return the standing of each of some inputs in the dataset.
 
         Args:
-            inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
+            inputs: inputs; an error stands for an input without a reference, and is `REJECTED` if the dataset lists it, else `NEW`.
         """
-        is_error = np.array([isinstance(item, BadRecordError) for item in inputs], np.bool_)
-        return [Standing(number) for number in self.standings_of(make_sought_words(inputs), is_error).tolist()]
+        is_error = np.array([isinstance(listed_input, BadRecordError) for listed_input in inputs], np.bool_)
+        return [Standing(number) for number in self.look_up_standings(make_sought_words(inputs), is_error).tolist()]
 
-    def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    def look_up_standings(
+        self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.uint8]:
         """Return the standings of inputs by their entries: numbers of `Standing`.
 
         Args:
@@ -184,11 +186,11 @@ class EntryFile:
         order = np.argsort(words[:, 0], kind="stable")
         buckets, starts = np.unique(_take_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
-            self._fetch(np.unique(buckets // self._fetched_buckets).tolist())
-        for place in range(0, len(buckets), self._searched_buckets):
-            last = place + self._searched_buckets
-            rows = order[starts[place] : starts[last] if last < len(starts) else None]
-            entries = split_words(self._read(buckets[place:last]))
+            self._fetch_groups(np.unique(buckets // self._fetched_buckets).tolist())
+        for first_bucket in range(0, len(buckets), self._searched_buckets):
+            last = first_bucket + self._searched_buckets
+            rows = order[starts[first_bucket] : starts[last] if last < len(starts) else None]
+            entries = split_words(self._read_buckets(buckets[first_bucket:last]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             has_single = (ends - begins == 1) & ~is_error[rows]
@@ -198,29 +200,31 @@ class EntryFile:
                 standings[row] = find_standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
         return standings
 
-    def _read(self, buckets: npt.NDArray[np.int64]) -> Entries:
-        """Return the entries of buckets, which are ascending; neighbours are read together."""
+    def _read_buckets(self, buckets: npt.NDArray[np.int64]) -> Entries:
+        """Return the entries of ascending buckets; neighbouring buckets are read together."""
         begins, ends = self._firsts[buckets], self._firsts[buckets + 1]
         is_first = np.concatenate([[True], begins[1:] != ends[:-1]])
         runs = zip(begins[is_first].tolist(), ends[np.roll(is_first, -1)].tolist(), strict=True)
         return np.frombuffer(b"".join(self._read_run(first, last) for first, last in runs if first < last), ENTRY)
 
-    def _read_run(self, first: int, last: int) -> bytes:
-        size = (last - first) * ENTRY_BYTES
+    def _read_run(self, first_entry: int, last_entry: int) -> bytes:
+        """Read the entries from `first_entry` to before `last_entry`."""
+        size = (last_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
-            data = os.pread(self._file, size, self._start + first * ENTRY_BYTES)
+            data = os.pread(self._file, size, self._start + first_entry * ENTRY_BYTES)
         if len(data) != size:
             raise StorageError(
-                f"{self._path} could not be read: cut (got {len(data)} bytes at byte {self._start + first * ENTRY_BYTES}, expected"
-                f" {size}). Start the append again."
+                f"{self._path} could not be read: cut (got {len(data)} bytes at byte {self._start + first_entry * ENTRY_BYTES},"
+                f" expected {size}). Start the append again."
             )
         return data
 
-    def _fetch(self, numbers: Sequence[int]) -> None:
-        """Fetch those groups of buckets of a store's file that the copy lacks, many at the same time."""
-        for_each(self._path, self._fetch_one, [number for number in numbers if number not in self._fetched])
+    def _fetch_groups(self, numbers: Sequence[int]) -> None:
+        """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
+        for_each(self._path, self._fetch_group, [number for number in numbers if number not in self._fetched])
 
-    def _fetch_one(self, number: int) -> None:
+    def _fetch_group(self, number: int) -> None:
+        """Fetch a group of buckets into the local copy, unless another thread has."""
         begin, end = number * self._fetched_buckets, (number + 1) * self._fetched_buckets
         first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
@@ -236,8 +240,8 @@ def open_entry_file(path: str) -> EntryFile:
     return EntryFile(path)
 
 
-def _open_nameless(owner: EntryFile) -> int:
-    """Return the descriptor of a temporary file that goes with its owner: one is kept for as long as the process runs."""
+def _open_unlinked_file(owner: EntryFile) -> int:
+    """Return the descriptor of an unlinked temporary file, which is closed with its owner."""
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
     Path(path).unlink()
     weakref.finalize(owner, os.close, descriptor)
@@ -245,11 +249,12 @@ def _open_nameless(owner: EntryFile) -> int:
 
 
 def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
-    # numpy shifts by fewer bits than there are.
+    """Return the bucket of each key: its first `bits` bits."""
+    # numpy cannot shift by all 64 bits.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
 
-def _deal_out(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
+def _write_to_files(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
     """Write each entry into the file of its number."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=len(files)))
@@ -259,17 +264,18 @@ def _deal_out(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[
 
 
 def _read_entries(dataset: Dataset) -> Iterator[Entries]:
+    """Yield the entries of all shards, and then of rejected inputs."""
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
-            yield from pool.map(functools.partial(_shard_entries, dataset), batch)
+            yield from pool.map(functools.partial(_read_shard_entries, dataset), batch)
     rejected = _read_rejected(dataset)
     while lines := list(itertools.islice(rejected, _LINES)):
         yield np.array(lines, ENTRY)
 
 
 def _estimate_entries(dataset: Dataset) -> int:
-    """Return about how many entries a dataset has, by the sizes of its files."""
+    """Estimate a dataset's number of entries from the sizes of its files."""
     storage = storage_for(dataset.path)
     folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
     entries = {name: [] if storage.stat(folder) is None else storage.list(folder) for name, folder in folders.items()}
@@ -278,7 +284,8 @@ def _estimate_entries(dataset: Dataset) -> int:
     return keys // ENTRY_BYTES + rejects // _LINE_BYTES
 
 
-def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:
+def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
+    """Read the keys of a shard, and check that they belong to it."""
     storage = storage_for(dataset.path)
     path = storage.join(dataset.path, keys_name(shard.name))
     if storage.stat(path) is None:

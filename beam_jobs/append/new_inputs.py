@@ -93,7 +93,7 @@ class NewInputs(Source):
         return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
-        """Yield those of the source, each with the number of the append: what is named after a unit is then no earlier run's.
+        """Yield the units of the source, each with the number of the append, so that names from units differ from earlier runs'.
 
         Args:
             part: one of `parts()`.
@@ -110,29 +110,30 @@ class NewInputs(Source):
             reject: called with a new rejection.
 
         Raises:
-            SourceError: an input that the dataset has a record of is not what it was.
+            SourceError: an input that has a record in the dataset has changed.
         """
         # References and rejections in the order in which they are listed.
-        held: list[Reference | BadRecordError] = []
+        batch: list[Reference | BadRecordError] = []
         size = 0
-        for reference in list_references(self.source, unit[1], ignored, held.append):
-            held.append(reference)
+        for reference in list_references(self.source, unit[1], ignored, batch.append):
+            batch.append(reference)
             size += len(reference.data)
-            if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._select_references(held, reject)
-                held.clear()
+            if len(batch) >= _HELD_INPUTS or size >= _HELD_BYTES:
+                yield from self._select_references(batch, reject)
+                batch.clear()
                 size = 0
-        yield from self._select_references(held, reject)
+        yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
+        """Yield the new inputs, reject those that are errors, and count those that have a record."""
         count = 0
-        for item, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
-            if standing is Standing.NEW and isinstance(item, BadRecordError):
-                reject(item)
-            elif standing is Standing.NEW and isinstance(item, Reference):
-                yield item
-            elif standing is Standing.CHANGED and isinstance(item, Reference):
-                raise self._describe_change(item)
+        for listed_input, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
+            if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
+                reject(listed_input)
+            elif standing is Standing.NEW and isinstance(listed_input, Reference):
+                yield listed_input
+            elif standing is Standing.CHANGED and isinstance(listed_input, Reference):
+                raise self._describe_change(listed_input)
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN_COUNTER).inc(count)
 
@@ -155,46 +156,47 @@ class NewPacks(NewInputs, PackSource):
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the new records of a unit by column, and pass on rejections as `references` does."""
-        held: list[ListedPack | BadRecordError] = []
+        batch: list[ListedPack | BadRecordError] = []
         count = size = 0
-        for pack in self.source.packs(unit[1], ignored, held.append):
-            held.append(pack)
+        for pack in self.source.packs(unit[1], ignored, batch.append):
+            batch.append(pack)
             count += len(pack.digests)
             size += pack.held_bytes
             if count >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._select_rows(held, reject)
-                held, count, size = [], 0, 0
-        yield from self._select_rows(held, reject)
+                yield from self._select_rows(batch, reject)
+                batch, count, size = [], 0, 0
+        yield from self._select_rows(batch, reject)
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the same references one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
+        """Yield packs with only their new inputs, reject new errors, and count inputs that have a record."""
         file, count = open_entry_file(self.path), 0
         words = [
-            make_sought_words([item])
-            if isinstance(item, BadRecordError)
-            else split_words(make_entries([item.pack], [item.digests]))
-            for item in inputs
+            make_sought_words([listed_input])
+            if isinstance(listed_input, BadRecordError)
+            else split_words(make_entries([listed_input.pack], [listed_input.digests]))
+            for listed_input in inputs
         ]
         if not words:
             return
         lengths = list(map(len, words))
-        is_error = np.repeat([isinstance(item, BadRecordError) for item in inputs], lengths)
-        standings = file.standings_of(np.concatenate(words), is_error)
-        for item, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
+        is_error = np.repeat([isinstance(listed_input, BadRecordError) for listed_input in inputs], lengths)
+        standings = file.look_up_standings(np.concatenate(words), is_error)
+        for listed_input, standing_of_rows in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
             rows = np.flatnonzero(standing_of_rows == Standing.NEW)
-            if isinstance(item, BadRecordError):
+            if isinstance(listed_input, BadRecordError):
                 if len(rows):
-                    reject(item)
+                    reject(listed_input)
                 continue
             changed = np.flatnonzero(standing_of_rows == Standing.CHANGED)
             if len(changed):
-                raise self._describe_change(item.pack.reference(int(changed[0])))
+                raise self._describe_change(listed_input.pack.reference(int(changed[0])))
             count += int((standing_of_rows == Standing.RECORD).sum())
             if len(rows):
-                yield item if len(rows) == len(standing_of_rows) else item.take(rows)
+                yield listed_input if len(rows) == len(standing_of_rows) else listed_input.take(rows)
         Metrics.counter("tpudata", _KNOWN_COUNTER).inc(count)
 
 
@@ -211,13 +213,13 @@ class NewScannedInputs(NewInputs, ScannedSource):
         """Delegate to the source."""
         return self.source.scan(number, part)
 
-    def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
+    def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
         """Return the new records of the source with its schema."""
-        return _select_new(self.source.scanned(facts, parts), self.base, self.path)
+        return _select_new(self.source.apply_scans(facts, parts), self.base, self.path)
 
-    def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
         """Delegate to the source."""
-        return self.source.repeated(repeat, facts)
+        return self.source.describe_repeat(repeat, facts)
 
 
 def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
@@ -233,7 +235,7 @@ def _select_new(source: Source, base: Base, path: str) -> NewInputs:
 
 
 def count_known(result: PipelineResult) -> int | None:
-    """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
+    """Return the number of a run's inputs that have a record in the dataset; None if the runner keeps no count."""
     counters = result.metrics().query(MetricsFilter().with_name(_KNOWN_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
     # An engine that sends a counter without its value keeps none.

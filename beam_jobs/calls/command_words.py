@@ -58,6 +58,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
     switches = {option.flag for option in options.values() if option.is_switch}
 
     def keyword_text(match: re.Match[str]) -> str:
+        """Return the keyword for a flag in a text, with its value; the unchanged text of an unknown flag."""
         flag, value = f"--{match[1]}", match[2]
         if flag not in names and f"--{match[1].removeprefix('no-')}" in switches:
             flag, value = f"--{match[1].removeprefix('no-')}", "false"
@@ -66,7 +67,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
         keyword = names[flag]
         option = options.get(keyword)
         if option is not None and option.translates_booleans:
-            return f"{keyword}={(value or 'true') == option.text_of(True)}"
+            return f"{keyword}={(value or 'true') == option.format_value(True)}"
         if flag in switches and not text[: match.start()].endswith("argument "):
             return f"{keyword}={value in (None, 'true')}"
         return keyword if value is None else f"{keyword}={value}"
@@ -80,17 +81,20 @@ def _list_texts(option: Option, value: Any) -> list[str]:
     if option.translates_booleans and not isinstance(value, bool):
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
-        items = [f"{_check_key(option, key)}{option.separator}{option.text_of(item)}" for key, item in value.items()]
+        items = [
+            f"{_check_key(option, key)}{option.separator}{option.format_value(element)}"
+            for key, element in value.items()
+        ]
     elif isinstance(value, (list, tuple, set, frozenset)):
-        items = [option.text_of(item) for item in value]
+        items = [option.format_value(element) for element in value]
     else:
-        return [option.text_of(value)]
+        return [option.format_value(value)]
     if option.collect is not None:
         return items
-    for item in items:
-        if "," in item:
+    for element in items:
+        if "," in element:
             raise UsageError(
-                f"{option.name}: an item with a comma, which stands between items (got {item!r}). Rename it."
+                f"{option.name}: an item with a comma, which stands between items (got {element!r}). Rename it."
             )
     return [",".join(items)]
 

@@ -45,7 +45,7 @@ def convert_images(
     """Convert images into a dataset, as `tpudata convert images` does; return its manifest.
 
     The dataset has the bytes that the command writes. Nothing is printed, and nothing of the process is changed: signals, loggers,
-    warnings and standard error stay as they are. What a person would want to know of the input is in `manifest.warnings`, and is
+    warnings and standard error stay as they are. Noteworthy facts about the input are in `manifest.warnings`, and are
     logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline, which has ended when the call returns; of a
     `pipeline` that is passed, it has the runner and the options.
 
@@ -66,7 +66,7 @@ def convert_images(
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
-    return _call("convert_images", "images", _in_and_out(input, output), ImageKeywords, options, dry_run, detach)
+    return _call("convert_images", "images", _format_paths(input, output), ImageKeywords, options, dry_run, detach)
 
 
 @overload
@@ -107,7 +107,7 @@ def convert_text(
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
-    return _call("convert_text", "text", _in_and_out(input, output), TextKeywords, options, dry_run, detach)
+    return _call("convert_text", "text", _format_paths(input, output), TextKeywords, options, dry_run, detach)
 
 
 @overload
@@ -171,6 +171,7 @@ def reshard(
 def _call(
     name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
 ) -> Outcome:
+    """Import the modules of a command, and run it without Beam's log handler; MissingExtraError without Beam."""
     names = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
@@ -186,7 +187,7 @@ def _call(
     return outcome
 
 
-def _in_and_out(input: AnyPath, output: AnyPath) -> list[str]:
+def _format_paths(input: AnyPath, output: AnyPath) -> list[str]:
     return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
 
 

@@ -23,7 +23,7 @@ class ConversionKeywords(TypedDict, total=False):
             separate pipeline, which has ended when the call returns; the given one gets no steps and is not run.
         runner: name of Beam's runner, such as `"PrismRunner"`; by default the local one, in this process.
         beam_options: Beam's `PipelineOptions`, a dict of its options, or a list of its flags.
-        progress: whether a bar on standard error shows what is done.
+        progress: whether a bar on standard error shows the progress.
     """
 
     pipeline: Pipeline | None

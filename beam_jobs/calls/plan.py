@@ -29,7 +29,7 @@ class ConversionPlan:
         splits: by name; empty if an append would add nothing.
         inputs: number of inputs: files, documents or records.
         bytes: their size.
-        warnings: what a person would want to know of the input, by kind, as in the manifest.
+        warnings: noteworthy facts about the input, by kind, as in the manifest.
         table: the plan as text.
     """
 

@@ -21,7 +21,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
     """Return the template of a file, or else of the tokenizer.
 
     Args:
-        path: a Jinja source, or a tokenizer_config.json that has one; None for what is next to the tokenizer's file.
+        path: path of a Jinja source or of a tokenizer_config.json; None searches next to the tokenizer's file.
         tokenizer: next to whose file the special tokens are.
 
     Raises:
@@ -39,8 +39,8 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
     else:
         source = _read(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_source(config)
     if not source:
-        where = path or f"next to --tokenizer {tokenizer.text}"
-        raise UsageError(f"--chat: no chat template (got nothing in {where}). Pass --chat-template FILE")
+        searched_place = path or f"next to --tokenizer {tokenizer.text}"
+        raise UsageError(f"--chat: no chat template (got nothing in {searched_place}). Pass --chat-template FILE")
     return ChatTemplate(source, tuple(sorted(_list_special_tokens(config))))
 
 
@@ -49,7 +49,7 @@ def _join_sibling(path: str, name: str) -> str:
 
 
 def _read(path: str) -> str | None:
-    """Return the text of a file; None if there is none."""
+    """Return the text of a file; None if it does not exist."""
     if not path:
         return None
     storage = storage_for(path)

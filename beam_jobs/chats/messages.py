@@ -32,7 +32,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
         columns: the column of messages; or several, of which the last is the assistant's answer.
 
     Raises:
-        ValueError: there are no messages, or one is not such; says which.
+        ValueError: there are no messages, or one is invalid; names it.
     """
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)
@@ -44,6 +44,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
 
 
 def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
+    """Return the messages in a column of a row, with checked roles; ValueError if they are invalid."""
     messages = row.get(column)
     if isinstance(messages, str):
         # A cell of CSV.
@@ -59,6 +60,7 @@ def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]
 
 
 def _parse_message(number: int, message: Any) -> dict[str, Any]:
+    """Return a message with the keys `role` and `content`, given any known notation; ValueError if it is invalid."""
     if not isinstance(message, dict):
         raise ValueError(f"message {number} is not an object: {shown_json(message)}")
     # A struct of Parquet has every key.
@@ -75,6 +77,7 @@ def _parse_message(number: int, message: Any) -> dict[str, Any]:
 
 
 def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the two messages of a row with a question, in one or more columns, and an answer."""
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):

@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers.tokenizer import sha256
 
-# Marks at the begin and the end of the assistant's text: code points that are no characters, which messages may not have.
+# Marks at the begin and the end of the assistant's text: code points that are not characters, which messages may not have.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"[{_BEGIN}{_END}]")
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
@@ -51,7 +51,7 @@ class ChatTemplate:
 
     Raises:
         MissingExtraError: the package jinja2 is not installed.
-        UsageError: the source is no template.
+        UsageError: the source is not a template.
     """
 
     source: str
@@ -74,7 +74,7 @@ class ChatTemplate:
         return {"file": CHAT_TEMPLATE, "sha256": sha256(self.file_bytes)}
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
-        """Return the text of a chat; ValueError if the template raises, or does not show what the assistant says."""
+        """Return the text of a chat with the assistant's spans; ValueError if the template raises or hides the spans."""
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None
         chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
@@ -83,10 +83,11 @@ class ChatTemplate:
         return chat
 
     def render_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the text of a chat, whatever the assistant says in it; ValueError if the template raises."""
+        """Return the text of a chat, without the assistant's spans; ValueError if the template raises."""
         return _unmark(self._render(messages)).text
 
     def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of each answer of the assistant, from renderings of the messages before and up to it."""
         for number, message in enumerate(messages):
             if message["role"] != ASSISTANT:
                 continue
@@ -103,6 +104,7 @@ class ChatTemplate:
             yield len(before), len(until)
 
     def _render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
+        """Return the text of messages; ValueError if the template raises."""
         try:
             text: str = _compile(self.source).render(
                 messages=messages,
@@ -122,18 +124,19 @@ def has_marks(text: str) -> bool:
 
 
 def _unmark(marked: str) -> ChatText:
+    """Return a text without the marks of the assistant's parts, and the spans that they enclosed."""
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
-    length = begin = at = 0
+    length = begin = position = 0
     for mark in _MARK.finditer(marked):
-        parts.append(marked[at : mark.start()])
+        parts.append(marked[position : mark.start()])
         length += len(parts[-1])
-        at = mark.end()
+        position = mark.end()
         if mark[0] == _BEGIN:
             begin = length
         elif length > begin:
             spans.append((begin, length))
-    return ChatText("".join([*parts, marked[at:]]), spans)
+    return ChatText("".join([*parts, marked[position:]]), spans)
 
 
 def _list_errors() -> tuple[type[Exception], ...]:
@@ -165,6 +168,7 @@ def _compile(source: str) -> Any:
 
 @functools.cache
 def _make_environment() -> Any:
+    """Return a sandboxed Jinja environment with the functions that templates of Hugging Face use."""
     jinja2 = _import_jinja()
 
     class Generation(jinja2.ext.Extension):  # type: ignore[misc, name-defined]

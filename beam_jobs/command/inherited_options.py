@@ -1,4 +1,4 @@
-"""Options that an append takes from the manifest of the dataset that it adds to."""
+"""Inheriting the options of an append from the manifest of the dataset."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tpudata.storage import storage_for
 
 
 def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) -> None:
-    """Set the flags that were not passed as in the manifest of the dataset in `--output`; none without a complete dataset.
+    """Set the flags that were not passed to their values in the manifest of `--output`; do nothing without a manifest.
 
     Args:
-        flags: what an OptionParser returned.
+        flags: flags from an OptionParser; changed in place.
         options: the parser's options.
 
     Raises:
@@ -33,12 +33,12 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
     try:
         entries = {
             **entries,
-            "split": _in_order(entries),
+            "split": _order_splits(entries),
             "tokenizer": _find_tokenizer(entries, flags.output),
             "chat_template": _find_chat_template(entries, flags.output),
         }
         for name, option in options.items():
-            parsed = _parse(option, entries)
+            parsed = _read_flag_value(option, entries)
             if getattr(flags, name) is None:
                 setattr(flags, name, parsed)
     except (ValueError, UsageError) as error:
@@ -47,19 +47,19 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
         ) from None
 
 
-def _parse(option: Option, entries: Mapping[str, Any]) -> Any:
-    """Return the value of an option from its entry; None without an entry, or for an empty one."""
+def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
+    """Return an option's entry in the manifest as its flag would be parsed; None without an entry."""
     if option.stored is None or option.stored.schema is None:
         return None
     name = option.stored.name or option.name
     if name not in entries or (entries[name] is None and option.default is None):
         return None
     option.stored.schema.check(f"options.{name}", entries[name])
-    return option.parsed_of(option.stored.read(entries[name]))
+    return option.to_flag(option.stored.read(entries[name]))
 
 
-def _in_order(entries: Mapping[str, Any]) -> Any:
-    """Return the shares of splits in their order, which matters and is separate from them."""
+def _order_splits(entries: Mapping[str, Any]) -> Any:
+    """Return the shares of splits in the order of the entry `split_order`: a JSON object has none."""
     shares, order = entries.get("split"), entries.get("split_order")
     if not isinstance(shares, Mapping) or order is None:
         return shares

@@ -1,4 +1,4 @@
-"""Options as flags of a command line: the parser, and the way back to the dataclasses."""
+"""Parsing the flags of options, and converting them to the options' dataclasses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from beam_jobs.options.groups import FlagGroup
 from tpudata.console.flags import FlagParser
-from tpudata.console.option import add_option, options_of, passed_options
+from tpudata.console.option import add_option, list_options, passed_options
 
 _T = TypeVar("_T")
 _BEAM = "Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner)."
@@ -46,7 +46,7 @@ class OptionParser(FlagParser):
         options = [
             dataclasses.replace(option, help=helps.get(option.name, option.help))
             for kind in kinds
-            for option in options_of(kind).values()
+            for option in list_options(kind).values()
             if option.name not in without
         ]
         self.options = {option.name: option for option in options}
@@ -63,7 +63,7 @@ def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> 
 
     Args:
         kind: the dataclass.
-        flags: what an OptionParser returned.
+        flags: flags from an OptionParser.
         **defaults: values of fields without a flag, and of options that were not passed, in place of the fields' defaults.
 
     Raises:

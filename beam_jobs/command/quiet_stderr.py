@@ -15,7 +15,7 @@ from tpudata.console.interrupts import owns_process
 
 _BEGIN = "Traceback (most recent call last):"
 _BEAM_WORKER_PATH = "apache_beam/runners/worker/"
-# Threads that read from a worker or wait for a job end with an error if it is gone.
+# Threads that read from a worker or wait for a job fail once it has ended.
 _THREADS_OF_BEAM = "apache_beam/runners/"
 
 
@@ -39,13 +39,13 @@ class _WithoutTracebacks:
 
 
 @contextlib.contextmanager
-def without_worker_tracebacks() -> Iterator[None]:
+def hide_worker_tracebacks() -> Iterator[None]:
     """Suppress tracebacks of Beam's workers and threads in this process; only for commands, which own their process.
 
     After an error this lasts to the end of the process: running steps fail when their engine and files disappear.
     """
     stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
-    ours = _separate_stderr(stream)
+    own_stderr = _separate_stderr(stream)
     level = logger.level
 
     def pass_on(failed: threading.ExceptHookArgs) -> None:
@@ -53,7 +53,7 @@ def without_worker_tracebacks() -> Iterator[None]:
             hook(failed)
 
     has_failed = True
-    sys.stderr, threading.excepthook = _WithoutTracebacks(ours), pass_on
+    sys.stderr, threading.excepthook = _WithoutTracebacks(own_stderr), pass_on
     logger.setLevel(logging.CRITICAL)
     try:
         yield
@@ -62,8 +62,8 @@ def without_worker_tracebacks() -> Iterator[None]:
         if not (has_failed and owns_process()):
             sys.stderr, threading.excepthook = stream, hook
             logger.setLevel(level)
-            if ours is not stream:
-                ours.close()
+            if own_stderr is not stream:
+                own_stderr.close()
 
 
 def _separate_stderr(stream: TextIO) -> TextIO:

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.inherited_options import inherit_options
 from beam_jobs.command.option_parser import OptionParser, read_options
-from beam_jobs.command.quiet_stderr import without_worker_tracebacks
+from beam_jobs.command.quiet_stderr import hide_worker_tracebacks
 from beam_jobs.command.summaries import append_summary, plan_summary, result_summary
 from beam_jobs.command.tables import append_table, plan_table, result_table
 from beam_jobs.conversion import Conversion
@@ -56,11 +56,11 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
         UsageError: a flag is unknown to both, or a value is invalid.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
-    flags, rest = parse_own_flags(parser, argv, beam_flag_names())
+    flags, unparsed = parse_own_flags(parser, argv, beam_flag_names())
     run = read_options(RunOptions, flags)
-    beam_options, unknown = pipeline_options(rest, run.workers)
+    beam_options, unknown = pipeline_options(unparsed, run.workers)
     parser.reject_unknown(unknown, beam_flag_names())
-    _reject_shared_flags(parser, rest, is_far=not is_local(beam_options))
+    _reject_shared_flags(parser, unparsed, is_far=not is_local(beam_options))
     if run.detach:
         check_detachable(beam_options)
     return flags, beam_options
@@ -76,10 +76,10 @@ def parse_own_flags(
         argv: flags, without the program's name.
         also_known: names of flags that go into the rest.
     """
-    flags, rest = parser.parse_with_rest(argv, also_known)
+    flags, unparsed = parser.parse_with_rest(argv, also_known)
     if getattr(flags, "append", False):
         inherit_options(flags, parser.options)
-    return flags, rest
+    return flags, unparsed
 
 
 def _reject_shared_flags(parser: OptionParser, beam_flags: Sequence[str], *, is_far: bool) -> None:
@@ -122,7 +122,7 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
 @contextlib.contextmanager
 def choose_limits(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
     """Hold the limits of requests while the command looks at its input and its output; the run holds them itself."""
-    with held_request_limits(options.for_engine(local=is_local(beam_options)).request_limits):
+    with held_request_limits(options.apply_engine_limits(local=is_local(beam_options)).request_limits):
         yield
 
 
@@ -180,7 +180,7 @@ def run_conversion(
     if owns_process():
         # `python -m beam_jobs.KIND` has imported Beam without `uncollected_loading`.
         gc.freeze()
-    with without_worker_tracebacks(), interruptible(end_workers, end):
+    with hide_worker_tracebacks(), interruptible(end_workers, end):
         added = convert(conversion, beam_options, launch)
     if run.detach:
         until = f"complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset"
@@ -209,7 +209,7 @@ def run_conversion(
 def _print(
     printing: PrintOptions, warnings: Mapping[str, str], text: Callable[[], str], summary: Callable[[], dict[str, Any]]
 ) -> None:
-    """Print a result as the options say: as text, or as JSON; of a quiet text the warnings, on stderr."""
+    """Print a result as text or JSON; with --quiet only the warnings, on stderr."""
     if printing.json:
         print(json.dumps(summary(), indent=1))
     elif printing.quiet:

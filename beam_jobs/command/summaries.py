@@ -12,7 +12,7 @@ from tpudata.format import Manifest, Shard
 
 
 def plan_summary(plan: Plan) -> dict[str, Any]:
-    """Return a summary of what a run would write: its inputs, and for each split the records, shards and estimated bytes."""
+    """Return a summary of a plan: its inputs, and by split the records, shards and estimated bytes."""
     splits = {
         name: {"records": split.records, "shards": split.count, "bytes": split.estimated_bytes}
         for name, split in plan.splits.items()
@@ -26,7 +26,7 @@ def plan_summary(plan: Plan) -> dict[str, Any]:
 
 
 def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str, Any]:
-    """Return a summary of what a run wrote: for each split the records, shards and bytes, and what was rejected and re-encoded."""
+    """Return a summary of a result: by split the records, shards and bytes, and the counts of rejected and re-encoded inputs."""
     return {
         "output": output,
         "seconds": seconds,
@@ -42,7 +42,7 @@ def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str,
 
 
 def append_summary(added: AppendResult, output: str, seconds: float) -> dict[str, Any]:
-    """Return a summary of an append, as `result_summary` of what it added, and the records that were there before."""
+    """Return a summary of an append: `result_summary` of the added shards, and the number of records before."""
     before, after = added.before, added.after
     old = {name: len(split.shards) for name, split in before.splits.items()}
     new = {name: split.shards[old.get(name, 0) :] for name, split in after.splits.items()}

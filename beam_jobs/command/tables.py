@@ -104,12 +104,12 @@ def _format_counts(
     """Return the lines for rejected, ignored and re-encoded inputs, if there are any."""
     lines = []
     if rejected:
-        lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
+        lines.append(f"rejected    {_format_reasons(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
     if ignored:
         reason = why_ignored or ("by its name" if ignored == 1 else "by their names")
         lines.append(f"ignored     {count_text(ignored)} {reason}")
     if converted:
-        lines.append(f"re-encoded  {_by_reason(converted)}")
+        lines.append(f"re-encoded  {_format_reasons(converted)}")
     return lines
 
 
@@ -135,10 +135,10 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _by_reason(counts: Mapping[str, int]) -> str:
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def _format_reasons(counts: Mapping[str, int]) -> str:
+    sorted_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     # A reason may end with its fix, a sentence.
-    reasons = (f"{count_text(count)} {reason.rstrip('.')}" for reason, count in most)
+    reasons = (f"{count_text(count)} {reason.rstrip('.')}" for reason, count in sorted_counts)
     return f"{count_text(sum(counts.values()))}: {', '.join(reasons)}"
 
 

@@ -111,7 +111,7 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        DECOMPRESSION_ERRORS: the file is cut or damaged, or needs more than 256 MiB to be unpacked.
+        DECOMPRESSION_ERRORS: the file is truncated or damaged, or needs more than 256 MiB to be unpacked.
     """
     stream: Decompressor | None = None
     for chunk in chunks:
@@ -134,7 +134,7 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
 
     Raises:
         NotImplementedError: the method is not supported.
-        DECOMPRESSION_ERRORS: the member is cut or damaged, or needs more than 256 MiB to be unpacked.
+        DECOMPRESSION_ERRORS: the member is truncated or damaged, or needs more than 256 MiB to be unpacked.
     """
     stream: Decompressor | None = None
     for chunk in chunks:
@@ -177,12 +177,12 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
         raise NotImplementedError(f"method {method}")
     if len(data) < _ZIP_LZMA.size:
         raise EOFError("it ends too soon")
-    size, places, dictionary = _ZIP_LZMA.unpack_from(data)
-    if size != 5 or places >= 9 * 5 * 5:
+    size, properties, dictionary = _ZIP_LZMA.unpack_from(data)
+    if size != 5 or properties >= 9 * 5 * 5:
         raise lzma.LZMAError("invalid properties")
     if dictionary > MOST_DICTIONARY_BYTES:
         raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
-    rest, literal = divmod(places, 9)
-    high, low = divmod(rest, 5)
+    position_bits, literal = divmod(properties, 9)
+    high, low = divmod(position_bits, 5)
     filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal, "lp": low, "pb": high}]
     return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

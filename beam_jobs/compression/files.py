@@ -15,7 +15,7 @@ from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
 _READ_BYTES = 1 << 16
-# Bytes that tell compressions apart.
+# Bytes that identify the compression.
 _MAGIC_BYTES = 16
 # At the end of the name of a compressed file.
 _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
@@ -37,7 +37,7 @@ def read_head(path: str, length: int) -> bytes:
 
 
 def strip_compression(name: str) -> str:
-    """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
+    """Return a compressed file's name without the compression's suffix: `a.tar` for `a.tar.gz`."""
     suffix = next(filter(name.endswith, _SUFFIXES), "")
     return name.removesuffix(suffix)
 
@@ -51,7 +51,7 @@ def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
+        CorruptionError: from any read inside the context: the file is truncated or damaged. Its offset counts unpacked bytes.
     """
     with contextlib.closing(_DecompressedFile(path, compression)) as raw:
         yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
@@ -65,26 +65,26 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
+        CorruptionError: the file is truncated or damaged; its offset counts unpacked bytes.
     """
     offset = size = 0
-    held: list[bytes] = []
+    chunks: list[bytes] = []
     with storage_for(path).open(path) as file:
         packed = iter(functools.partial(file.read, _READ_BYTES), b"")
         try:
             for piece in decompress(packed, compression):
-                held.append(piece)
+                chunks.append(piece)
                 size += len(piece)
                 if size >= CHUNK_BYTES:
-                    yield b"".join(held)
-                    offset, held, size = offset + size, [], 0
+                    yield b"".join(chunks)
+                    offset, chunks, size = offset + size, [], 0
         except DECOMPRESSION_ERRORS as error:
             problem = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
             raise CorruptionError(
                 path, offset, f"the {compression} stream {problem}: {error} (the offset counts unpacked bytes)"
             ) from None
     if size:
-        yield b"".join(held)
+        yield b"".join(chunks)
 
 
 class _DecompressedFile(io.RawIOBase):

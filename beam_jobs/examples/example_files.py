@@ -19,9 +19,9 @@ from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.tally import TallyPart
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
-from beam_jobs.steps.global_window import in_global_window
+from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
@@ -70,8 +70,8 @@ class SpoolExamples(LimitedStep):
                 drop_pipeline_claim(self._options.output, claim)
             raise
         if len(self._held) >= _HELD_REFERENCES:
-            held, self._held = self._held, []
-            yield from self._pack(held)
+            examples, self._held = self._held, []
+            yield from self._pack(examples)
 
     @holds_limits
     def finish_bundle(self) -> Iterator[Any]:
@@ -79,8 +79,8 @@ class SpoolExamples(LimitedStep):
         if self._spool is not None:
             self._spool.finish()
             self._spool = None
-        held, self._held = self._held, []
-        yield from in_global_window([*self._pack(held), TaggedOutput(SCHEMA, self._summary)])
+        examples, self._held = self._held, []
+        yield from put_in_global_window([*self._pack(examples), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
         """Discard the spool file of an unfinished bundle."""
@@ -90,11 +90,12 @@ class SpoolExamples(LimitedStep):
             self._spool = None
 
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
-        for pack, digests in packs(references, self._options.order, 0):
+        for pack, digests in pack_references(references, self._options.order, 0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
+        """Encode an example, write it to this worker's spool file, and return a reference to it."""
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:
@@ -106,8 +107,8 @@ class SpoolExamples(LimitedStep):
         payload = example_record(features, is_keyed=bool(key))
         values = {DIGEST: digest} if key else NO_FEATURES
         if not key:
-            both = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
-            key = both.hexdigest()
+            name_digest = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
+            key = name_digest.hexdigest()
         self._summary.add(features, key, len(data))
         split = self._split(example, key)
         self._spool = self._spool or _spool_file(self._options.output)
@@ -141,7 +142,7 @@ class SpoolExamples(LimitedStep):
             split = self._rules.split_of(example)
             SplitShares.check_name(split)
             return split
-        return self._options.split.split_of(key_digest(key)) if self._options.split else DEFAULT_SPLIT
+        return self._options.split.assign_split(key_digest(key)) if self._options.split else DEFAULT_SPLIT
 
 
 def _spool_file(folder: str) -> SpoolFile:
@@ -150,6 +151,7 @@ def _spool_file(folder: str) -> SpoolFile:
 
 
 def _format_key(key: Any) -> str:
+    """Return the key of an example as text; SourceError if it is invalid."""
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
     elif hasattr(key, "__index__") and not isinstance(key, bool):

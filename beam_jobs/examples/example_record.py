@@ -31,7 +31,7 @@ class ExampleRecord(Payload):
         return not self.is_keyed
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the digest of the record, if there is one, and its signature."""
+        """Return the digest of the record, empty without a key, and its signature."""
         del crc32
         return features.get(DIGEST, ""), self.signature
 

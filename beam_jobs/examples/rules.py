@@ -14,7 +14,7 @@ from tpudata.format import Feature, encode_example
 
 
 def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the values of an example by feature: one in a dict has the names of both, as in `image/height`.
+    """Return the values of an example by feature; nested dicts are joined, as in `image/height`.
 
     Raises:
         FeatureError: a name is not text, a dict is empty, or two values have one name.
@@ -25,6 +25,7 @@ def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _add_features(values: dict[str, Any], prefix: str, example: Mapping[Any, Any]) -> None:
+    """Add the features of an example to `values`, those of nested dicts with the names of both."""
     for key, value in example.items():
         if not isinstance(key, str) or not is_utf8(key):
             raise FeatureError(f"The feature name {key!r} is not text in UTF-8. Pass a str.")
@@ -79,13 +80,15 @@ class ExampleRules:
         if self.schema is None:
             pairs = {name: infer(name, value) for name, value in values.items()}
         else:
-            wanted = {feature.name: feature for feature in self.schema}
-            for name in sorted(wanted.keys() ^ values.keys()):
-                where = "is in the schema but not in the example" if name in wanted else "is not in the schema"
-                raise FeatureError(
-                    f"Feature {name!r}: it {where}. Give every example the features of the schema, or pass defaults=."
+            schema_features = {feature.name: feature for feature in self.schema}
+            for name in sorted(schema_features.keys() ^ values.keys()):
+                difference = (
+                    "is in the schema but not in the example" if name in schema_features else "is not in the schema"
                 )
-            pairs = {name: fit(wanted[name], value) for name, value in values.items()}
+                raise FeatureError(
+                    f"Feature {name!r}: it {difference}. Give every example the features of the schema, or pass defaults=."
+                )
+            pairs = {name: fit(schema_features[name], value) for name, value in values.items()}
         if self.classes is not None and self.schema is None:
             label, value = pairs[self.label]
             pairs[self.label] = dataclasses.replace(label, num_classes=len(self.classes)), value
@@ -95,16 +98,16 @@ class ExampleRules:
         return data, signature(feature for feature, _ in pairs.values())
 
     def check_defaults(self) -> None:
-        """Raise UsageError if a default is no value of its feature."""
-        wanted = None if self.schema is None else {feature.name: feature for feature in self.schema}
+        """Raise UsageError if a default is not a value of its feature."""
+        schema_features = None if self.schema is None else {feature.name: feature for feature in self.schema}
         for name, value in self.defaults.items():
             try:
                 if name == self.label and self.classes is not None:
                     self._label({name: value}, "defaults")
-                elif wanted is None:
+                elif schema_features is None:
                     infer(name, value)
-                elif name in wanted:
-                    fit(wanted[name], value)
+                elif name in schema_features:
+                    fit(schema_features[name], value)
                 else:
                     raise FeatureError(f"Feature {name!r}: it is not in the schema. Omit it.")
             except BadRecordError as error:
@@ -113,6 +116,7 @@ class ExampleRules:
                 raise UsageError(f"defaults: {error}") from None
 
     def _label(self, values: dict[str, Any], source: str) -> int:
+        """Return the number of an example's class, given as its name or number."""
         classes = self.classes or ()
         if self.label not in values:
             raise BadRecordError(source, f"no feature {self.label!r} with the class")

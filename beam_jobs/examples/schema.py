@@ -28,7 +28,7 @@ def _sign(features: tuple[Feature, ...]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _from_signature(text: str) -> tuple[Feature, ...]:
+def _parse_signature(text: str) -> tuple[Feature, ...]:
     return tuple(map(Feature.from_json, json.loads(text)))
 
 
@@ -56,7 +56,7 @@ class ExampleSummary:
         Raises:
             FeatureError: its features do not fit those of earlier records.
         """
-        features = _from_signature(text)
+        features = _parse_signature(text)
         sizes = [decoded_size(feature) for feature in features]
         self.decoded_bytes += sum(size_of_value for size_of_value in sizes if size_of_value is not None) + (
             size if None in sizes else 0
@@ -79,10 +79,11 @@ class ExampleSummary:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ExampleSummary:
         """Return the summary that `to_json` wrote."""
-        pairs = [(Feature.from_json(item["feature"]), item["key"]) for item in value["features"]]
+        pairs = [(Feature.from_json(entry["feature"]), entry["key"]) for entry in value["features"]]
         return cls(value["decoded_bytes"], {feature.name: (feature, key) for feature, key in pairs})
 
     def _merge(self, other: dict[str, tuple[Feature, str]]) -> None:
+        """Merge the features of other examples; FeatureError if they differ in names or kinds."""
         if not self.features:
             self.features = dict(other)
             return
@@ -118,7 +119,7 @@ class ExampleConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """Nothing: what is read is the record."""
+        """0: the bytes that are read are the record."""
         return 0
 
     def new_summary(self) -> ExampleSummary:
@@ -169,26 +170,26 @@ def _is_empty(feature: Feature) -> bool:
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
-def _merge_features(one: Feature, other: Feature) -> Feature | None:
+def _merge_features(first: Feature, other: Feature) -> Feature | None:
     """Return the feature that fits both, or None."""
-    if len(one.shape) != len(other.shape):
+    if len(first.shape) != len(other.shape):
         return None
-    shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
-    if (one.kind, one.dtype, one.encoding, one.num_classes) == (
+    shape = tuple(a if a == b else None for a, b in zip(first.shape, other.shape, strict=True))
+    if (first.kind, first.dtype, first.encoding, first.num_classes) == (
         other.kind,
         other.dtype,
         other.encoding,
         other.num_classes,
     ):
-        return dataclasses.replace(one, shape=shape)
-    if "raw" in (one.encoding, other.encoding):
+        return dataclasses.replace(first, shape=shape)
+    if "raw" in (first.encoding, other.encoding):
         return None
-    if _is_empty(one) or _is_empty(other):
+    if _is_empty(first) or _is_empty(other):
         # An empty list counts as bytes, so any other kind is more precise.
-        filled = [feature for feature in (one, other) if not _is_empty(feature)] or [one, other]
-        kept = max(filled, key=lambda feature: (feature.kind, feature.encoding or ""))
-        return dataclasses.replace(kept, shape=shape)
-    if one.dtype == other.dtype == "string":
+        filled = [feature for feature in (first, other) if not _is_empty(feature)] or [first, other]
+        fuller = max(filled, key=lambda feature: (feature.kind, feature.encoding or ""))
+        return dataclasses.replace(fuller, shape=shape)
+    if first.dtype == other.dtype == "string":
         # Text in some records and bytes in others is bytes.
-        return dataclasses.replace(one, shape=shape, encoding=None)
+        return dataclasses.replace(first, shape=shape, encoding=None)
     return None

@@ -36,7 +36,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.run.places import check_places
 from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.limited_step import with_limits
+from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, SourceError, StorageError, TpudataError, UsageError
@@ -165,16 +165,16 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
         limits = options.request_limits
-        claimed = AsSingleton(
+        claim_input = AsSingleton(
             pipeline
             | "Run" >> beam.Create([options.output])
-            | "Claim" >> beam.Map(with_limits(limits, _take_claim), claim)
+            | "Claim" >> beam.Map(apply_limits(limits, _take_claim), claim)
         )
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
             | "Spool"
-            >> beam.ParDo(SpoolExamples(options, self._rules), claimed).with_outputs(TALLY, SCHEMA, main="packs")
+            >> beam.ParDo(SpoolExamples(options, self._rules), claim_input).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())
@@ -183,7 +183,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Not used directly: Beam's BundleBasedDirectRunner confuses outputs of one step if one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = tally | "Plan" >> beam.Map(with_limits(limits, _plan), schemas, options, converter, names, claim)
+        plan = tally | "Plan" >> beam.Map(apply_limits(limits, _plan), schemas, options, converter, names, claim)
         spec = DatasetSpec(
             options,
             converter,
@@ -198,7 +198,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
 def _limit_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
     """Return the options with limits of requests: in the process of the program those that hold there."""
     if not local:
-        return options.for_engine(local=False)
+        return options.apply_engine_limits(local=False)
     limits = request_limits()
     return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
 
@@ -263,6 +263,7 @@ def _parse_shares(split: str) -> SplitShares:
 
 
 def _check_classes(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return class names as a tuple; UsageError if one is invalid or repeated."""
     is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
     if not is_sequence or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
         raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")

@@ -1,1 +1,1 @@
-"""Values of features: what a user or an input gives, and what a record stores."""
+"""Conversion of values from users and inputs to the values that records store."""

@@ -19,7 +19,7 @@ def widen(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _widen_type(type(value))(value) if _is_short(type(value)) else value
     if isinstance(value, (list, tuple)) and any(map(_is_short, {*map(type, value)})):
-        return [widen(item) for item in value]
+        return [widen(element) for element in value]
     return value
 
 

@@ -63,7 +63,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
         return _infer_feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
         raise FeatureError(f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected {_ALLOWED}).")
-    kinds = {type(item) for item in value}
+    kinds = {type(element) for element in value}
     # An empty list has no kind; it counts as bytes until another record has values.
     kind = kinds.pop() if len(kinds) == 1 else _find_common_kind(kinds)
     feature = _infer_feature(name, kind, (len(value),))
@@ -92,7 +92,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested = _flatten(feature, value)
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
-        value = _as_kind(feature, value, np.float32, "biuf")
+        value = _convert_to_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         value = value.astype(np.int64)
     inferred, stored = infer(feature.name, value)
@@ -135,8 +135,8 @@ def _unwrap(name: str, value: Any) -> Any:
         raise FeatureError(f"Feature {name!r}: None, and no default. Pass defaults={{{name!r}: VALUE}}, or a value.")
     if isinstance(value, _BYTES_LIKE):
         return plain_bytes(name, value)
-    if isinstance(value, (list, tuple)) and any(isinstance(item, _BYTES_LIKE) for item in value):
-        return [plain_bytes(name, item) if isinstance(item, _BYTES_LIKE) else item for item in value]
+    if isinstance(value, (list, tuple)) and any(isinstance(element, _BYTES_LIKE) for element in value):
+        return [plain_bytes(name, element) if isinstance(element, _BYTES_LIKE) else element for element in value]
     return widen(value)
 
 
@@ -154,6 +154,7 @@ def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
 
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
+    """Return the feature of an array, and its value to store."""
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     kinds: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
@@ -166,6 +167,7 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
 
 
 def _infer_feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
+    """Return the feature of values of a Python or numpy type."""
     if issubclass(kind, str):
         return Feature(name, "bytes", "string", shape, "utf8")
     if issubclass(kind, bytes):
@@ -186,6 +188,7 @@ def _find_common_kind(kinds: set[type]) -> type:
 
 
 def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
+    """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit."""
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
         size = decoded_size(feature)
@@ -195,12 +198,13 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
                 f" {describe(feature)}). Pass an array."
             )
         return feature, value
-    array = _as_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
+    array = _convert_to_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape, feature.shape)
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
 
 
 def _fit_image(feature: Feature, value: Any) -> bytes:
+    """Return the bytes of an encoded image, or of an array of pixels once encoded; FeatureError if they do not fit."""
     if isinstance(value, np.ndarray):
         return _encode_image(feature, value)
     if not isinstance(value, bytes):
@@ -222,7 +226,7 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
     """Return pixels as a PNG: integers from 0 to 255, [height, width, channels] or, of one channel, [height, width]."""
     array = value[:, :, None] if value.ndim == 2 else value
     _check_shape(feature, array.shape, feature.shape)
-    pixels = _as_kind(feature, array, np.uint8, "biu")
+    pixels = _convert_to_kind(feature, array, np.uint8, "biu")
     if not pixels.size or pixels.shape[2] not in _CHANNELS:
         expected = "1, 3 or 4 channels" if pixels.size else f"{describe(feature)} with pixels"
         raise FeatureError(
@@ -235,18 +239,18 @@ def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[i
     """Return the items of nested lists in C order, and their shape; lists without items have the sizes of the feature."""
     items, shape = list(value), [len(value)]
     for size in feature.shape[1:]:
-        sizes = {len(item) if isinstance(item, (list, tuple)) else -1 for item in items} or {size or 0}
+        sizes = {len(sublist) if isinstance(sublist, (list, tuple)) else -1 for sublist in items} or {size or 0}
         if len(sizes) > 1 or -1 in sizes:
             raise FeatureError(
                 f"Feature {feature.name!r}: it does not fit the schema (got lists of several sizes or depths, expected"
                 f" {describe(feature)})."
             )
         shape.append(sizes.pop())
-        items = [inner for item in items for inner in item]
+        items = [inner for sublist in items for inner in sublist]
     return items, tuple(shape)
 
 
-def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
+def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
     """Return a value as an array of `dtype`; the kind of its dtype must be one of `kinds`, and integers keep their value."""
     array = np.asarray(value)
     if array.size == 0:
@@ -274,8 +278,8 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
     return converted
 
 
-def _check_shape(feature: Feature, shape: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
-    if len(shape) != len(wanted) or any(want not in (None, got) for got, want in zip(shape, wanted, strict=True)):
+def _check_shape(feature: Feature, shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> None:
+    if len(shape) != len(expected) or any(want not in (None, got) for got, want in zip(shape, expected, strict=True)):
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got shape {shape}, expected {describe(feature)})."
         )

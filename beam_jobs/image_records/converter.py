@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,14 @@ from beam_jobs.references.input_values import convert_value, count_bytes
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
+from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
-from tpudata.console.option import set_options
+from tpudata.console.option import drop_unset_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
+
+_Read: TypeAlias = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadRecordError]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +67,14 @@ class ImageConverter(InputConverter):
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + extra_overhead(self.extra)
 
-    def with_columns(self, columns: RecordColumns) -> ImageConverter:
+    def set_columns(self, columns: RecordColumns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name; without options that earlier versions lacked if they are empty."""
+        """Return the fields that determine the records; unset newer options are omitted, so that old shards keep their digest."""
         fields = super().deciding_fields()
-        return {**fields, "options": set_options(self.options, fields["options"])}
+        return {**fields, "options": drop_unset_options(self.options, fields["options"])}
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
@@ -156,7 +159,7 @@ class ImageConverter(InputConverter):
 
     @functools.cached_property
     def _lists(self) -> tuple[Feature, ...]:
-        """Features of lists of any length, of those that are no classes."""
+        """Features of lists of any length, of those that are not classes."""
         return tuple(feature for feature in self.extra if feature.is_list)
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
@@ -196,3 +199,29 @@ def _place_maps(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, by
         return {feature.name: place_map(feature, value.read(), frame) for feature, value in maps.items()}
     except FeatureError as error:
         raise ValueError(str(error)) from None
+
+
+def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: _Read = read_references) -> float:
+    """Estimate the ratio of bytes of stored images to bytes of input, for the plan.
+
+    Rejected images are skipped here; writing the shards reports them.
+
+    Args:
+        converter: converter of images to records.
+        references: a sample of all images.
+        read: yields each reference, in order, with its bytes or its error.
+
+    Returns:
+        The ratio; 1.0 if no image of the sample can be converted.
+    """
+    before = after = 0
+    for reference, data in read(references):
+        if isinstance(data, BadRecordError):
+            continue
+        try:
+            size = converter.content_size(reference, data)
+        except BadRecordError:
+            continue
+        before += reference.size
+        after += size
+    return after / before if before else 1.0

@@ -184,10 +184,10 @@ LAYOUTS: dict[str, ImageLayout] = {IMAGENET: ImagenetLayout(), RAW: RawLayout()}
 def _check_one_size(summary: ImageSummary) -> None:
     if len(summary.examples) < 2:
         return
-    (one, first), (two, other) = summary.examples
+    (shape, first), (other_shape, other) = summary.examples
     raise SourceError(
-        f"{other} is {' x '.join(map(str, two))} (height, width, channels), but {first} is {' x '.join(map(str, one))}. Layout raw"
-        " needs images of one size: make them so, or use --layout imagenet, which keeps each one's own."
+        f"{other} is {' x '.join(map(str, other_shape))} (height, width, channels), but {first} is {' x '.join(map(str, shape))}."
+        " Layout raw needs images of one size: make them so, or use --layout imagenet, which keeps each one's own."
     )
 
 

@@ -45,7 +45,7 @@ class Pixels(Payload):
         check_size(BARE_PIXELS, width, height)
         return height, width, channels
 
-    def in_rows(self, data: bytes) -> bytes:
+    def arrange_in_rows(self, data: bytes) -> bytes:
         """Return the pixels of a file in the order of rows, in each its pixels, in each its channels.
 
         Args:

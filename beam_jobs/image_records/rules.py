@@ -86,18 +86,18 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     Raises:
         ValueError: rejected, or of an odd width; the message completes `rejected: `.
     """
-    whole = dataclasses.replace(options, resize_shorter=None)
+    unscaled = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
-        decoded, lossless = DecodedImage(_decode_bare(data, payload, whole)), True
+        decoded, lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
-        decoded, lossless = _decode(data, name, header, whole), is_lossless(data, name)
+        decoded, lossless = _decode(data, name, header, unscaled), is_lossless(data, name)
     width, height = decoded.image.size
     if width % 2:
         raise ValueError(f"of an odd width, {width} pixels, so it has no halves; omit --target-half, or remove it")
     boxes = (0, 0, width // 2, height), (width // 2, 0, width, height)
-    left, right = (
+    left_half, right_half = (
         _encode(
             decoded._replace(image=shrink(decoded.image.crop(box), options.resize_shorter)),
             options,
@@ -106,7 +106,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
         )
         for box in boxes
     )
-    return left, right
+    return left_half, right_half
 
 
 def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_lossless: bool) -> StoredImage:
@@ -163,5 +163,5 @@ def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.I
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")
-    image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.in_rows(data))
+    image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.arrange_in_rows(data))
     return shrink(image, options.resize_shorter)

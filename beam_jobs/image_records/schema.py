@@ -25,7 +25,7 @@ def image_schema(
         labels: classes; without any, the schema has no labels.
         several_labels: whether a record has any number of classes.
         label_offset: label of the first class.
-        extra: further features, which end the schema.
+        extra: extra features, which end the schema.
 
     Raises:
         SourceError: the layout is raw, and the images differ in size.

@@ -112,10 +112,10 @@ def _parse_shape(values: Sequence[int]) -> Shape:
     return height, width, channels
 
 
-def _join_spans(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
-    if one is None or other is None:
-        return one or other
-    return min(one[0], other[0]), max(one[1], other[1])
+def _join_spans(span: tuple[int, int] | None, other_span: tuple[int, int] | None) -> tuple[int, int] | None:
+    if span is None or other_span is None:
+        return span or other_span
+    return min(span[0], other_span[0]), max(span[1], other_span[1])
 
 
 def _find_single(span: tuple[int, int] | None) -> int | None:

@@ -196,7 +196,7 @@ class ConvertOptions:
             limits = dataclasses.replace(limits, retry_seconds=self.retry_seconds)
         return limits
 
-    def for_engine(self, *, local: bool) -> ConvertOptions:
+    def apply_engine_limits(self, *, local: bool) -> ConvertOptions:
         """Return the options with the limits of requests of an engine: the local runner, or one of many workers."""
         default = LOCAL_REQUESTS if local else REMOTE_REQUESTS
         return dataclasses.replace(

@@ -67,18 +67,18 @@ class SplitShares:
 
     @classmethod
     def from_json(cls, shares: Mapping[str, str]) -> SplitShares:
-        """Return the shares of a manifest; UsageError as of `parse`."""
+        """Return the shares of a manifest; UsageError as `parse` raises it."""
         return cls.parse(",".join(f"{name}={share}" for name, share in shares.items()))
 
     def to_json(self) -> dict[str, str]:
         """Return the shares for the manifest."""
         return {name: str(share) for name, share in self.shares.items()}
 
-    def split_of(self, digest: int) -> str:
+    def assign_split(self, digest: int) -> str:
         """Return the split of a record, by the digest of its key alone, so it never moves."""
         return list(self.shares)[bisect_right(self._list_ends(), split_position(digest))]
 
-    def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
+    def assign_splits(self, positions: npt.NDArray[np.uint64]) -> list[str]:
         """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
         names = list(self.shares)
         rows = np.searchsorted(np.array(self._list_ends(), np.uint64), positions, side="right")

@@ -162,12 +162,12 @@ def reject_foreign_metadata(
         compression: of the new dataset.
         features: of its records.
         labelled: whether it has classes.
-        files: names of further files that it has.
+        files: names of additional files that it has.
     """
     storage = storage_for(output)
-    own = list_metadata(read_manifest(output))
+    own_names = list_metadata(read_manifest(output))
     for name in (*metadata_names(compression, features, labelled=labelled), *files):
-        if name not in own and storage.stat(storage.join(output, name)) is not None:
+        if name not in own_names and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
                 f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"
                 " elsewhere, or name another folder."
@@ -178,7 +178,7 @@ def not_written(error: TpudataError, output: str, flag: str) -> OutputError | No
     """Return the error of a run that ended because a file of the output could not be written; None if it ended of something else.
 
     Args:
-        error: what it ended with.
+        error: error that ended the run.
         output: its folder.
         flag: the flag that carries the run on.
     """

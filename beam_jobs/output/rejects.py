@@ -22,7 +22,7 @@ import numpy as np
 
 from tpudata.errors import BadRecordError
 from tpudata.format.layout import REJECTS_FOLDER, is_listing_rejects, shard_stem
-from tpudata.format.reject_lines import whole_reject_lines
+from tpudata.format.reject_lines import read_reject_lines
 from tpudata.format.shards.keys import Entries
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
@@ -62,7 +62,7 @@ class Rejects:
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> tuple[WrittenFile, ...]:
-        """Write them into the dataset's folder and return the file; none if there are none, also if a killed run has left one."""
+        """Write the rejected inputs into the dataset's folder, and return the file; without any, remove a killed run's file."""
         if not self._lines:
             storage_for(output).delete(self._join_path(output))
             return ()
@@ -124,17 +124,17 @@ def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
     """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:
-        for line in whole_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
+        for line in read_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
             assert line.value is not None
             entry = line.value.get("entry")
             yield line.data, None if entry is None else bytes.fromhex(entry)
 
 
-def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
+def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> None:
     """Remove the files that `listing_rejects` names, but for those to be kept: a listing that begins again writes its own."""
     storage = storage_for(output)
     for name in listing_rejects(output):
-        if name not in kept:
+        if name not in kept_names:
             storage.delete(storage.join(output, REJECTS_FOLDER, name))
 
 

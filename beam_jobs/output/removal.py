@@ -17,7 +17,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 def give_up(output: str, claim: Claim | None) -> None:
     """Remove the unfinished files of a run that no other attempt would complete, if it still holds its claim on the output.
 
-    The claim of a pipeline goes, too: nobody else would remove it.
+    The claim of a pipeline is removed too, since no later step does.
     """
     if claim is not None and not has_claim(output, claim):
         return
@@ -48,7 +48,7 @@ def remove_dataset(output: str) -> None:
     """Remove exactly what the manifest in a folder lists, the manifest first."""
     storage = storage_for(output)
     manifest = read_manifest(output)
-    # The manifest goes first: from then on the folder no longer claims to be complete.
+    # The manifest is removed first: without it, the folder does not count as complete.
     storage.delete(storage.join(output, MANIFEST_NAME))
     paths = []
     for split in manifest.splits.values():
@@ -66,7 +66,7 @@ def remove_dataset(output: str) -> None:
 
 
 def read_manifest(output: str) -> Manifest:
-    """Return the manifest in a folder; StorageError if there is none."""
+    """Return the manifest in a folder; StorageError if it is missing."""
     storage = storage_for(output)
     path = storage.join(output, MANIFEST_NAME)
     return Manifest.from_bytes(storage.read(path), path)

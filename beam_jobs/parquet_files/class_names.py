@@ -31,6 +31,6 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
 def class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the class names in the description of a column, or None; of a column of lists, those of their items."""
-    item = description.get("feature", description)
-    names = item.get("names") if isinstance(item, dict) else None
+    feature = description.get("feature", description)
+    names = feature.get("names") if isinstance(feature, dict) else None
     return tuple(map(str, names)) if isinstance(names, list) and names else None

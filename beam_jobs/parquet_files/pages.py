@@ -23,7 +23,7 @@ _BYTE_ARRAY, _FIXED = 6, 7
 _PLAIN = (0, 6)
 _DICTIONARY_ENCODINGS = (2, 8)
 _NUMBER_BYTES = 16
-# Larger pages that were packed further than this are no data: text is packed to a tenth, and snappy and LZ4 end at 255.
+# Bytes of a large page, and its largest plausible compression ratio: text reaches 10, and snappy and LZ4 at most 255.
 _LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
 
 
@@ -39,14 +39,14 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
         SourceError: a page is too large to be unpacked.
     """
     fixed = _NUMBER_BYTES if chunk.kind not in (_BYTE_ARRAY, _FIXED) else chunk.width if chunk.kind == _FIXED else 0
-    most, dictionary, seen = fixed, 0, 0
+    largest, dictionary, seen = fixed, 0, 0
     heads = _Heads(path, chunk)
-    place, end = chunk.start, chunk.start + chunk.size
-    while place < end and seen < chunk.values:
-        head, after = heads.read(place)
+    position, end = chunk.start, chunk.start + chunk.size
+    while position < end and seen < chunk.values:
+        head, after = heads.read(position)
         kind, size, packed = (head.get(number) for number in (1, 2, 3))
         if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
-            raise damage_error(path, f"column {chunk.column!r}: the header of the page at byte {place} has no sizes")
+            raise damage_error(path, f"column {chunk.column!r}: the header of the page at byte {position} has no sizes")
         if size > MOST_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MOST_RATIO):
             raise SourceError(
                 f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
@@ -59,9 +59,9 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
             values, encoding = _parse_values(head, kind)
             seen += values
             if not fixed:
-                most = max(most, _estimate_bytes(size, values, encoding, dictionary))
-        place = after + packed
-    return most
+                largest = max(largest, _estimate_bytes(size, values, encoding, dictionary))
+        position = after + packed
+    return largest
 
 
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary: int) -> int:
@@ -88,25 +88,26 @@ class _Heads:
         self._step = _REMOTE_HEAD_BYTES if is_remote(path) else _HEAD_BYTES
         self._held, self._start = b"", 0
 
-    def read(self, place: int) -> tuple[Struct, int]:
+    def read(self, position: int) -> tuple[Struct, int]:
         """Return the header of the page at a place of the file, and the place after it."""
         length = self._step
         while True:
-            if not self._start <= place < self._start + len(self._held):
-                self._held, self._start = storage_for(self._path).read_range(self._path, place, length), place
+            if not self._start <= position < self._start + len(self._held):
+                self._held, self._start = storage_for(self._path).read_range(self._path, position, length), position
             try:
-                head, after = read_struct(self._held, place - self._start)
+                head, after = read_struct(self._held, position - self._start)
                 return head, self._start + after
             except CutError as error:
-                if self._start == place:
+                if self._start == position:
                     if len(self._held) < length or length >= _MOST_HEAD_BYTES:
-                        raise self._describe_damage(place, error) from None
+                        raise self._describe_damage(position, error) from None
                     length *= 16
                 self._held = b""
             except ThriftError as error:
-                raise self._describe_damage(place, error) from None
+                raise self._describe_damage(position, error) from None
 
-    def _describe_damage(self, place: int, error: ThriftError) -> Exception:
+    def _describe_damage(self, position: int, error: ThriftError) -> Exception:
         return damage_error(
-            self._path, f"column {self._chunk.column!r}: the header of the page at byte {place} cannot be read: {error}"
+            self._path,
+            f"column {self._chunk.column!r}: the header of the page at byte {position} cannot be read: {error}",
         )

@@ -48,7 +48,7 @@ class ParquetReader:
             most_rows: rows of a batch.
 
         Raises:
-            CorruptionError: a column is cut or damaged (names it, if it is known), or rows are missing.
+            CorruptionError: a column is truncated or damaged (names it, if it is known), or rows are missing.
             SourceError: a column is encrypted, or a page is too large.
         """
         rows = self._count_batch_rows(group, names, most_rows)
@@ -68,6 +68,7 @@ class ParquetReader:
             pass
 
     def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
+        """Return the rows of a batch: fewer than `most_rows` if the largest value would exceed the memory of a batch."""
         total = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
@@ -78,6 +79,7 @@ class ParquetReader:
         return max(1, min(most_rows, _BATCH_BYTES // max(1, total)))
 
     def _read(self, group: int, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield batches of columns; read damaged columns once more, one by one, to name the damaged one."""
         try:
             yield from self._file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
         except MemoryError:
@@ -99,7 +101,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         size: its size in bytes.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
         SourceError: it is encrypted, or of a form that pyarrow does not read.
     """
     footer = read_footer(path, size)
@@ -121,8 +123,8 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         yield reader
 
 
-def _read_error(path: str, error: Exception, where: str = "") -> Exception:
-    reason = f"{where}{one_line(error)}"
+def _read_error(path: str, error: Exception, origin: str = "") -> Exception:
+    reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")
     return damage_error(path, reason)

@@ -53,6 +53,7 @@ class _ThriftReader:
         self.position = position
 
     def struct(self, depth: int) -> Struct:
+        """Return the fields of a struct by number; booleans are in the field's header."""
         if depth > _MOST_DEPTH:
             raise ThriftError("it is nested too deep")
         values: Struct = {}
@@ -66,6 +67,7 @@ class _ThriftReader:
         return values
 
     def _read_value(self, kind: int, depth: int) -> Any:
+        """Return a value of one of Thrift's types."""
         if kind in _INTEGERS:
             return self._read_integer()
         if kind == _BINARY:
@@ -92,6 +94,7 @@ class _ThriftReader:
         return [self._read_value(head & 15, depth + 1) for _ in range(size)]
 
     def _map(self, depth: int) -> dict[Any, Any]:
+        """Return a map; nested containers are rejected."""
         size = self._count(self._read_varint())
         if not size:
             return {}
@@ -113,6 +116,7 @@ class _ThriftReader:
         return self._data[begin : self.position]
 
     def _read_varint(self) -> int:
+        """Return an unsigned integer of 7 bits a byte, the lowest first."""
         data, position = self._data, self.position
         value = shift = 0
         while True:

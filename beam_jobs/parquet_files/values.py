@@ -62,9 +62,9 @@ def is_list(kind: Any) -> bool:
     """Return whether values of a type of pyarrow are lists of text or numbers."""
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return False
-    item = kind.value_type
-    is_text = types.is_string(item) or types.is_large_string(item)
-    return bool(is_text or types.is_integer(item) or types.is_floating(item))
+    element_type = kind.value_type
+    is_text = types.is_string(element_type) or types.is_large_string(element_type)
+    return bool(is_text or types.is_integer(element_type) or types.is_floating(element_type))
 
 
 def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
@@ -94,28 +94,30 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
 
 
 def _convert_nested(column: Any, errors: str) -> list[Any]:
-    # Lists of text or numbers have no bytes in them, and would take half as long again.
+    """Return lists and structs as Python values, with an UnreadableValue for each that is not UTF-8."""
+    # Skip lists of text or numbers: they have no bytes, and decoding would take half as long again.
     has_bytes = not is_list(column.type)
     values: list[Any] = []
     for value in column:
         try:
-            item = value.as_py()
-            values.append(_with_texts(item, errors) if has_bytes else item)
+            python_value = value.as_py()
+            values.append(_decode_nested(python_value, errors) if has_bytes else python_value)
         except UnicodeDecodeError as error:
             values.append(UnreadableValue(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
     return values
 
 
-def _with_texts(value: Any, errors: str) -> Any:
-    """Return a value with its bytes, which are text in UTF-8, as strings."""
+def _decode_nested(value: Any, errors: str) -> Any:
+    """Decode the bytes in a value of lists and dicts, which are UTF-8, to strings."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors)
     if isinstance(value, dict):
-        return {name: _with_texts(item, errors) for name, item in value.items()}
-    return [_with_texts(item, errors) for item in value] if isinstance(value, list) else value
+        return {name: _decode_nested(element, errors) for name, element in value.items()}
+    return [_decode_nested(element, errors) for element in value] if isinstance(value, list) else value
 
 
 def _find_inner_type(kind: Any) -> Any:
+    """Return the type of the values behind dictionaries and extension types."""
     while True:
         if types.is_dictionary(kind):
             kind = kind.value_type
@@ -126,6 +128,7 @@ def _find_inner_type(kind: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
+    """Return whether a type is text or bytes of any length."""
     return bool(
         types.is_string(kind)
         or types.is_large_string(kind)

@@ -26,9 +26,9 @@ from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# Buckets of a shard: a cut is off by half a bucket at most, which is 3 %.
+# Buckets of a shard: a cut is off by half a bucket at most, 3 % of the shard.
 _SHARD_BUCKETS = 16
-# Shuffled records are spread evenly in a bucket, so cutting within one leaves shards of this many records within 6 %.
+# Shuffled records are spread evenly within a bucket, so shards of this many records that cut buckets vary by 6 %.
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
 _GROUP_SHARDS = 64
@@ -63,7 +63,7 @@ class SplitPlan:
         """Number of neighbouring shards that are grouped at once: as many as hold some 64,000 references, 64 at most."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
-    def shards_of(self, positions: Positions) -> npt.NDArray[np.intp]:
+    def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
         """Return the shard that holds each of the positions [n], counted from 0."""
         return np.searchsorted(self._starts, positions, side="right")
 
@@ -78,7 +78,7 @@ class Plan:
         bytes: total size of the input records.
         fingerprint: digest of all keys and sizes, in any order.
         suffix: ending of the shards' names.
-        warnings: what a person would want to know of the input, by kind; see `warning_lines`.
+        warnings: noteworthy facts about the input, by kind; see `warning_lines`.
     """
 
     splits: dict[str, SplitPlan]
@@ -128,7 +128,7 @@ def make_plan(
     overhead: int,
     left_out: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
-    """Cut the shards.
+    """Choose the number of shards of each split, and cut its positions into shards.
 
     Args:
         tally: tally of all references.
@@ -157,28 +157,28 @@ def make_plan(
         content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
         sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
         if left_out and split in left_out:
-            # Their places are unknown here; assume that they are spread like the others.
-            count, left = left_out[split]
-            share = (left * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
+            # The positions of omitted records are unknown here; assume that they are spread like the others.
+            count, left_out_count = left_out[split]
+            share = (left_out_count * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
         size = int(sizes.sum())
-        count = options.num_shards or _shard_count(size, options)
+        count = options.num_shards or _choose_shard_count(size, options)
         starts = buckets.starts
         if options.shuffle and count * 4 > _BUCKETS:
-            starts, sizes = _divide(buckets, sizes, split, count)
+            starts, sizes = _divide_buckets(buckets, sizes, split, count)
         cuts = cut(sizes, count)
         _check_count(split, records, len(cuts) + 1, options)
         plans[split] = SplitPlan(records, size, tuple(starts[cuts].tolist()))
     return Plan(plans, files, tally.bytes, tally.fingerprint)
 
 
-def _shard_count(size: int, options: ConvertOptions) -> int:
+def _choose_shard_count(size: int, options: ConvertOptions) -> int:
     """Return the number of shards, a multiple of the required one, with sizes nearest to the target."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
 
-def _divide(
+def _divide_buckets(
     buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, count: int
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
     """Return the starts and the bytes of equal parts of buckets, sixteen for each of `count` shards.
@@ -196,17 +196,18 @@ def _divide(
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + steps).ravel()
-    # The remainder goes to the first part.
+    # The remainder of the division is added to the first part.
     divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
     divided[:, 0] += sizes & (1 << bits) - 1
     return starts, divided.ravel()
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    wanted, multiple = options.num_shards, options.shards_multiple_of
-    if wanted and count < wanted:
+    """Raise UsageError if a split cannot have the requested number of shards."""
+    requested, multiple = options.num_shards, options.shards_multiple_of
+    if requested and count < requested:
         raise UsageError(
-            f"--num-shards is {wanted}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
+            f"--num-shards is {requested}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
             " an empty one. Ask for fewer."
         )
     if count % multiple:

@@ -23,20 +23,22 @@ class Sample:
     @property
     def splits(self) -> dict[str, list[Reference]]:
         """By split, 200 references at most, in the order of their digests."""
-        return {split: [reference for _, reference in _keep_smallest(kept)] for split, kept in self._kept.items()}
+        return {
+            split: [reference for _, reference in _keep_smallest(smallest)] for split, smallest in self._kept.items()
+        }
 
     def add(self, references: Iterable[Reference]) -> None:
         """Add references."""
         for reference in references:
-            kept = self._kept.setdefault(reference.split, [])
-            kept.append((key_digest(reference.key), reference))
-            if len(kept) >= 2 * SAMPLE_SIZE:
-                kept[:] = _keep_smallest(kept)
+            smallest = self._kept.setdefault(reference.split, [])
+            smallest.append((key_digest(reference.key), reference))
+            if len(smallest) >= 2 * SAMPLE_SIZE:
+                smallest[:] = _keep_smallest(smallest)
 
     def merge(self, other: Sample) -> None:
         """Add the references of another sample."""
-        for split, theirs in other._kept.items():
-            self._kept[split] = _keep_smallest([*self._kept.get(split, ()), *theirs])
+        for split, other_references in other._kept.items():
+            self._kept[split] = _keep_smallest([*self._kept.get(split, ()), *other_references])
 
 
 class MergeSamples(beam.CombineFn):  # type: ignore[misc]
@@ -63,5 +65,5 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
         return sample
 
 
-def _keep_smallest(kept: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
-    return heapq.nsmallest(SAMPLE_SIZE, kept, key=lambda item: (item[0], item[1].key))
+def _keep_smallest(references: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
+    return heapq.nsmallest(SAMPLE_SIZE, references, key=lambda item: (item[0], item[1].key))

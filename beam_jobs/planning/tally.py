@@ -28,7 +28,7 @@ _BUCKET_SHIFT = np.uint64(HASH_BITS - BUCKET_BITS)
 _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
 _RUN_BYTES_SHIFT = 20
-# Buckets are added up when this many are collected.
+# Number of collected buckets at which they are added up.
 _PENDING = 1 << 18
 _HASH_MASK = (1 << HASH_BITS) - 1
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
@@ -153,7 +153,7 @@ class Tally:
             if split in self._parts:
                 self._add(split, parts)
             else:
-                # The sum of many parts is not added up again for each further part.
+                # Keep the other tally's parts and count: adding them up again for each merge would cost the square of their number.
                 self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
@@ -174,9 +174,9 @@ def is_fingerprint(text: str) -> bool:
     return _FINGERPRINT.fullmatch(text) is not None
 
 
-def join_fingerprints(one: str, other: str) -> str:
+def join_fingerprints(fingerprint: str, other: str) -> str:
     """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
-    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
+    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (fingerprint, other)]
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
 
 

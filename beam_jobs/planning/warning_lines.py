@@ -1,7 +1,7 @@
-"""Warnings of a conversion: a line for each thing about its input that a person would want to know, and what does the other thing.
+"""Warnings of a conversion: a line for each surprising fact about its input, with the option that changes it.
 
-Each is there only if the thing was seen. They follow from the notes of the listing, the classes by split, and what the source says
-of itself, so they are the same on every engine and in a dry run.
+They follow from the notes of the listing, the classes by split, and the attributes of the source,
+so they are the same on every engine and in a dry run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS_OF_FILES = frozenset(
 )
 # A split's name, and anything but a letter after it: train2017, test1, val_images.
 _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
-# Samples of which more than half have a class that no other has, this many or with blanks in their classes, have captions.
+# Classes are captions if more than half of the samples do not share theirs, and there are this many, or classes with blanks.
 _MANY_SAMPLES = 100
 _MOST_SHOWN = notes.MOST_EXAMPLES - 1
 
@@ -49,10 +49,10 @@ class InputFacts:
     """Facts about an input before it is listed.
 
     Attributes:
-        splits: those that names in the input stand for.
+        splits: splits in the names of the input.
         classes: class names that are known.
         has_folders: whether classes are named by folders.
-        is_ordered: whether a flag says how classes are numbered.
+        is_ordered: whether a flag determines the numbering of classes.
         needs_classes: whether a dataset without any class is an error: its source has declared some.
     """
 
@@ -99,6 +99,7 @@ def warning_lines(
 
 
 def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
+    """Return the warnings that follow from notes of the listing, by kind."""
     lines = {}
     if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (
@@ -141,6 +142,7 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
 
 
 def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
+    """Return a warning if the texts of samples look like captions instead of classes."""
     samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
     if not samples or 2 * len(names) <= records:
         return {}
@@ -153,6 +155,7 @@ def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
 
 
 def _warn_of_alike(names: Collection[str], known_names: Set[str]) -> dict[str, str]:
+    """Return a warning if class names differ only in case, blanks or the composition of letters."""
     groups: dict[str, list[str]] = defaultdict(list)
     # Labels that are numbers may be a million.
     for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
@@ -176,6 +179,7 @@ def _show_distinct(name: str) -> str:
 
 
 def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
+    """Return warnings about folders of classes that are named like kinds of files, splits or unordered numbers."""
     if not facts.has_folders or not names:
         return {}
     lines, ordered = {}, sorted(names)
@@ -216,6 +220,7 @@ def _is_like_a_split(name: str) -> bool:
 
 
 def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
+    """Return warnings about splits without records, and classes that only one split has."""
     lines = {}
     if empty := sorted(facts.splits - records.keys()):
         lines["empty_splits"] = (

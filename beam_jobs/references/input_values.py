@@ -53,13 +53,13 @@ def _encode_text(value: Any) -> Any:
     """Return text, and text in lists, as bytes."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    return [_encode_text(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return [_encode_text(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def _convert_to_floats(value: Any) -> Any:
     """Return integers, also in lists, as floats: rounded."""
     if isinstance(value, (list, tuple)):
-        return [_convert_to_floats(item) for item in value]
+        return [_convert_to_floats(element) for element in value]
     if isinstance(value, bool):
         raise FeatureError("A truth value is no float.")
     return float(value) if isinstance(value, int) else value
@@ -82,6 +82,7 @@ def count_bytes(value: Any) -> int:
 
 
 def _describe_problem(feature: Feature, value: Any, error: Exception) -> str:
+    """Return why a value does not fit its feature."""
     if feature.is_one_value and value is not None:
         return str(error)
     got = "no value" if value is None else reprlib.repr(value)

@@ -46,16 +46,16 @@ class Labels:
         return {name: number for number, name in enumerate(self.names)}
 
     def number(self, name: str) -> int:
-        """Return the label of a class, counted from 0; ValueError if there is none."""
+        """Return the label of a class, counted from 0; ValueError for an unknown class."""
         number = self._numbers.get(name)
         if number is None:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
         return number
 
-    def find(self, written: str) -> int:
+    def find(self, label: str) -> int:
         """Return the label of a class as `number` does, also if it is written as a label itself: as a line of `--labels FILE`."""
-        is_label = written not in self._numbers and is_integer_label(written) and len(written) < _MOST_DIGITS
-        return int(written) if is_label and int(written) < len(self.names) else self.number(written)
+        is_label = label not in self._numbers and is_integer_label(label) and len(label) < _MOST_DIGITS
+        return int(label) if is_label and int(label) < len(self.names) else self.number(label)
 
 
 NO_LABELS = Labels(())
@@ -71,18 +71,18 @@ def is_integer_label(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None
 
 
-def check_classes(largest: int, occurring: int, where: str, fix: str = _FIX) -> None:
+def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:
     """Raise SourceError if whole numbers as labels give many classes that are almost all empty, as a year or an id would.
 
     Args:
         largest: the largest label.
         occurring: number of different labels.
-        where: file and line of the largest, or the input.
+        origin: file and line of the largest, or the input.
         fix: sentence that ends the message.
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
-            f"{where}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
+            f"{origin}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
             f" themselves, but {occurring:,} different labels occur. {fix}"
         )
 

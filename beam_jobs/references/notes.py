@@ -1,4 +1,4 @@
-"""Notes of what a listing meets and a person would want to know, counted by kind; the closing table has a line for each.
+"""Notes about surprising inputs that a listing meets, counted by kind; the closing table has a line for each kind.
 
 A kind is a name that does not change, since the manifest has the lines by it.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 # Rows of text have columns that no field names; its folders look like classes, which text does not have; files are found to be
 # lines, and others rows.
 COLUMNS, TEXT_FOLDERS, FOUND_LINES, FOUND_ROWS = "columns", "text_folders", "found_lines", "found_rows"
-# Parquet files with images have further columns; samples of a WebDataset further fields, or their classes in text files.
+# Parquet files with images have extra columns; samples of a WebDataset extra fields, or their classes in text files.
 IMAGE_COLUMNS, SAMPLE_FIELDS, TEXT_CLASSES = "image_columns", "sample_fields", "text_classes"
 # Blanks were removed from labels of lists; several sets of IDX files become one split.
 LABEL_BLANKS, IDX_SETS = "label_blanks", "idx_sets"
@@ -21,7 +21,7 @@ MOST_EXAMPLES = 9
 
 
 class Note(Protocol):
-    """Function that takes a note: its kind, an example, and how many inputs it is about."""
+    """Function that takes a note: its kind, an example, and the number of inputs it is about."""
 
     def __call__(self, kind: str, example: str, count: int = 1) -> None:
         """Take a note."""
@@ -49,7 +49,7 @@ class Notes:
     """Notes by kind; adding them in another order gives the same.
 
     Attributes:
-        kinds: what was noted of each kind.
+        kinds: notes by kind.
     """
 
     kinds: dict[str, NotesOfKind] = dataclasses.field(default_factory=dict)

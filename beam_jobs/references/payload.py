@@ -1,6 +1,6 @@
 """Kinds of the bytes that references lead to, and the texts by which entries of inputs know them.
 
-A room that reads bytes of another kind than files that describe themselves derives its own: bare pixels, rows of text, stored
+Rooms that read bytes other than self-describing files derive their class: bare pixels, rows of text, stored
 records. What it needs next to the bytes are its fields, so they travel once for many references.
 """
 
@@ -62,7 +62,7 @@ SELF_DESCRIBING = Payload()
 
 
 def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
-    """Return features as a JSON object, with NaN as Python writes it, in their order; nothing if there are none.
+    """Return features as the text of a JSON object, with NaN as Python writes it, in their order; empty without features.
 
     Args:
         features: values by name; NumPy's become lists and numbers, bytes become a digest.

@@ -26,21 +26,21 @@ def read_ahead(
         read: function that reads one.
         size_of: function that returns the bytes that it will hold.
         threads: number of threads, and of the items that are read ahead.
-        ahead_bytes: limit of what is read ahead, in addition to one larger item.
+        ahead_bytes: bytes that are read ahead; one larger item may exceed them.
     """
     pending: collections.deque[tuple[_Item, Future[_Read]]] = collections.deque()
     ahead = 0
     with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
-            for item in items:
-                while pending and (len(pending) >= threads or ahead + size_of(item) > ahead_bytes):
-                    done, future = pending.popleft()
-                    ahead -= size_of(done)
-                    yield done, future.result()
-                pending.append((item, pool.submit(read, item)))
-                ahead += size_of(item)
+            for next_item in items:
+                while pending and (len(pending) >= threads or ahead + size_of(next_item) > ahead_bytes):
+                    requested, future = pending.popleft()
+                    ahead -= size_of(requested)
+                    yield requested, future.result()
+                pending.append((next_item, pool.submit(read, next_item)))
+                ahead += size_of(next_item)
             while pending:
-                done, future = pending.popleft()
-                yield done, future.result()
+                requested, future = pending.popleft()
+                yield requested, future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -51,6 +51,7 @@ def read_reference(reference: Reference) -> bytes:
 
 
 def _fetch(reference: Reference) -> bytes:
+    """Return the bytes that a reference's payload fetches; BadRecordError if it rejects the input."""
     try:
         data: Any = reference.payload.fetch(reference)
     except ValueError as error:
@@ -91,11 +92,11 @@ def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference
     If the first one points to an object store, `RequestLimits.read_threads` are read at the same time; read-ahead takes at most
     64 MB, or one file.
     """
-    rest = iter(references)
-    first = next(rest, None)
+    remaining = iter(references)
+    first = next(remaining, None)
     if first is None:
         return
-    references = itertools.chain([first], rest)
+    references = itertools.chain([first], remaining)
     if is_remote(first.spool or first.path):
         yield from read_ahead(references, _read, operator.attrgetter("size"), request_limits().read_threads)
         return

@@ -32,7 +32,7 @@ class Reference(NamedTuple):
         size: size of the record in the file, in bytes.
         payload: kind of its bytes.
         crc32: CRC-32 that its bytes must have, or None if the source has none.
-        features: further features of its record, by name: numbers, strings, bytes, lists of these, or numpy arrays.
+        features: extra features of its record, by name: numbers, strings, bytes, lists of these, or numpy arrays.
         data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between a
             source and the listing step, which spools them.
         spool: the file they were spooled to; offset and size are those in it.
@@ -78,10 +78,10 @@ def key_digest(key: str) -> int:
 
 def key_digests(keys: Iterable[str]) -> Digests:
     """Return the digests of many keys, see `key_digest`."""
-    return as_digests(map(_digest, keys))
+    return parse_digests(map(_digest, keys))
 
 
-def as_digests(digests: Iterable[bytes]) -> Digests:
+def parse_digests(digests: Iterable[bytes]) -> Digests:
     """Return digests of 16 bytes each as numbers."""
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
 

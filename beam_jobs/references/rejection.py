@@ -1,4 +1,4 @@
-"""Rejection of inputs: what a listing and a conversion call with an input that is bad."""
+"""Rejection of inputs: the functions that a listing and a conversion call with a bad input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def raise_rejection(error: BadRecordError) -> None:
     raise error
 
 
-def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
+def add_key(error: BadRecordError, key: str | None) -> BadRecordError:
     """Return the rejection of a record whose key is known: --append then knows it again wherever the input has moved."""
     return BadRecordError(error.source, error.reason, error.offset, key)
 
@@ -29,7 +29,7 @@ def file_rejection(path: str, error: SourceError | CorruptionError, more: str = 
 
     Args:
         path: path of the file, which begins the message of a SourceError.
-        error: what is wrong with it.
+        error: reason for the rejection.
         more: text that follows the reason.
     """
     if isinstance(error, CorruptionError):

@@ -58,7 +58,7 @@ def group_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
 
 
 def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
-    """Return the first row whose key another row has already; None if there is none."""
+    """Return the first row whose key an earlier row has; None without one."""
     data = b"".join(parts)
     if not data:
         return None
@@ -69,8 +69,8 @@ def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
     if not len(seconds):
         return None
-    place = int(np.lexsort([rows[name][seconds] for name in ("line", "number")])[0])
-    later, first = rows[seconds[place]], rows[seconds[place] - 1]
+    earliest_pair = int(np.lexsort([rows[name][seconds] for name in ("line", "number")])[0])
+    later, first = rows[seconds[earliest_pair]], rows[seconds[earliest_pair] - 1]
     return Repeat(
         number=int(later["number"]),
         line=int(later["line"]),

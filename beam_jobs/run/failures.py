@@ -20,7 +20,7 @@ _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Com
 # Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
 _LOST_WORKER = re.compile(
     r"SDK worker disconnected|Channel closed prematurely|SDK harness.{0,40}(disconnected|died|exited)|worker lost contact"
-    # Prism sends to the queue of a worker that has just gone.
+    # Prism sends to the queue of a worker that has just ended.
     r"|send on closed channel|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
     re.IGNORECASE,
 )
@@ -51,9 +51,9 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     Returns:
         The error of ours that a step raised, without Beam's wrapping, or a line on the runner. None if the traceback is of use.
     """
-    own = own_error(error)
-    if own is not None:
-        return own
+    own_cause = own_error(error)
+    if own_cause is not None:
+        return own_cause
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if problem := machine_problem(error) or machine_problem_in(text):
         return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_AGAIN}.' if job else ''}")

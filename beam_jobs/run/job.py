@@ -1,4 +1,4 @@
-"""A submitted job: who it is, where to look at it, what it has counted, and whether it has ended.
+"""A submitted job: its identity, its web page, its counters, and whether it has ended.
 
 Its identity is a flat mapping of texts, which the claim on its output holds:
 
@@ -27,7 +27,7 @@ from tpudata.errors import TpudataError
 
 _DATAFLOW = "DataflowRunner"
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
-# An engine that does not answer by then says nothing.
+# An engine that does not answer within this time counts as unknown.
 _ANSWER_SECONDS = 10.0
 _NAMESPACE = "tpudata"
 # Beam's own job server, in the process that submits.
@@ -37,21 +37,26 @@ _QUIET_SECONDS, _WAIT_SECONDS = 1.0, 60.0
 _UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
-def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
+def job_identity(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
     """Return the identity of a job.
 
     Args:
-        result: of submitting it.
+        pipeline_result: of submitting it.
         runner: the name of its class.
         options: with which it was submitted.
     """
     if runner == _DATAFLOW:
         cloud = options.view_as(GoogleCloudOptions)
-        place = {"id": result.job_id(), "project": cloud.project, "region": cloud.region}
-        return {"runner": runner, **place, "where": _CONSOLE.format(**place), "endpoint": cloud.dataflow_endpoint or ""}
+        dataflow_job = {"id": pipeline_result.job_id(), "project": cloud.project, "region": cloud.region}
+        return {
+            "runner": runner,
+            **dataflow_job,
+            "where": _CONSOLE.format(**dataflow_job),
+            "endpoint": cloud.dataflow_endpoint or "",
+        }
     endpoint = options.view_as(PortableOptions).job_endpoint or ""
     # Portable results have no public name for it; a test fails if Beam renames it.
-    name = str(getattr(result, "_job_id", "") or "without a name")
+    name = str(getattr(pipeline_result, "_job_id", "") or "without a name")
     return {"runner": runner, "id": name, "where": endpoint or runner, "endpoint": endpoint}
 
 
@@ -61,7 +66,7 @@ def job_text(identity: Mapping[str, str]) -> str:
 
 
 def check_job_server(options: PipelineOptions, report: Callable[[str], None]) -> None:
-    """Check that the job server of `--job_endpoint` is there, before anything is prepared for it.
+    """Check that the job server of `--job_endpoint` answers, before anything is prepared for it.
 
     Args:
         options: options of the pipeline; without an endpoint nothing is checked.
@@ -100,10 +105,10 @@ def counter_value(counter: MetricResult) -> int | None:
     return None if value is None else int(value)
 
 
-def job_counts(result: PipelineResult) -> Counter[str]:
+def job_counts(pipeline_result: PipelineResult) -> Counter[str]:
     """Return the counters of a job's steps so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # Portable results keep the first answer.
-    metrics = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
+    metrics = copy.copy(pipeline_result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
     for counter in metrics[MetricResults.COUNTERS]:
         counts[counter.key.metric.name] += counter_value(counter) or 0
@@ -139,6 +144,7 @@ def _read_runner(options: PipelineOptions) -> str:
 
 
 def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> bool:
+    """Ask Dataflow whether a job is in a terminal state."""
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3
@@ -159,6 +165,7 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
 
 
 def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
+    """Ask a job server whether a job is in a terminal state, or unknown to a restarted Prism."""
     with grpc.insecure_channel(identity["endpoint"]) as channel:
         request = beam_job_api_pb2.GetJobStateRequest(job_id=identity["id"])
         try:

@@ -34,7 +34,7 @@ class Launch:
 
     Attributes:
         report: gets lines on a job that outlives this process: its name, and what becomes of it.
-        draws_bar: whether a bar on stderr shows what the job has done.
+        draws_bar: whether a bar on stderr shows the job's progress.
         counts: without a bar, whether `report` gets lines of what a job that outlives this process has done.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the one that the options name.
@@ -80,7 +80,7 @@ class JobRun:
         name = type(pipeline.runner).__name__
         start_prism(pipeline.options)
         with quiet_beam():
-            with _in_our_words(name):
+            with _translate_failures(name):
                 result = pipeline.run()
             if self._ends_with_process:
                 self._wait_here(result, name)
@@ -94,6 +94,7 @@ class JobRun:
                 raise
 
     def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
+        """Follow a submitted job until it ends; return None at once if it is detached."""
         launch, text = self.launch, job_text(job)
         launch.report(f"{text} is submitted{', and goes on without this process' if launch.detach else ''}")
         # The job works without it.
@@ -103,7 +104,7 @@ class JobRun:
             return None
         try:
             with (
-                _in_our_words(name, text, lambda: is_over(result)),
+                _translate_failures(name, text, lambda: is_over(result)),
                 job_progress(result, launch.draws_bar, launch.report if launch.counts else None, launch.every_seconds),
             ):
                 result.wait_until_finish()
@@ -114,9 +115,10 @@ class JobRun:
         return result
 
     def _wait_here(self, result: PipelineResult, name: str) -> None:
+        """Wait for a job that ends with this process, and cancel it after a Ctrl-C."""
         try:
             with (
-                _in_our_words(name),
+                _translate_failures(name),
                 job_progress(result, self.launch.draws_bar, every_seconds=self.launch.every_seconds),
             ):
                 result.wait_until_finish()
@@ -127,6 +129,7 @@ class JobRun:
             raise
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
+        """Cancel a job, and wait until it ends or a time limit."""
         # The process may be ended before the engine answers.
         self.launch.report(f"cancelling {job}")
         try:
@@ -143,7 +146,7 @@ class JobRun:
 
 
 @contextlib.contextmanager
-def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Raise what Beam raises as `failure` words it, and a wrapped interrupt as itself."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Worker processes of the local runner: started for one run, and gone with it.
+"""Worker processes of the local runner, which end with the run that started them.
 
 Beam's own worker processes learn nothing of the end of the process that started them, and it waits without end for one that was
 killed, or that connects after the run was given up. Here each worker holds a lifeline, and ends at once when it is cut.
@@ -129,7 +129,7 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
             self._process.wait()
 
     def _watch(self) -> None:
-        """Fail what the process was to do once it has ended too early: Beam would wait for its answer without end."""
+        """Fail a process's pending work if it ends early: Beam would wait for its answer forever."""
         code = self._process.wait()
         ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
         error = TpudataError(

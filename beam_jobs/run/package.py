@@ -1,4 +1,4 @@
-"""The package that workers on other machines install: this one, as it is here.
+"""Packaging this installation of tpudata, for workers on other machines to install.
 
 Stock containers of Beam have no `beam_jobs`. A wheel (PEP 427) is a zip of the packages next to a folder of metadata, so it is made
 in the same way from a clone and from an installation, which has no setup.py.
@@ -32,7 +32,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @contextlib.contextmanager
-def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
+def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
     An image of `--sdk_container_image` or `--environment_config` is taken to have it. A `--setup_file` or `--extra_package` of
@@ -110,6 +110,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def _list_files(package: str) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the path of each file of an installed package."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -130,7 +131,7 @@ def _read_metadata() -> str:
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
     # Extras, too: on a worker that lacks one, the message names its packages.
-    lines += [f"Requires-Dist: {item}" for item in required]
+    lines += [f"Requires-Dist: {requirement}" for requirement in required]
     lines += [
         f"Provides-Extra: {extra}" for extra in importlib.metadata.metadata(_NAME).get_all("Provides-Extra") or []
     ]

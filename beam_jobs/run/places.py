@@ -62,7 +62,7 @@ def worker_environment(options: PipelineOptions, runner: str | None = None) -> s
 
 
 def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | None = None) -> None:
-    """Check that the workers of a runner find what they read, and that what they write is not lost.
+    """Check that the workers of a runner can read the given paths, and that their output is not lost.
 
     Args:
         options: of the pipeline.

@@ -45,7 +45,7 @@ def start_prism(options: PipelineOptions) -> None:
         options: of one pipeline; get the server's address.
 
     Raises:
-        UsageError: there is no binary, and none can be built.
+        UsageError: Prism is not installed, and cannot be built.
         TpudataError: the server does not start.
     """
     portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location
@@ -107,13 +107,13 @@ _starting = threading.Lock()
 
 
 def find_prism(location: str | None = None) -> Path:
-    """Return the path of a binary of Prism, which is built if there is none.
+    """Return the path of a Prism binary; build it if it is missing.
 
     Args:
         location: of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
 
     Raises:
-        UsageError: there is none, and it cannot be built.
+        UsageError: Prism is not installed, and cannot be built here.
     """
     if location:
         if not os.access(location, os.X_OK):
@@ -124,7 +124,7 @@ def find_prism(location: str | None = None) -> Path:
     cached = _cache() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
-    # Others have programs of this name, too: one of the right version goes first.
+    # Other programs have this name, too, so the right version is searched first.
     for path in (cached, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
@@ -133,6 +133,7 @@ def find_prism(location: str | None = None) -> Path:
 
 
 def _build(path: Path) -> None:
+    """Build Prism with Go into a file at `path`."""
     or_else = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
     go = shutil.which("go")
     if go is None:
@@ -143,7 +144,7 @@ def _build(path: Path) -> None:
     _log.warning("Building Prism %s with Go, once: this takes some minutes.", _VERSION)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        done = subprocess.run(
+        completed = subprocess.run(
             [go, "install", _MODULE],
             env={**os.environ, "GOBIN": folder},
             stdin=subprocess.DEVNULL,
@@ -152,9 +153,9 @@ def _build(path: Path) -> None:
             text=True,
             check=False,
         )
-        if done.returncode != 0:
+        if completed.returncode != 0:
             raise UsageError(
-                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(done.stderr)}). Repair that, {or_else}."
+                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(completed.stderr)}). Repair that, {or_else}."
             )
         Path(folder, "prism").replace(path)
 
@@ -164,7 +165,7 @@ def _cache() -> Path:
 
 
 def _is_for_beam(location: str | None) -> bool:
-    """Return whether a location is one that Beam downloads or unpacks."""
+    """Return whether Beam downloads or unpacks a location."""
     return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
 
 
@@ -174,6 +175,7 @@ def _last_line(text: str) -> str:
 
 
 def _is_served(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process accepts connections at a port within a time limit."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with socket.socket() as probe:

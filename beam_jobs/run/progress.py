@@ -48,7 +48,7 @@ class ProgressReport:
         self._written = self._listing_written = 0.0
 
     def total(self, records: int, size: int) -> None:
-        """Report how many records and bytes there will be."""
+        """Report the planned numbers of records and bytes."""
         self._write(_TOTAL, records, size)
 
     def list(self, inputs: int, size: int) -> None:
@@ -59,7 +59,7 @@ class ProgressReport:
             self.flush_list()
 
     def flush_list(self) -> None:
-        """Report what is listed now."""
+        """Report the listed inputs now, without waiting for the next interval."""
         if self._listed:
             self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed, self._listed_bytes)
         self._listing_written = time.monotonic()
@@ -109,12 +109,13 @@ def progress_bar(shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
 
 
 def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
+    """Draw a bar of the counts that workers write into files of a folder, until `stop` is set."""
     # This loop sets the pace, so tqdm draws at every call, including the last counts.
     options: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False, "mininterval": 0, "miniters": 0}
     with tqdm(total=None, desc="planning", delay=delay, **options) as bar:
-        done = False
-        while not done:
-            done = stop.wait(_EVERY_SECONDS)
+        has_ended = False
+        while not has_ended:
+            has_ended = stop.wait(_EVERY_SECONDS)
             records = size = inputs = listed = 0
             for path in folder.iterdir():
                 data = path.read_bytes()
@@ -140,7 +141,7 @@ def job_progress(
     report: Callable[[str], None] | None = None,
     every_seconds: float | None = None,
 ) -> Iterator[None]:
-    """Show what a job has counted while the context lasts: in a bar on stderr, or in lines.
+    """Show a job's counters while the context lasts, in a bar on stderr or in lines.
 
     Args:
         result: of submitting it.
@@ -165,6 +166,7 @@ def job_progress(
 
 
 def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, seconds: float, report: object) -> None:
+    """Draw a bar of a job's counters until `stop` is set."""
     del report
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
         while not stop.wait(seconds):
@@ -177,6 +179,7 @@ def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, seconds: 
 def _watch_job_in_lines(
     result: PipelineResult, stop: threading.Event, seconds: float, report: Callable[[str], None]
 ) -> None:
+    """Report a line of a job's counters whenever they change, until `stop` is set."""
     before = ""
     while not stop.wait(seconds):
         with contextlib.suppress(Exception):

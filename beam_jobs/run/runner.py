@@ -116,7 +116,7 @@ def options_of_pipeline(pipeline: Any) -> PipelineOptions:
     """Return a copy of the options of a program's pipeline, with the class of its runner.
 
     Raises:
-        UsageError: it is no pipeline.
+        UsageError: it is not a pipeline.
     """
     if not isinstance(pipeline, beam.Pipeline):
         raise UsageError(f"pipeline: invalid (got {pipeline!r}, expected an apache_beam.Pipeline).")
@@ -146,8 +146,8 @@ def choose_runner(options: PipelineOptions, workers: int) -> None:
 def _find_runner_name(name: str | None) -> str:
     """Return the name of a runner's class; Beam takes any case, and also the name without `Runner`."""
     runners = {runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES}
-    wanted = name or LOCAL_RUNNER
-    return runners.get(wanted.lower()) or runners.get(f"{wanted.lower()}runner") or wanted
+    requested = name or LOCAL_RUNNER
+    return runners.get(requested.lower()) or runners.get(f"{requested.lower()}runner") or requested
 
 
 def new_pipeline(
@@ -157,11 +157,11 @@ def new_pipeline(
 
     Args:
         options: options of the runner. The local runner starts no more of the requested worker processes than there is use for.
-        parts: how many parts the work has at most, if that is known.
+        parts: largest number of parts of the work; None if unknown.
         runner: the runner; None makes the one that the options name.
 
     Raises:
-        UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
+        UsageError: the options name an unknown runner, or lack flags that the runner needs.
         MissingExtraError: it is not installed.
     """
     workers = options.view_as(DirectOptions).direct_num_workers

@@ -13,7 +13,7 @@ from tpudata.console.process import end_with
 
 
 def main() -> None:
-    """Run Beam's worker until the runner ends it, or is gone."""
+    """Run Beam's worker until the runner ends."""
     end_with(int(sys.argv[1]))
     # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

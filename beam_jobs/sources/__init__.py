@@ -1,4 +1,4 @@
-"""Sources of records: each lists references to what is in the input, and reads as little else as it can.
+"""Sources of records: each lists references to inputs, and reads as few bytes as possible.
 
 What a source of another package needs. The sources themselves are imported by who opens one: text needs none of those of images.
 """

@@ -1,4 +1,4 @@
-"""Class names as an input writes them, and the file that may fix them."""
+"""Class names: from labels as an input writes them, and from `--labels FILE`."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from tpudata.json_values import shown_json
 from tpudata.storage import storage_for
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
-# Whole numbers are labels as they stand, so the classes run to the largest; beyond this they are something else: years, ids.
+# Whole numbers are labels themselves, and there are classes up to the largest. Larger numbers are years or ids, not classes.
 MAX_INTEGER_LABEL = 1_000_000
 
 
 def is_number_label(text: str) -> bool:
-    """Return whether a class is written as any number, also as -1, 01 or 1.0, which are no labels themselves."""
+    """Return whether a label is any number, including -1, 01 and 1.0, which are not integer labels."""
     return _NUMBER.fullmatch(text) is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The way from classes as an input writes them to class names.
+    """Mapping from labels as an input writes them to class names.
 
     Attributes:
         labels: the names in `--labels FILE`, or None.
-        path: that file, or the file whose metadata have the names.
-        integers: whether the input writes whole numbers. They are labels themselves; with a file, lines counted from 0.
-        unmixed: whether names that are numbers are rejected: the labels looked at first are names.
-        are_of_input: whether the names are those of an input's metadata.
+        path: that file, or the input file whose metadata have the names.
+        integers: whether the input writes whole numbers. They are labels themselves; with a file, line numbers from 0.
+        rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
+        comes_from_metadata: whether the names come from the metadata of the input.
     """
 
     labels: Labels | None = None
     path: str = ""
     integers: bool = False
-    unmixed: bool = False
-    are_of_input: bool = False
+    rejects_numbers: bool = False
+    comes_from_metadata: bool = False
 
     @classmethod
     def open(
-        cls, options: SourceOptions | TextLabelOptions, *, integers: bool = False, unmixed: bool = False
+        cls, options: SourceOptions | TextLabelOptions, *, integers: bool = False, rejects_numbers: bool = False
     ) -> Classes:
         """Read the file of class names, if the options name one.
 
         Args:
             options: of the input.
             integers: as the attribute.
-            unmixed: as the attribute.
+            rejects_numbers: as the attribute.
 
         Raises:
-            SourceError: the file is not there, or a line of it is empty or comes twice.
+            SourceError: the file does not exist, or a line of it is empty or repeated.
         """
         if options.labels_file is None:
-            return cls(integers=integers, unmixed=unmixed)
+            return cls(integers=integers, rejects_numbers=rejects_numbers)
         return cls(read_labels(options.labels_file), options.labels_file, integers)
 
     @property
@@ -72,51 +72,51 @@ class Classes:
     def _names(self) -> frozenset[str]:
         return frozenset(self.labels.names if self.labels else ())
 
-    def name(self, written: str, source: str) -> str:
-        """Return the class name of what an input writes.
+    def resolve(self, label: str, origin: str) -> str:
+        """Return the class name for a label as written.
 
         Args:
-            written: a class, as the input has it.
-            source: where, for the message.
+            label: label as the input has it.
+            origin: file and line or offset, for the message.
 
         Raises:
-            BadRecordError: no such class.
+            BadRecordError: the label is unknown, empty, out of range, or of the wrong type.
         """
         if self.labels is not None:
-            if written in self._names:
-                return written
-            if self.integers and is_integer_label(written) and int(written) < len(self.labels.names):
-                return self.labels.names[int(written)]
-            near, where = suggestion(written, self.labels.names), "" if self.are_of_input else "--labels "
+            if label in self._names:
+                return label
+            if self.integers and is_integer_label(label) and int(label) < len(self.labels.names):
+                return self.labels.names[int(label)]
+            hint, file_prefix = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
             raise BadRecordError(
-                source,
-                f"unknown label: {written!r}; {where}{self.path} has {counted(len(self.labels.names), 'name')}{near}",
+                origin,
+                f"unknown label: {label!r}; {file_prefix}{self.path} has {counted(len(self.labels.names), 'name')}{hint}",
             )
         if self.integers:
-            self._check_integer(written, source)
-        elif not written:
-            raise BadRecordError(source, "its label is empty")
-        elif not is_class_name(written):
-            raise BadRecordError(source, f"its class name is {NO_CLASS_NAME}: {written!r}; rename it")
-        elif self.unmixed and is_number_label(written):
+            self._check_integer(label, origin)
+        elif not label:
+            raise BadRecordError(origin, "its label is empty")
+        elif not is_class_name(label):
+            raise BadRecordError(origin, f"its class name is {NO_CLASS_NAME}: {label!r}; rename it")
+        elif self.rejects_numbers and is_number_label(label):
             raise BadRecordError(
-                source,
-                f"its label is a number, and the first label of the input is not a whole number from 0: {written!r}; pass"
+                origin,
+                f"its label is a number, and the first label of the input is not a whole number from 0: {label!r}; pass"
                 " --label-type str if all are names, or --label-type int if all are numbers",
             )
-        return written
+        return label
 
-    def _check_integer(self, written: str, source: str) -> None:
-        if not is_integer_label(written):
+    def _check_integer(self, label: str, origin: str) -> None:
+        if not is_integer_label(label):
             raise BadRecordError(
-                source,
-                f"its label is no whole number from 0, as other labels of the input are: {written!r}; correct it, or pass"
+                origin,
+                f"its label is no whole number from 0, as other labels of the input are: {label!r}; correct it, or pass"
                 " --label-type str if all are names",
             )
-        if len(written) > 7 or int(written) > MAX_INTEGER_LABEL:
+        if len(label) > 7 or int(label) > MAX_INTEGER_LABEL:
             raise BadRecordError(
-                source,
-                f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {written}; list"
+                origin,
+                f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {label}; list"
                 " the classes in a file and pass --labels FILE",
             )
 
@@ -125,7 +125,7 @@ class ClassifiedSource(Source):
     """A source whose classes are those of a field `classes`: of `--labels FILE`, or collected from the references.
 
     Attributes:
-        classes: the way to class names.
+        classes: mapping to class names.
     """
 
     classes: Classes
@@ -145,7 +145,7 @@ def read_labels(path: str) -> Labels:
     """Return the class names in a file, a line each.
 
     Raises:
-        SourceError: the file is not there or has none, or a line of it is empty or comes twice.
+        SourceError: the file does not exist, or a line of it is empty or repeated.
     """
 
     def reject(reason: str) -> NoReturn:
@@ -172,35 +172,35 @@ def read_labels(path: str) -> Labels:
     return Labels(tuple(seen))
 
 
-def row_labels(value: Any, separator: str | None, source: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a value of a row, without blanks around them, and whether it may hold several.
+def row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
+    """Return the labels in a row's value, stripped, and whether it may hold several.
 
     Args:
-        value: the value, as it is written.
+        value: the value, as written.
         separator: text between several labels in it, or None.
-        source: where it is, for the message.
+        origin: list and line, for the message.
         name: name of the column, for the message.
 
     Raises:
-        BadRecordError: as of `json_labels`.
+        BadRecordError: see `json_labels`.
     """
     if isinstance(value, str) and separator is not None:
         return tuple(part.strip() for part in value.split(separator) if part.strip()), True
-    return json_labels(value.strip() if isinstance(value, str) else value, source, name)
+    return json_labels(value.strip() if isinstance(value, str) else value, origin, name)
 
 
-def json_labels(value: Any, source: str, name: str) -> tuple[tuple[str, ...], bool]:
+def json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a JSON value, and whether they are a list.
 
     Raises:
-        BadRecordError: not a string, not a whole number, and not a list of these.
+        BadRecordError: the value is neither a string, nor a whole number, nor a list of these.
     """
     several = isinstance(value, list)
-    items = value if several else [value]
-    for item in items:
-        if not isinstance(item, (str, int)) or isinstance(item, bool) or item == "":
+    labels = value if several else [value]
+    for label in labels:
+        if not isinstance(label, (str, int)) or isinstance(label, bool) or label == "":
             raise BadRecordError(
-                source,
-                f"{name} is no label: it is {shown_json(item)}; allowed are a string, a whole number, or a list of these",
+                origin,
+                f"{name} is no label: it is {shown_json(label)}; allowed are a string, a whole number, or a list of these",
             )
-    return tuple(map(str, items)), several
+    return tuple(map(str, labels)), several

@@ -17,39 +17,39 @@ class InputFiles:
     Attributes:
         path: of the input.
         only_files: whether a folder among the files of a folder is an error.
-        omits_notes: whether files called `.md` are omitted, as Hugging Face's README.md.
+        skips_markdown: whether `.md` files are skipped, such as Hugging Face's README.md.
     """
 
     path: str
     only_files: bool = False
-    omits_notes: bool = False
+    skips_markdown: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield path and name of each file, in order; hidden ones and those that systems leave behind are omitted.
+        """Yield path and name of each file, in order; skip hidden files and those that systems leave behind.
 
         Raises:
-            SourceError: there is none; or there is nothing at the path.
+            SourceError: no file matches, or the path does not exist.
         """
-        top = storage_for(self.path).stat(self.path)
-        if top is not None and not top.is_folder:
-            yield self.path, top.name
+        input_entry = storage_for(self.path).stat(self.path)
+        if input_entry is not None and not input_entry.is_folder:
+            yield self.path, input_entry.name
             return
-        if top is not None:
-            files = self._in_folder()
+        if input_entry is not None:
+            files = self._list_folder()
         elif is_pattern(self.path):
-            files = ((entry.path, below) for entry, below in expand(self.path) if not entry.is_folder)
+            files = ((entry.path, relative_path) for entry, relative_path in expand(self.path) if not entry.is_folder)
         else:
             raise SourceError(f"{self.path} is not there. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
         count = 0
-        for path, below in files:
-            is_note = self.omits_notes and below.lower().endswith(".md")
-            if not is_note and not is_path_left_behind(below):
+        for path, relative_path in files:
+            is_markdown = self.skips_markdown and relative_path.lower().endswith(".md")
+            if not is_markdown and not is_path_left_behind(relative_path):
                 count += 1
-                yield path, below
+                yield path, relative_path
         if not count:
             raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
 
-    def name_of(self, path: str) -> str:
+    def find_name(self, path: str) -> str:
         """Return the name that iteration yields with a path."""
         for folder in (self.path, split_pattern(self.path)[0]):
             start = f"{folder.rstrip('/')}/"
@@ -57,7 +57,8 @@ class InputFiles:
                 return path.removeprefix(start)
         return path.rpartition("/")[2]
 
-    def _in_folder(self) -> Iterator[tuple[str, str]]:
+    def _list_folder(self) -> Iterator[tuple[str, str]]:
+        """Yield path and name of each file of a folder; SourceError for a folder in it if `only_files`."""
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name

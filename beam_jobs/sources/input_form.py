@@ -48,7 +48,7 @@ _UNREAD = {
 
 
 def find_form_of_ending(name: str) -> str | None:
-    """Return the form that the ending of a name stands for, or None."""
+    """Return the form that a name's suffix indicates, or None."""
     lower = name.lower()
     plain = strip_compression(lower)
     _, dot, ending = plain.rpartition(".")
@@ -90,6 +90,7 @@ def _find_form_of_head(head: bytes) -> str | None:
 
 
 def _is_image(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of an image."""
     try:
         name = image_format(head)
     except ValueError:

@@ -17,7 +17,7 @@ _SPLIT_NAMES = {
     "test": ("test", "testing"),
 }
 _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
-# Names that say whether they are splits. There may be a hundred million.
+# Number of names that decide whether names are splits; an input may have 100 million.
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
@@ -31,14 +31,14 @@ def folder_split(name: str) -> str:
 
 
 def find_listed_split(name: str) -> str:
-    """Return the split that a name in a list stands for: as of a folder, and any other name is a split itself."""
+    """Return the split that a name in a list stands for; a name that is not a folder's split name is a split itself."""
     return folder_split(name) or name
 
 
-def find_splits(names: Sequence[str], where: str) -> dict[str, str]:
+def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
 
-    A folder of classes may well have one that is called `train`. Two names of splits are no accident.
+    A single class may be called `train` by chance; two names of splits are deliberate.
 
     Raises:
         SourceError: two folders stand for one split, or some names are splits and some are not.
@@ -50,12 +50,12 @@ def find_splits(names: Sequence[str], where: str) -> dict[str, str]:
         return {}
     if others:
         raise SourceError(
-            f"{where} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
+            f"{origin} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
             " splits, or classes alone into the input."
         )
     if len({splits[name] for name in names}) < len(names):
         raise SourceError(
-            f"{where} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
+            f"{origin} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
         )
     return splits
 
@@ -71,7 +71,7 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
         The class, and the split or nothing.
 
     Raises:
-        SourceError: there is no folder, or it is named after a split; so nothing says the class.
+        SourceError: there is no folder, or only one that is named after a split, so the class is unknown.
     """
     if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
@@ -186,23 +186,23 @@ class NamedSplits:
 
     @property
     def named(self) -> frozenset[str]:
-        """The splits that the names stand for; none if they are not splits."""
+        """The splits that the names stand for; empty if they are not splits."""
         return self.splits if self.are_splits else frozenset()
 
-    def split_of_member(self, archive: str, member: str, where: str) -> str:
+    def split_of_member(self, archive: str, member: str, origin: str) -> str:
         """Return the split of a member of an archive.
 
         Args:
             archive: the split that the archive's name stands for, or nothing.
             member: the split that the member's folder stands for, or nothing.
-            where: the member, for the message.
+            origin: the member, for the message.
 
         Raises:
             SourceError: they differ. An archive that is called `train`, with no archive of another split next to it, may have all.
         """
         if member and archive not in ("", member) and self.splits != {"train"}:
             raise SourceError(
-                f"{where} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
+                f"{origin} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
             )
         return member or archive
 

@@ -1,4 +1,4 @@
-"""Finding the source of an input: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
+"""Finding the source of an input: of a folder or a file by its content, of a pattern by the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
@@ -59,7 +59,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         source_options: how the input is read; None for the defaults.
 
     Raises:
-        SourceError: there is nothing at that path, or nothing that is read; names what is there.
+        SourceError: nothing at the path, or nothing of a supported form; names the content.
         CorruptionError: a file that is looked at is damaged.
         UsageError: the options do not fit the input.
     """
@@ -89,6 +89,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 
 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
+    """Open the source of --source; UsageError if a flag does not fit it."""
     if name in SOURCES:
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
@@ -100,7 +101,8 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    # An existing file is no pattern, even if its name has a bracket.
+    """Open the source of the input, by its content."""
+    # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
         if is_pattern(options.input):
@@ -112,6 +114,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the source of a folder, by its first names and the content of its files."""
     first = itertools.islice(lazy_entries(options.input), _MOST_NAMES)
     entries = [entry for entry in first if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
@@ -130,7 +133,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
         return ImageArrays.find(options, source_options, arrays)
     data = [entry for entry in files if not _is_note(entry.name)]
     if data and len(files) == len(entries) and is_tar(data[0].path):
-        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, omits_notes=True))
+        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, skips_markdown=True))
     if not source_options.folders_are_classes:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
     if files and len(files) == len(entries):
@@ -139,7 +142,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if a folder without folders has files that are no images; going by the first that is no README."""
+    """Raise SourceError if a folder without folders has files that are not images; going by the first that is no README."""
     data = [entry for entry in files if not _is_note(entry.name)] or files
     # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
     first = next((entry for entry in data if "." in entry.name), data[0])
@@ -154,13 +157,13 @@ def _open_parquet_or_zips(
     options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
 ) -> Source | None:
     """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
-    rest = [entry for entry in entries if not _is_note(entry.name)]
-    if not rest or any(entry.is_folder for entry in rest):
+    data_entries = [entry for entry in entries if not _is_note(entry.name)]
+    if not data_entries or any(entry.is_folder for entry in data_entries):
         return None
-    form = find_form_of_start(rest[0].path)
-    if form not in (ZIP, PARQUET) or any(find_form_of_ending(entry.name) != form for entry in rest):
+    form = find_form_of_start(data_entries[0].path)
+    if form not in (ZIP, PARQUET) or any(find_form_of_ending(entry.name) != form for entry in data_entries):
         return None
-    return _open_files(options, source_options, rest[0].path)
+    return _open_files(options, source_options, data_entries[0].path)
 
 
 def _is_note(name: str) -> bool:
@@ -169,6 +172,7 @@ def _is_note(name: str) -> bool:
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the source of the files that a pattern matches, by the first of them."""
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
@@ -204,10 +208,10 @@ def _find_form(pattern: str) -> str:
         for form in (PACKED, ZIP, PARQUET, ARRAYS):
             paths.pop(form, None)
     if len(paths) > 1:
-        (one, path), (other, other_path) = sorted(paths.items())[:2]
+        (form_name, path), (other_form, other_path) = sorted(paths.items())[:2]
         raise SourceError(
-            f"{pattern} matches files of several forms: {path} is {one}, and {other_path} is {other}, going by their names (what"
-            " has no other form's name is an image). Match one form alone, such as 'DIR/*/*.jpg'."
+            f"{pattern} matches files of several forms: {path} is {form_name}, and {other_path} is {other_form}, going by their"
+            " names (other names are images). Match one form alone, such as 'DIR/*/*.jpg'."
         )
     return next(iter(paths))
 
@@ -219,7 +223,7 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
-    """Open the files of an input as what the first of them is."""
+    """Open the files of an input with the source for the form of the first."""
     form = find_form_of_file(first)
     if form == IMAGE:
         raise SourceError(f"{first} is one image. Name {FORMS}.")
@@ -227,12 +231,12 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, first: s
     if form == LIST:
         return Lists.find(options, source_options, files)
     if form == PARQUET:
-        return ParquetImages.find(options, source_options, InputFiles(options.input, omits_notes=True))
+        return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     source_options.reject_list_flags(f"{first} is {form}", has_columns=form == TAR)
     if form == IDX:
         return IdxPairs.find(options, source_options, [path for path, _ in files])
     if form == ARRAYS:
         return ImageArrays.find(options, source_options, [path for path, _ in files])
     if form == ZIP:
-        return Zips.find(options, source_options, InputFiles(options.input, omits_notes=True))
+        return Zips.find(options, source_options, InputFiles(options.input, skips_markdown=True))
     return Tars.find(options, source_options, files)

@@ -11,7 +11,7 @@ from beam_jobs.options.groups import FlagGroup
 from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
-from tpudata.console.option import Stored, Value, check_options, option, options_of
+from tpudata.console.option import Stored, Value, check_options, list_options, option
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
@@ -40,6 +40,7 @@ def _parse_argument(text: str) -> tuple[str, str]:
 
 
 def _parse_types(text: str) -> dict[str, str]:
+    """Return the kinds by column in a text such as `age=int,score=float`."""
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())
@@ -73,7 +74,7 @@ def _check_source_args(options: SourceOptions | TextSourceOptions) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSourceOptions:
-    """The source of documents, if it is one of an installed package.
+    """The source of documents from an installed package, if any.
 
     Raises:
         UsageError: arguments without a source.
@@ -229,7 +230,7 @@ class SourceOptions:
     @property
     def is_annotated(self) -> bool:
         """Whether pictures have annotations."""
-        return any(place is not None for place in (self.annotations, self.masks, self.targets))
+        return any(path is not None for path in (self.annotations, self.masks, self.targets))
 
     @property
     def folders_are_classes(self) -> bool:
@@ -260,7 +261,7 @@ class SourceOptions:
         """Raise UsageError if an option is set that only a list has.
 
         Args:
-            reason: clause that says what the input is instead.
+            reason: clause that describes the input, for the message.
             has_columns: whether it has columns as a list.
         """
         has_columns |= self.label_from is not None
@@ -276,7 +277,7 @@ def reject_split_flag(options: ConvertOptions, reason: str) -> None:
 
 
 def _check_pattern(text: str) -> None:
-    """Raise UsageError if a text is no regular expression with groups."""
+    """Raise UsageError if a text is not a regular expression with groups."""
     try:
         pattern = re.compile(text)
     except re.error as error:
@@ -288,4 +289,4 @@ def _check_pattern(text: str) -> None:
 
 
 def _name_flag(name: str) -> str:
-    return options_of(SourceOptions)[name].flag
+    return list_options(SourceOptions)[name].flag

@@ -35,7 +35,7 @@ class PathValues(NamedTuple):
     """Values that a path gives its picture.
 
     Attributes:
-        labels: the class, as it is written; none if the expression has no group of it.
+        labels: the class, as written; none if the expression has no group of it.
         columns: values by column.
     """
 
@@ -66,7 +66,7 @@ class PathLabels:
             paths: of the pictures, as the expression is searched for in them.
 
         Raises:
-            UsageError: no path matches, or a declared column is no group.
+            UsageError: no path matches, or a declared column is not a group.
         """
         if options.label_from is None:
             return None
@@ -81,18 +81,18 @@ class PathLabels:
         first = ""
         labels: set[str] = set()
         # Columns all of whose values are whole numbers.
-        whole, matches = set(columns), 0
+        has_all, matches = set(columns), 0
         for path in itertools.islice(paths, _MOST_PATHS):
             first = first or path
             match = pattern.search(path)
             if match is None:
                 continue
             matches += 1
-            whole -= {name for name in whole if not _is_whole(match[name])}
+            has_all -= {name for name in has_all if not _is_whole(match[name])}
             labels.add(match[_find_class_group(pattern)] or "" if _find_class_group(pattern) else "")
         if first and not matches:
             raise UsageError(f"--label-from {options.label_from}: it matches no path, such as {first!r}. Correct it.")
-        kinds = {name: ColumnKind(INT if name in whole else STR) for name in columns} | options.column_kinds
+        kinds = {name: ColumnKind(INT if name in has_all else STR) for name in columns} | options.column_kinds
         return cls(pattern, kinds, _open_classes(options, labels))
 
     @property
@@ -105,26 +105,26 @@ class PathLabels:
         """The schema of the columns."""
         return features(self.kinds)
 
-    def read(self, path: str, where: str) -> PathValues:
+    def read(self, path: str, origin: str) -> PathValues:
         """Return the values in a path.
 
         Args:
             path: the path, below the input or in its archive.
-            where: the picture, for messages.
+            origin: the picture, for messages.
 
         Raises:
             BadRecordError: the path does not match, or a value is not of its kind.
         """
         match = self.pattern.search(path)
         if match is None:
-            raise BadRecordError(where, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
+            raise BadRecordError(origin, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
         group = _find_class_group(self.pattern)
-        labels = (self.classes.name(match[group] or "", where),) if group else ()
+        labels = (self.classes.resolve(match[group] or "", origin),) if group else ()
         for name, kind in self.kinds.items():
             problem = _find_problem(match[name] or "", kind)
             if problem:
                 reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
-                raise BadRecordError(where, reason)
+                raise BadRecordError(origin, reason)
         return PathValues(labels, column_values(match.groupdict(), self.kinds))
 
 
@@ -140,8 +140,8 @@ def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the naming of classes: whole numbers are labels themselves, as in lists."""
     declared = options.label_type
     integers = declared == INT or (declared is None and bool(labels) and all(map(is_integer_label, labels)))
-    unmixed = declared is None and not any(map(is_number_label, labels))
-    return Classes.open(options, integers=integers, unmixed=unmixed)
+    rejects_numbers = declared is None and not any(map(is_number_label, labels))
+    return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
 
 
 def _is_whole(text: str | None) -> bool:

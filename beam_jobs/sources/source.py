@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Source(abc.ABC):
     """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little.
 
-    Every source has the three methods `parts`, `units` and `references`, and says by attributes what its records have.
+    Every source has the three methods `parts`, `units` and `references`; its attributes describe its records.
     """
 
     @property
@@ -84,7 +84,7 @@ class Source(abc.ABC):
         return False
 
     def noting(self, note: Note) -> Source:
-        """Return the source that notes what a person would want to know while its `units` and `references` run, if it can.
+        """Return the source that calls `note` about surprising inputs while `units` and `references` run, if it supports notes.
 
         Args:
             note: function that gets the notes, see `beam_jobs.references.notes`.
@@ -114,7 +114,7 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of what is ignored by its name.
+            ignored: called with the path of each file that is ignored by its name.
             reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; if it returns, the listing goes on without the record.
         """
@@ -125,7 +125,7 @@ class PackSource(Source):
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 stay as they are; without a shuffle, shards are cut by packs."""
+        """Whether packs of fewer than 4,096 references are not regrouped; without a shuffle, shards are cut between packs."""
         return False
 
     @abc.abstractmethod
@@ -146,7 +146,7 @@ class Scan(Protocol):
     """One part of a ScannedSource that is read.
 
     Attributes:
-        facts: about what was read so far; all of it once `parts` has ended. Has `merge`, which adds those of another part.
+        facts: facts about the rows read so far; complete once `parts` has ended. Has `merge`, which adds those of another part.
     """
 
     facts: Any
@@ -182,16 +182,16 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
+    def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
         """Return the source with its schema.
 
         Args:
             facts: about all parts.
-            parts: what the scans of all parts yielded, if the source is to have them.
+            parts: scanned parts from all scans, if the source keeps them; else None.
         """
 
     @abc.abstractmethod
-    def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
         """Return the error of two rows that have one key."""
 
 
@@ -217,13 +217,13 @@ def make_reference(
         path: the file that holds it.
         size: bytes of the record in the file.
         offset: byte offset in the file.
-        split: the split that the input says, or empty.
+        split: split that the input states, or empty.
         labels: names of its classes.
         payload: kind of its bytes; by default they describe themselves, as image files do.
         crc32: CRC-32 that the bytes must have, or None.
-        features: further features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
+        features: extra features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
         data: the bytes, if the file has no addressable members.
     """
     if not split:
-        split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
+        split = options.split.assign_split(key_digest(key)) if options.split else DEFAULT_SPLIT
     return Reference(key, split, labels, path, offset, size, payload, crc32, features, data)

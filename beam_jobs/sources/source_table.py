@@ -40,7 +40,7 @@ def source_opener(name: str) -> OpenSource:
     """Return the function that opens the source of a name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the name is unknown.
     """
     if name in SOURCES:
         return functools.partial(_open_without_arguments, name)

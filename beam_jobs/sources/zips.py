@@ -23,7 +23,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
@@ -54,7 +54,7 @@ class ZipUnit(NamedTuple):
     Attributes:
         path: the file.
         name: that keys begin with.
-        split: that its name stands for, or nothing.
+        split: split that its name stands for; empty without one.
     """
 
     path: str
@@ -69,10 +69,10 @@ class Zips(ClassifiedSource):
     Attributes:
         options: deal out splits and seed the order.
         files: the archives.
-        splits: those that the names of the archives stand for.
+        splits: splits in the names of the archives.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
-        path_labels: how paths say classes and columns; None if folders are classes, or nothing is.
+        path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
     """
 
@@ -92,8 +92,8 @@ class Zips(ClassifiedSource):
         """Return the source of some archives.
 
         Raises:
-            SourceError: there is none, or the names of some are splits, and of some are not.
-            UsageError: the options deal out splits, but the names of the archives are splits; or as of `PathLabels.find`.
+            SourceError: there is no archive, or only some of their names are splits.
+            UsageError: the options deal out splits, but the names of the archives are splits; or `PathLabels.find` raises it.
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
@@ -128,7 +128,7 @@ class Zips(ClassifiedSource):
         """Yield a reference to every image of an archive.
 
         Raises:
-            CorruptionError: the archive is cut or damaged.
+            CorruptionError: the archive is truncated or damaged.
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
@@ -145,35 +145,36 @@ class Zips(ClassifiedSource):
                         raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
                     yield self._make_member_reference(unit, member, name, key, file)
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
 
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
     ) -> Reference:
-        where = f"{unit.path}/{member.filename}"
+        """Return the reference to a member, with the content of a compressed one; BadRecordError if it is not usable."""
+        origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
-            raise BadRecordError(where, "encrypted; pack the archive again without a password")
+            raise BadRecordError(origin, "encrypted; pack the archive again without a password")
         if member.file_size > MOST_INPUT_BYTES:
-            raise too_large(where, member.file_size)
+            raise too_large(origin, member.file_size)
         if not member.file_size:
-            raise BadRecordError(where, "the file is empty")
+            raise BadRecordError(origin, "the file is empty")
         folders = name.split("/")[:-1]
         labels: tuple[str, ...] = ()
         split = ""
         columns: Mapping[str, Any] = NO_FEATURES
         if self.path_labels is not None:
-            labels, columns = self.path_labels.read(name, where)
+            labels, columns = self.path_labels.read(name, origin)
         if self.folder_classes:
-            written, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
-            labels = (self.classes.name(written, where),)
+            folder_class, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
+            labels = (self.classes.resolve(folder_class, origin),)
         elif folders:
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
-        split = self.splits.split_of_member(unit.split, split, where)
+        split = self.splits.split_of_member(unit.split, split, origin)
         offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
-        data = b"" if is_stored else _unpack(file, offset, member, where)
+        data = b"" if is_stored else _unpack(file, offset, member, origin)
         return make_reference(
             self.options,
             key,
@@ -211,24 +212,24 @@ def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     return offset + _LOCAL.size + int(name_bytes) + int(extra_bytes)
 
 
-def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
+def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
     """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
-    held: list[bytes] = []
-    left = member.file_size
+    pieces: list[bytes] = []
+    missing = member.file_size
     try:
         for piece in decompress_member(_read_chunks(file, offset, member.compress_size), member.compress_type):
-            left -= len(piece)
-            if left < 0:
+            missing -= len(piece)
+            if missing < 0:
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
-            held.append(piece)
+            pieces.append(piece)
     except DECOMPRESSION_ERRORS as error:
-        raise BadRecordError(where, f"damaged in the archive: {error}") from None
+        raise BadRecordError(origin, f"damaged in the archive: {error}") from None
     except NotImplementedError as error:
-        raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
-    data = b"".join(held)
-    if left or zlib.crc32(data) != member.CRC:
-        got = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
-        raise BadRecordError(where, f"damaged in the archive: {got}")
+        raise BadRecordError(origin, f"packed by a method that is not read: {error}; pack the archive again") from None
+    data = b"".join(pieces)
+    if missing or zlib.crc32(data) != member.CRC:
+        got = f"it has {len(data):,} of {member.file_size:,} bytes" if missing else "its CRC-32 does not fit"
+        raise BadRecordError(origin, f"damaged in the archive: {got}")
     return data
 
 
@@ -242,7 +243,7 @@ def _read_chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
-    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is cut or damaged."""
+    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is truncated or damaged."""
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:

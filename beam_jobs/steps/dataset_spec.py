@@ -17,11 +17,11 @@ class DatasetSpec:
     """A dataset that is to be written.
 
     Attributes:
-        options: its folder, and how it is cut into shards.
+        options: options for its folder and its shards.
         converter: makes the records.
         layout: name of the feature layout.
         has_classes: whether it has classes.
-        deciding: the options that decide what the shards hold, for the manifest: a JSON object.
+        deciding: the options that determine the content of the shards, for the manifest: a JSON object.
         keys: whether shards have a file of the keys of their inputs, which an append needs.
         base: the dataset that is added to, or None.
         claim: the run's on the output; None in tests.

@@ -1,4 +1,4 @@
-"""The window of what a step yields when a bundle ends, where Beam gives it none."""
+"""Windows for the elements that a step yields at the end of a bundle, which Beam leaves without one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 
-def in_global_window(items: Iterable[Any]) -> Iterator[Any]:
+def put_in_global_window(items: Iterable[Any]) -> Iterator[Any]:
     """Yield items, also those of side outputs, with the one window of a bounded collection, at its end."""
     window = GlobalWindow()
-    for item in items:
-        if isinstance(item, TaggedOutput):
-            yield TaggedOutput(item.tag, WindowedValue(item.value, window.max_timestamp(), [window]))
+    for element in items:
+        if isinstance(element, TaggedOutput):
+            yield TaggedOutput(element.tag, WindowedValue(element.value, window.max_timestamp(), [window]))
         else:
-            yield WindowedValue(item, window.max_timestamp(), [window])
+            yield WindowedValue(element, window.max_timestamp(), [window])

@@ -40,7 +40,7 @@ def holds_limits(method: Generator) -> Generator:
     return run_limited  # type: ignore[return-value]
 
 
-def with_limits(limits: RequestLimits, function: Function) -> Function:
+def apply_limits(limits: RequestLimits, function: Function) -> Function:
     """Return a function of one element for `beam.Map`, so that limits are held in the worker while it handles the element.
 
     Args:

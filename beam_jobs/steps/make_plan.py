@@ -14,7 +14,7 @@ from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
 from beam_jobs.planning.warning_lines import InputFacts, warning_lines
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import raise_rejection
 from beam_jobs.run.progress import ProgressReport
@@ -44,12 +44,12 @@ def plan_here(
 
     Args:
         source: of the conversion.
-        options: where shards are cut.
+        options: options for the size and number of shards.
         text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is added to, or None.
-        facts: what is known of the input before that.
+        facts: facts about the input before it is listed.
         progress: gets the inputs that are listed.
 
     Raises:
@@ -71,7 +71,7 @@ def plan_here(
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
-        for pack, digests in packs(listed, options.order, number):
+        for pack, digests in pack_references(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.list(len(pack.keys), int(pack.sizes.sum()))
@@ -121,6 +121,7 @@ def _plan(
     inputs: InputCounts,
     facts: InputFacts,
 ) -> Plan:
+    """Return the plan of a conversion or an append, with the suffix of its shards and its warnings."""
     if base is not None:
         plan = plan_append(tally, ratios, options, overhead)
     else:

@@ -9,9 +9,9 @@ from beam_jobs.run.runner import LOCAL_RUNNER
 
 
 class Spread(beam.PTransform):  # type: ignore[misc]
-    """Transform that lets any worker take any element; nothing on the local runner with one worker, which has no other.
+    """Reshuffle, so that any worker can take any element. Skipped on the local runner with one worker.
 
-    Each Reshuffle is a dozen transforms, which Beam takes 0.1 CPU seconds to build and to run.
+    A Reshuffle is a dozen transforms, which cost Beam 0.1 CPU seconds to build and run.
     """
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection:

@@ -61,19 +61,19 @@ class WriteMetadata(LimitedStep):
             begin: the one element that starts the step.
             results: the ShardResult of every shard, as tuples.
             plan: of the shards.
-            context: what the converter knew of all inputs.
+            context: facts about all inputs, as the converter got them.
             inputs: those that have no record.
         """
         del begin
-        labels, converter = context.labels, self._spec.converter.in_context(context)
+        labels, converter = context.labels, self._spec.converter.apply_context(context)
         total = converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
         rejected = Counter(inputs.rejected)
-        converted = Counter(converter.converted())
-        written: list[WrittenFile] = []
+        converted = Counter(converter.count_converted())
+        written_files: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
-            written += (WrittenFile(*file) for file in result.files)
+            written_files += (WrittenFile(*file) for file in result.files)
             summary_json = json.loads(result.summary)
             summary = converter.summary_from_json(summary_json)
             total.merge(summary)
@@ -128,13 +128,13 @@ class WriteMetadata(LimitedStep):
             self._reject_another_append(self._base.manifest, manifest)
         else:
             reject_another_run(self._options.output, manifest)
-        written += self._write_files(converter.files(context))
+        written_files += self._write_files(converter.files(context))
         if self._base is not None:
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
-            written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
+            written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
         check_claim(self._options.output, self._claim)
         names = labels.names if self._spec.has_classes and labels.names else None
-        manifest = write_metadata(self._options.output, manifest, names, written)
+        manifest = write_metadata(self._options.output, manifest, names, written_files)
         self._drop_claim()
         yield manifest
 
@@ -162,7 +162,7 @@ class WriteMetadata(LimitedStep):
         return [WrittenFile.of(*file) for file in files.items()]
 
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
-        """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
+        """Raise OutputError if the folder's manifest is neither `before`, found at the start, nor `after`, as a retry finds it."""
         stored = open_dataset(self._options.output).manifest
         if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
@@ -174,15 +174,15 @@ class WriteMetadata(LimitedStep):
         """Raise SourceError if more inputs were rejected than allowed, or all of a dataset's."""
         options, count = self._options, rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
-        where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
+        listing_hint = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         flag = "--append" if options.append else "--resume"
         if not options.max_bad_records.allows(count, records):
             raise SourceError(
                 f"{count} of {counted(records, 'input')} rejected ({kinds}), more than"
-                f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {flag}."
+                f" --max-bad-records={options.max_bad_records}. {listing_hint} Fix them or allow more, and run again with {flag}."
             )
         if count == records and self._base is None:
             raise SourceError(
                 f"{options.input}: {count} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
-                f" {where} Fix them, and run again with {flag}."
+                f" {listing_hint} Fix them, and run again with {flag}."
             )

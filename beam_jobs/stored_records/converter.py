@@ -59,7 +59,7 @@ class FrameConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """Nothing: what is read is the frame, which a plan would add."""
+        """Bytes that cancel the plan's frame: the bytes of inputs include their frames already."""
         return -FRAME_BYTES
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
@@ -88,10 +88,10 @@ class DatasetConverter(FrameConverter):
         label: name of the feature of the label, if labels change.
         label_offset: label of the first class.
         decoded: by origin, (decoded bytes, records) of the split in the input.
-        carried: what the manifest counts besides records, if every record is carried over.
+        carried: counts of the manifest besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
-        list_maxima: the most entries of each feature of lists in the datasets, as far as all of them say so.
+        list_maxima: the most entries of each feature of lists, if all of the datasets state it.
     """
 
     schema: tuple[Feature, ...]
@@ -142,7 +142,7 @@ class DatasetConverter(FrameConverter):
         del summary
         return dict(self.list_maxima)
 
-    def converted(self) -> dict[str, int]:
+    def count_converted(self) -> dict[str, int]:
         """Return the carried-over counts of re-encoded inputs."""
         return dict(self.converted_before)
 
@@ -160,13 +160,14 @@ class DatasetConverter(FrameConverter):
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumber(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+        """Return a record with its labels replaced by their new numbers; BadRecordError if one has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
-            places = [int(value) - self.label_offset for value in values]
-            if any(place < 0 for place in places):
+            class_numbers = [int(value) - self.label_offset for value in values]
+            if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
-            example[self.label] = [numbers[place] + self.label_offset for place in places]
+            example[self.label] = [numbers[class_number] + self.label_offset for class_number in class_numbers]
         except (IndexError, ValueError):
             raise BadRecordError(
                 reference.origin,
@@ -241,6 +242,7 @@ class ForeignConverter(FrameConverter):
         return record
 
     def _check_label(self, reference: Reference, values: Value | None, labels: Labels) -> None:
+        """Raise BadRecordError if a record has no label, or one outside of the classes."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
         last = self.label_offset + len(labels.names) - 1

@@ -41,7 +41,7 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> Inputs:
 
     Raises:
         SourceError: an input is not there, or has no files.
-        UsageError: datasets and foreign files are mixed, an input comes twice, or a split to take is in none.
+        UsageError: datasets and foreign files are mixed, an input is repeated, or a split to take is in none.
         DatasetError: the manifest of a dataset is damaged.
     """
     for path in paths:

@@ -78,7 +78,7 @@ class MergedDatasets:
         join = storage_for(dataset.path).join
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
-    def decoded(self) -> dict[str, tuple[int, int]]:
+    def count_decoded(self) -> dict[str, tuple[int, int]]:
         """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
         return {
             f"{number}/{name}": (split.decoded_bytes, split.records)
@@ -101,19 +101,19 @@ class MergedDatasets:
         )
         rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
         totals: Counter[str] = Counter()
-        kept = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
+        common_names = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
         for dataset in self.datasets:
-            totals.update({name: count for name, count in dataset.manifest.counts.items() if name in kept})
+            totals.update({name: count for name, count in dataset.manifest.counts.items() if name in common_names})
         for name, count in (("quarantined", omitted), ("rejected_before", rejected)):
             if count:
                 totals[name] += count
         return dict(sorted(totals.items()))
 
     def maxima(self) -> dict[str, int]:
-        """Return the most entries of each feature of lists, as far as all datasets say so."""
+        """Return the most entries of each feature of lists, if all datasets state it."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
-    def converted(self) -> dict[str, int]:
+    def count_converted(self) -> dict[str, int]:
         """Return by reason the inputs that were stored in another encoding."""
         counts: Counter[str] = Counter()
         for dataset in self.datasets:
@@ -122,24 +122,32 @@ class MergedDatasets:
 
 
 def _check_alike(first: Dataset, other: Dataset) -> None:
-    one, two = first.manifest, other.manifest
-    if one.layout != two.layout:
-        raise DatasetError(f"{other.path} has layout {two.layout!r}, {first.path} has {one.layout!r}. {_ACTION}")
-    ours, theirs = ({feature.name: feature for feature in manifest.features} for manifest in (one, two))
-    for name in sorted(ours.keys() | theirs.keys()):
-        if name not in ours or name not in theirs:
-            has, lacks = (first, other) if name in ours else (other, first)
+    """Raise DatasetError or FeatureError if two datasets differ in layout, features, label offset or tokenizer."""
+    first_manifest, other_manifest = first.manifest, other.manifest
+    if first_manifest.layout != other_manifest.layout:
+        raise DatasetError(
+            f"{other.path} has layout {other_manifest.layout!r}, {first.path} has {first_manifest.layout!r}. {_ACTION}"
+        )
+    features, other_features = (
+        {feature.name: feature for feature in manifest.features} for manifest in (first_manifest, other_manifest)
+    )
+    for name in sorted(features.keys() | other_features.keys()):
+        if name not in features or name not in other_features:
+            has, lacks = (first, other) if name in features else (other, first)
             raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_ACTION}")
-        if dataclasses.replace(ours[name], num_classes=None) != dataclasses.replace(theirs[name], num_classes=None):
+        if dataclasses.replace(features[name], num_classes=None) != dataclasses.replace(
+            other_features[name], num_classes=None
+        ):
             raise FeatureError(
-                f"Feature {name!r}: {_describe(theirs[name])} in {other.path}, {_describe(ours[name])} in {first.path}. {_ACTION}"
+                f"Feature {name!r}: {_describe(other_features[name])} in {other.path}, {_describe(features[name])} in"
+                f" {first.path}. {_ACTION}"
             )
     if _label_offset(first) != _label_offset(other):
         raise DatasetError(
             f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
         )
     for name, kinds in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
-        if one.options.get(name) != two.options.get(name):
+        if first_manifest.options.get(name) != other_manifest.options.get(name):
             raise DatasetError(f"{other.path} and {first.path} have different {kinds}. {_ACTION}")
 
 
@@ -147,7 +155,7 @@ def _merge_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequenc
     """Return a feature of the first dataset with the number of classes that all datasets have together.
 
     That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
-    label without a name stands for itself. A dataset that does not say how many there are leaves it open.
+    label without a name is named by its number. A dataset may leave the number of classes open.
     """
     numbers = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
     if names is not None and numbers == [dataset.manifest.labels for dataset in datasets]:
@@ -171,7 +179,7 @@ def _label_offset(dataset: Dataset) -> int:
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the class names, and by dataset the new labels of those whose labels change."""
+    """Return the merged class names, and the new numbers of the old labels for each dataset whose labels change."""
     labels = [dataset.labels() for dataset in datasets]
     names_of_datasets = [names for names in labels if names is not None]
     if not names_of_datasets:
@@ -193,8 +201,8 @@ def _merge_labels(
             )
         seen = set(names)
         names += [name for name in mine if name not in seen]
-    places = {name: number for number, name in enumerate(names)}
-    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
+    new_numbers = {name: number for number, name in enumerate(names)}
+    numbers = {str(number): tuple(new_numbers[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
     changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
     if changed and _are_numbers(names_of_datasets):
         first = datasets[int(next(iter(changed)))].path
@@ -212,7 +220,7 @@ def _are_numbers(names_of_datasets: Sequence[Sequence[str]]) -> bool:
 
 
 def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """Return the options of the conversions that are alike in all."""
+    """Return the options that are equal in all of the conversions."""
     first, *others = (dataset.manifest.options for dataset in datasets)
     missing = object()
     return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}

@@ -42,8 +42,8 @@ class RawFeature:
         Raises:
             UsageError: the text has another form, or no array has this dtype.
         """
-        name, equals, rest = text.rpartition("=")
-        dtype, _, sizes = rest.partition(":")
+        name, equals, type_text = text.rpartition("=")
+        dtype, _, sizes = type_text.partition(":")
         try:
             raw = cls(name, dtype, tuple(int(size) for size in sizes.split("x")) if sizes else ())
             if not name or not equals:
@@ -82,6 +82,7 @@ def _split_names(text: str) -> tuple[str, ...]:
 
 
 def _read_keys(path: str) -> frozenset[str]:
+    """Return the keys in a file, one a line."""
     entry = storage_for(path).stat(path)
     if entry is None or entry.is_folder:
         raise SourceError(f"--split-keys: {path} is not a file. Name a file with one key on each line.")

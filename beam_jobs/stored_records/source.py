@@ -125,6 +125,7 @@ class StoredRecordSource(PackSource):
             yield from self._list_run(unit, offsets, [(0, len(offsets) - 1)], reject)
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
+        """Yield the records of a dataset's shard that are not in quarantine, found by its index."""
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
@@ -170,7 +171,7 @@ class StoredRecordSource(PackSource):
         for number, frame in frames:
             begin = int(offsets[number])
             try:
-                known_by = self.splitter.key_of(remove_frame(frame, unit.path, begin), unit.path, begin)
+                known_by = self.splitter.hash_record(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
@@ -181,32 +182,32 @@ class StoredRecordSource(PackSource):
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records with their frames."""
-        held: dict[int, bytes] = {}
+        frames_by_row: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
         for number, frame in frames:
-            where = f"{unit.name}:{number} in {unit.path}"
+            origin = f"{unit.name}:{number} in {unit.path}"
             try:
                 if isinstance(frame, Exception):
-                    raise BadRecordError(where, getattr(frame, "reason", str(frame)))
+                    raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    known_by = self.splitter.key_of(remove_frame(frame, unit.path, 0), where, 0)
+                    known_by = self.splitter.hash_record(remove_frame(frame, unit.path, 0), origin, 0)
                     splits.append(self.splitter.split(unit.split, known_by))
             except BadRecordError as error:
                 reject(error)
                 continue
-            held[number] = frame
+            frames_by_row[number] = frame
             size += len(frame)
-            if len(held) == PACK_REFERENCES or size >= _PACK_BYTES:
-                yield self._make_held_pack(unit, held, splits)
-                held, splits, size = {}, [], 0
-        if held:
-            yield self._make_held_pack(unit, held, splits)
+            if len(frames_by_row) == PACK_REFERENCES or size >= _PACK_BYTES:
+                yield self._make_held_pack(unit, frames_by_row, splits)
+                frames_by_row, splits, size = {}, [], 0
+        if frames_by_row:
+            yield self._make_held_pack(unit, frames_by_row, splits)
 
-    def _make_held_pack(self, unit: StoredFile, held: Mapping[int, bytes], splits: list[str]) -> ListedPack:
-        frames, places = list(held.values()), np.zeros(len(held), np.int64)
+    def _make_held_pack(self, unit: StoredFile, frames_by_row: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+        frames, offsets = list(frames_by_row.values()), np.zeros(len(frames_by_row), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
-        listed = self._pack(unit, np.array(list(held), np.int64), sizes, places, places, splits or None)
+        listed = self._pack(unit, np.array(list(frames_by_row), np.int64), sizes, offsets, offsets, splits or None)
         return listed._replace(buffers=frames, rows=np.arange(len(frames)))
 
     def _pack(
@@ -253,6 +254,7 @@ def is_named_otherwise(name: str) -> bool:
 
 
 def _describe_not_records(unit: StoredFile) -> BadRecordError:
+    """Return the rejection of a file that is not TFRecord, with the reason."""
     problem = unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
@@ -278,6 +280,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
 
 
 def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
+    """Yield number and frame of each record of a compressed file; reject the file at the first damage."""
     number = 0
     try:
         for _, data in read_records(path, GZIP):

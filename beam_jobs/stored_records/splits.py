@@ -22,7 +22,7 @@ class Splitter:
     """The rule that gives each record its split.
 
     Attributes:
-        key: what a record is known by: RECORD, CONTENT or the name of a feature.
+        key: source of a record's key: RECORD, CONTENT or the name of a feature.
         lists: by split, the keys of its records.
         shares: how the other records are dealt out; None keeps the split that the input has them in.
     """
@@ -33,38 +33,38 @@ class Splitter:
 
     @property
     def reads_records(self) -> bool:
-        """Whether the split depends on what is in a record."""
+        """Whether the split depends on the content of a record."""
         return self.key != RECORD and bool(self.lists or self.shares)
 
     @functools.cached_property
     def _listed(self) -> dict[str, str]:
         return {key: split for split, keys in self.lists.items() for key in keys}
 
-    def split(self, own: str, key: str) -> str:
+    def split(self, stored_split: str, key: str) -> str:
         """Return the split of a record.
 
         Args:
-            own: the split that it has in the input.
+            stored_split: the split that it has in the input.
             key: its key.
         """
         listed = self._listed.get(key)
         if listed is not None:
             return listed
-        return own if self.shares is None else self.shares.split_of(key_digest(key))
+        return stored_split if self.shares is None else self.shares.assign_split(key_digest(key))
 
-    def splits(self, own: str, keys: PackedKeys, digests: Digests) -> list[str]:
-        """Return the split of each of some records that are known by their keys, or one that stands for all.
+    def splits(self, stored_split: str, keys: PackedKeys, digests: Digests) -> list[str]:
+        """Return the split of each record by its key, or a single split that all share.
 
         Args:
-            own: the split that they have in the input.
+            stored_split: the split that they have in the input.
             keys: n keys.
             digests: their digests.
         """
         if self.lists:
-            return [self.split(own, key) for key in keys]
-        return [own] if self.shares is None else self.shares.splits_of(digests[:, 0])
+            return [self.split(stored_split, key) for key in keys]
+        return [stored_split] if self.shares is None else self.shares.assign_splits(digests[:, 0])
 
-    def key_of(self, data: bytes, path: str, offset: int) -> str:
+    def hash_record(self, data: bytes, path: str, offset: int) -> str:
         """Return the key of a record by its content.
 
         Args:

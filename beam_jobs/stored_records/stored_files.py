@@ -29,7 +29,7 @@ class StoredFile(NamedTuple):
     Attributes:
         path: of the file.
         size: bytes.
-        name: what the keys of its records begin with.
+        name: prefix of the keys of its records.
         split: that its records have in the input.
         dataset: number of the dataset that it belongs to; None for a foreign file.
         shard: as the dataset's manifest has it; None for a foreign file.
@@ -90,7 +90,7 @@ def list_stored_files(
         for path, files in zip(paths, listed, strict=True):
             if not files and take is None:
                 raise SourceError(f"{path} has no files. {FIX}")
-    return _with_names(paths, listed)
+    return _make_names_unique(paths, listed)
 
 
 @functools.lru_cache(maxsize=16)
@@ -118,6 +118,7 @@ def _list_shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> l
 
 
 def _list_foreign(path: str) -> list[StoredFile]:
+    """Return the foreign files of an input, sorted by the bytes of their names."""
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
         return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
@@ -136,9 +137,12 @@ def _list_foreign(path: str) -> list[StoredFile]:
             raise UsageError(
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
-    kept = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
-    kept.sort(key=lambda item: key_bytes(item[1]))
-    return [StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT) for entry, below in kept]
+    usable_entries = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
+    usable_entries.sort(key=lambda entry_and_name: key_bytes(entry_and_name[1]))
+    return [
+        StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT)
+        for entry, below in usable_entries
+    ]
 
 
 def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
@@ -149,8 +153,8 @@ def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
             yield entry, f"{prefix}{entry.name}"
 
 
-def _with_names(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
-    """Yield all files, with names that no two of them share: the input's name goes in front of those that do."""
+def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
+    """Yield all files with unique names: files with equal names get their input's name as a prefix."""
     names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
     heads = folders if len(set(folders)) == len(folders) else [str(number) for number in range(len(paths))]

@@ -56,7 +56,7 @@ class DocumentBlock(NamedTuple):
         form: rules for reading the bytes.
         spans: places of the documents; without data for whole files that are not compressed.
         is_addressed: whether a span's size from its offset of the file is the document, so that a reference needs no data.
-        labels: names of the classes of each document; or one value that stands for all.
+        labels: names of the classes of each document, or a single value that all share.
         own_keys: keys that the documents give themselves; None if their places are their keys.
     """
 

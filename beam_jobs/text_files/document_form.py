@@ -12,7 +12,7 @@ from beam_jobs.references.payload import Payload, features_text
 
 @dataclasses.dataclass(frozen=True)
 class DocumentForm(Payload):
-    """Rules for reading the bytes of a document that is no plain text. A frozen dataclass that is pickled to the workers."""
+    """Rules for reading the bytes of a document that is not plain text. A frozen dataclass that is pickled to the workers."""
 
     def read(self, data: bytes) -> str | bytes | Mapping[str, Any]:
         """Return a document: its text, as bytes in UTF-8, or a row of named fields, whose values JSON has, as a row of JSONL.

@@ -103,7 +103,9 @@ def document_blocks(
         )
     elif form.kind == PARALLEL:
         span_blocks = gather_spans(
-            pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
+            pair_spans(
+                file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
+            )
         )
     elif form.kind == SQUAD:
         reject_row = functools.partial(_reject_row, file, reject)
@@ -122,13 +124,13 @@ def document_blocks(
         if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
             _note_columns(_read_first_keys(spans), options, note)
-        kept = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
-        if len(kept.spans.sizes):
-            yield kept
+        block = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
+        if len(block.spans.sizes):
+            yield block
 
 
 def _find_row_form(form: TextForm) -> RowForm:
-    """Return the rules for reading the documents of a file; a separator of documents is none."""
+    """Return the rules for reading the documents of a file; these do not include the separator of documents."""
     return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
 
 
@@ -144,7 +146,7 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
 
 
 def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
-    """Return the keys of the first row; none if it is no object, which is rejected when it is read."""
+    """Return the keys of the first row; none if it is not an object, which is rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
         row = parse_json(spans.data[start : start + size].decode())
@@ -174,6 +176,7 @@ def _drop_large(block: DocumentBlock, form: TextForm, options: TextOptions, reje
 
 
 def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+    """Yield the spans of a part's documents, without the row that names the columns."""
     blocks = _find_spans(part, form, limit)
     if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
@@ -184,6 +187,7 @@ def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+    """Yield the spans of a part, of a range of the file if the format can be read in ranges."""
     path, text_format = part.file.path, TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         if not form.compression:
@@ -197,24 +201,26 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
 
 
 def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
+    """Yield the span of a file that is one document, with its content if it is compressed."""
     if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
             yield Span(WHOLE_FILE, file.size, b"")
         return
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     for chunk in decompress_file(file.path, form.compression):
         size += len(chunk)
         if size <= limit:
-            held.append(chunk)
+            pieces.append(chunk)
         else:
-            held.clear()
-    if size and held != [BOM]:
-        yield Span(WHOLE_FILE, size, b"".join(held))
+            pieces.clear()
+    if size and pieces != [BOM]:
+        yield Span(WHOLE_FILE, size, b"".join(pieces))
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
+    """Yield the rows of a part of a Parquet file; reject damaged row groups if `skips`."""
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:

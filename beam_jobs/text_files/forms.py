@@ -85,12 +85,12 @@ def look_at(path: str, options: TextOptions) -> TextForm:
             f"{path} is read by {kind}, which have no fields, but {flag} {needs}. Pass --form if it has rows, or omit {flag}."
         )
     if kind in (CSV, TSV, RAW_TSV):
-        return _with_columns(path, kind, compression, head, options)
+        return _read_columns(path, kind, compression, head, options)
     return TextForm(kind, compression, delimiter=options.separator or "")
 
 
 def text_compression(path: str) -> str:
-    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is no text."""
+    """Return the compression of a file of text, as `TextForm.compression`; raise as `look_at` if it is not text."""
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression
@@ -121,7 +121,7 @@ def _check_text(path: str, head: bytes) -> None:
 
 
 def _describe_needs(options: TextOptions) -> tuple[str, str]:
-    """Return the flag for which documents must have fields, and what it says."""
+    """Return the flag that requires documents with fields, and its text for messages."""
     if len(options.fields) > 1 or options.chat:
         return options.fields_flag, f"names {len(options.fields)}"
     if not options.text_fields:
@@ -135,6 +135,7 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
 
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
+    """Return the format of a file, by --form, by its content, or by its name; SourceError if they contradict each other."""
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
     name = strip_compression(path.lower())
     kind_by_name = next(
@@ -163,7 +164,7 @@ def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -
     return kind
 
 
-def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
+def _read_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
     """Return a CSV or TSV form with the columns from the first row, or their numbers."""
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
@@ -189,6 +190,7 @@ def _find_columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]
 
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
+    """Return the stripped cells of the first row of CSV or TSV; none for an empty file."""
     spans = line_spans([head], 0, _HEAD_BYTES)
     row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
     if row is None:

@@ -303,6 +303,7 @@ class TextOptions:
                 )
 
     def _check_labels_and_keys(self) -> None:
+        """Raise UsageError if options of labels and keys do not fit the form or the fields."""
         if self.key_field == "":
             raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
         if self.labels.label_from is not None and self.form != FILES:
@@ -329,6 +330,7 @@ class TextOptions:
                 )
 
     def _check_sequences(self, names: list[str]) -> None:
+        """Raise UsageError if options of sequences do not fit each other or the fields."""
         if self.long_documents != SPLIT and not self.pack:
             raise UsageError(
                 "--long-documents requires --pack: a stream of documents is cut at the end of each sequence"
@@ -365,6 +367,7 @@ class TextOptions:
             )
 
     def _check_two_lengths(self) -> None:
+        """Raise UsageError if options of packed pairs do not fit each other."""
         if self.inputs_length is None or self.targets_length is None or not self.pack or not self.has_pairs:
             raise UsageError(
                 "--inputs-length and --targets-length are for packed pairs. Pass both, with --inputs, --targets and --pack"
@@ -425,7 +428,7 @@ class TextOptions:
 
     @property
     def columns(self) -> tuple[TextField, ...]:
-        """The fields of rows that are read: those that go into the records, and those of classes and keys, as they are written."""
+        """The fields of rows that are read: those that go into the records, and those of classes and keys, as written."""
         names = {field.name for field in self.fields}
         others = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
         return (*self.fields, *(TextField(name, STR) for name in others if name not in names))

@@ -37,7 +37,7 @@ def names_each_file(pattern: str) -> bool:
 
 
 def find_targets(path: str, options: TextOptions) -> str:
-    """Return the path of the targets of a file; SourceError if there are none."""
+    """Return the path of a file's targets; SourceError if they are missing."""
     assert options.targets_file is not None
     targets = targets_path(path, options.targets_file)
     entry = storage_for(targets).stat(targets)
@@ -49,7 +49,7 @@ def find_targets(path: str, options: TextOptions) -> str:
 def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
     """Yield the pairs of lines of a file and of its targets, each at the offset of the first line.
 
-    A pair of two blank lines is none; one with one blank line is yielded, and bad.
+    A pair of two blank lines is skipped; a pair with one blank line is yielded, and rejected later.
 
     Args:
         path: path of the file of inputs.
@@ -76,8 +76,8 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
             try:
                 texts.append(data.decode("utf-8", "replace" if options.replace_invalid else "strict"))
             except UnicodeDecodeError as error:
-                at = line.offset + error.start
-                reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {at} of {file}")
+                error_offset = line.offset + error.start
+                reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {error_offset} of {file}")
                 break
         else:
             row = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()

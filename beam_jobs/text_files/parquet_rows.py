@@ -53,7 +53,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
         options: options with the required fields.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
         SourceError: a required field appears twice, or is of a type that is neither text nor number; or the file is encrypted.
         UsageError: a required field is missing.
     """
@@ -75,7 +75,7 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
         reject: called with a row of which a value cannot be read. If it returns, the row is omitted.
 
     Raises:
-        CorruptionError: the file is cut or damaged; names the column, if known.
+        CorruptionError: the file is truncated or damaged; names the column, if known.
         SourceError: a column cannot be read at all.
     """
     names = [field.name for field in options.columns]
@@ -104,6 +104,7 @@ def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
 
 
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
+    """Raise SourceError if a column of a field is missing, repeated, or of an unsupported type."""
     names = file.schema.names
     for field in options.columns:
         kind = _find_type(file.schema, field.name)
@@ -142,7 +143,7 @@ def _list_fields(kind: Any) -> Iterable[Any]:
 
 
 def _read_column(batch: Any, name: str) -> Any:
-    """Return the column of a name as of `_find_type`; a null struct has null fields."""
+    """Return the column of a name, as `_find_type` finds it; a null struct has null fields."""
     if name in batch.schema.names:
         return batch.column(name)
     column, *inner = name.split(".")
@@ -158,6 +159,7 @@ def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
 
 
 def _encode_row(number: int, values: dict[str, Any], limit: int) -> Span:
+    """Return a row as JSON, whose number stands for its offset; without data if its texts exceed the limit."""
     size = 0
     for value in values.values():
         if isinstance(value, str):

@@ -1,6 +1,6 @@
 """Sentences of words with tags, a word a line, between blank lines.
 
-`conll`, as in CoNLL-2003: the columns of a word are separated by tabs or else by blanks; `-DOCSTART-` is no sentence. `conllu`, as
+`conll`, as in CoNLL-2003: the columns of a word are separated by tabs or else by blanks; `-DOCSTART-` is skipped. `conllu`, as
 in Universal Dependencies (https://universaldependencies.org/format.html): by tabs, lines that begin with `#` are comments, and
 those of several words or of none (`3-4`, `5.1`) are omitted.
 """
@@ -26,7 +26,7 @@ def keep_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
 
 
 def keep_annotated(paragraphs: Iterable[Span]) -> Iterator[Span]:
-    """Yield the paragraphs of conllu that are no comments alone, and those without data, which are too large."""
+    """Yield the paragraphs of conllu that are not comments alone, and those without data, which are too large."""
     for span in paragraphs:
         if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):
             yield span

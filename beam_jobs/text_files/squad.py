@@ -39,7 +39,7 @@ def question_spans(path: str, compression: str, limit: int, reject: Callable[[in
         reject: called with the number and the fault of a question that is no such row. If it returns, the question is omitted.
 
     Raises:
-        SourceError: the file is no such JSON, or cut; names the byte.
+        SourceError: the file is not SQuAD's JSON, or is truncated; names the byte.
         CorruptionError: the file is compressed and damaged.
     """
     number = 0
@@ -79,6 +79,7 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
 
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a question; KeyError or TypeError if its structure is wrong."""
     answers = question.get("answers", [])
     texts = [answer["text"] for answer in answers]
     return {

@@ -94,7 +94,7 @@ def _read_own_document(data: bytes, form: Payload, options: TextOptions) -> str 
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
-    """Return the values of a row by name, as they are written.
+    """Return the values of a row by name, as written.
 
     Args:
         data: bytes of one row.
@@ -117,6 +117,7 @@ def _decode_document(data: bytes, form: RowForm, options: TextOptions) -> str:
 
 
 def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
+    """Return the messages of a row as JSON text; DocumentError if they are invalid."""
     try:
         text = chat_json(values, columns)
     except ValueError as error:
@@ -157,6 +158,7 @@ def _read_values(reference: Reference, data: bytes, options: TextOptions) -> lis
 
 
 def _decode(data: bytes, start: int, replace: bool) -> str:
+    """Return bytes as text; DocumentError with the offset of bytes that are not UTF-8."""
     try:
         return data.decode("utf-8", "replace" if replace else "strict")
     except UnicodeDecodeError as error:
@@ -167,6 +169,7 @@ def _decode(data: bytes, start: int, replace: bool) -> str:
 
 
 def _parse_json_values(text: str) -> dict[str, Any]:
+    """Return the object in a text; DocumentError if it is not a JSON object."""
     try:
         values = parse_json(text)
     except ValueError as error:
@@ -199,10 +202,11 @@ def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str,
 
 
 def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
+    """Return the cells of a row by column; DocumentError if their number or quotes are wrong."""
     try:
         texts = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
-        # A surplus quote joins all lines up to the next quote, or to the end of the file.
+        # An unexpected quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
         many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
@@ -216,6 +220,7 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
 
 
 def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
+    """Return the value of a field as its kind stores it; DocumentError if it is missing or does not fit."""
     value = values.get(field.name)
     is_number = field.kind in (INT, FLOAT, FLOAT32)
     if value is None or (is_number and value == ""):
@@ -244,11 +249,11 @@ def _list(field: TextField, value: Any) -> list[Any]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
         raise DocumentError(f"field {field.name!r} is not a list: {shown_json(value)}")
-    hole = next((number for number, item in enumerate(items) if item is None), None)
+    hole = next((number for number, element_field in enumerate(items) if element_field is None), None)
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
-    item = TextField(field.name, LIST_KINDS[field.kind])
-    return [_convert_value(item, {field.name: element}) for element in items]
+    element_field = TextField(field.name, LIST_KINDS[field.kind])
+    return [_convert_value(element_field, {field.name: element}) for element in items]
 
 
 def missing_field(name: str, values: Iterable[str]) -> DocumentError:
@@ -263,6 +268,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def _number(field: TextField, value: Any) -> int | float:
+    """Return a number as the field's kind stores it; DocumentError if it does not fit."""
     number: int | float | None = value if isinstance(value, (int, float)) else None
     if isinstance(value, str):
         number = _parse_whole(value)

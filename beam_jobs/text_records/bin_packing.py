@@ -19,39 +19,39 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
     Returns:
         int64 [items], the bin of each, counted from 0. Items of equal size are taken in order.
     """
-    # Bins by free room, with a bit for each room that a bin has: the smallest sufficient room is the lowest bit from there on,
-    # for any number of bins. Items of equal size are placed together: a bin that takes one of them is also the fullest for the
-    # next, until it is full.
+    # `bins` lists bins by free room; `rooms` has a bit for each room with bins, so the smallest sufficient room is its lowest bit
+    # from the size of the item on. Items of equal size are placed together: a bin that takes one of them is also the fullest for
+    # the next, until it is full.
     bins: list[list[int]] = [[] for _ in range(capacity + 1)]
     rooms = 0
-    count = 0
+    bin_count = 0
     placed: list[int] = []
     order = np.argsort(-sizes, kind="stable")
     distinct, items = np.unique(-sizes, return_counts=True)
-    for size, rest in zip((-distinct).tolist(), items.tolist(), strict=True):
-        while rest:
-            enough = rooms >> size
-            room = size + (enough & -enough).bit_length() - 1 if enough else capacity
-            each, left = divmod(room, size)
-            used = -(-rest // each)
-            if enough:
-                used = min(used, len(bins[room]))
-                filled_bins = bins[room][: -used - 1 : -1]
-                del bins[room][-used:]
+    for size, unplaced in zip((-distinct).tolist(), items.tolist(), strict=True):
+        while unplaced:
+            sufficient_rooms = rooms >> size
+            room = size + (sufficient_rooms & -sufficient_rooms).bit_length() - 1 if sufficient_rooms else capacity
+            per_bin, free_room = divmod(room, size)
+            bins_used = -(-unplaced // per_bin)
+            if sufficient_rooms:
+                bins_used = min(bins_used, len(bins[room]))
+                filled_bins = bins[room][: -bins_used - 1 : -1]
+                del bins[room][-bins_used:]
                 if not bins[room]:
                     rooms ^= 1 << room
             else:
-                filled_bins = list(range(count, count + used))
-                count += used
-            fitting = min(rest, used * each)
-            placed += filled_bins if each == 1 else np.repeat(filled_bins, each)[:fitting].tolist()
-            rest -= fitting
-            # The last one may have room for more of this size. A full bin takes no item, since no size is 0.
-            last = room - size * (fitting - (used - 1) * each)
-            for free, numbers in ((left, filled_bins[:-1]), (last, filled_bins[-1:])):
+                filled_bins = list(range(bin_count, bin_count + bins_used))
+                bin_count += bins_used
+            fitting = min(unplaced, bins_used * per_bin)
+            placed += filled_bins if per_bin == 1 else np.repeat(filled_bins, per_bin)[:fitting].tolist()
+            unplaced -= fitting
+            # The last bin may have room for more of this size. Full bins are not listed: no item has size 0.
+            last_room = room - size * (fitting - (bins_used - 1) * per_bin)
+            for free, numbers in ((free_room, filled_bins[:-1]), (last_room, filled_bins[-1:])):
                 if free and numbers:
                     bins[free] += numbers
                     rooms |= 1 << free
-    result = np.empty(len(sizes), np.int64)
-    result[order] = placed
-    return result
+    bin_of_item = np.empty(len(sizes), np.int64)
+    bin_of_item[order] = placed
+    return bin_of_item

@@ -1,4 +1,4 @@
-"""Tokens of chats: the text of the template, with loss weight 1 on what the assistant says."""
+"""Tokens of chats: the template's text, with loss weight 1 on the assistant's parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from beam_jobs.chats.template import ChatTemplate, ChatText
 from beam_jobs.text_records.encode_each import encode_each
-from beam_jobs.text_records.weights import without_loss
+from beam_jobs.text_records.weights import zero_loss_weights
 from tpudata.json_values import parse_json
 from tpudata.tokenizers import Ids, Tokenizer
 from tpudata.tokenizers.tokenizer import PlacingTokenizer
@@ -41,31 +41,32 @@ class ChatEncoder:
         return [self._encode(self.template.render(chat_messages)) for chat_messages in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
+        """Return the tokens of a chat, those of the assistant's spans with loss weight 1."""
         if not isinstance(self.tokenizer, PlacingTokenizer):
             return self._encode_parts(chat)
-        ids, places = self.tokenizer.encode_with_places(chat.text)
+        ids, token_spans = self.tokenizer.encode_with_places(chat.text)
         has_loss = np.zeros(len(ids), np.bool_)
         for begin, end in chat.spans:
-            inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > begin))
-            if len(inside):
+            token_rows = np.flatnonzero((token_spans[:, 0] < end) & (token_spans[:, 1] > begin))
+            if len(token_rows):
                 # Tokens in between may have no characters.
-                has_loss[inside[0] : inside[-1] + 1] = True
-        return np.where(has_loss, ids, without_loss(ids))
+                has_loss[token_rows[0] : token_rows[-1] + 1] = True
+        return np.where(has_loss, ids, zero_loss_weights(ids))
 
     def _encode_parts(self, chat: ChatText) -> Ids:
-        """Encode what the assistant says apart from the rest: this tokenizer does not report the places of tokens."""
+        """Encode the assistant's parts separately, for tokenizers that do not report the positions of tokens."""
         parts, has_loss = zip(*_split(chat), strict=True)
         ids_of_parts = encode_each(self.tokenizer, parts)
         return np.concatenate(
-            [ids if loss else without_loss(ids) for ids, loss in zip(ids_of_parts, has_loss, strict=True)]
+            [ids if loss else zero_loss_weights(ids) for ids, loss in zip(ids_of_parts, has_loss, strict=True)]
         )
 
 
 def _split(chat: ChatText) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a chat, each with whether it is the assistant's."""
-    at = 0
+    position = 0
     for begin, end in chat.spans:
-        yield chat.text[at:begin], False
+        yield chat.text[position:begin], False
         yield chat.text[begin:end], True
-        at = end
-    yield chat.text[at:], False
+        position = end
+    yield chat.text[position:], False

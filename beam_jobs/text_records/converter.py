@@ -23,7 +23,7 @@ from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
-from tpudata.console.option import set_options, stored_options
+from tpudata.console.option import drop_unset_options, stored_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
@@ -68,7 +68,7 @@ class TextConverter(Converter):
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema, which depends on the documents by the number of their classes alone."""
+        """Return the schema. It depends on the documents only through the number of classes."""
         del summary
         return text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
 
@@ -112,8 +112,8 @@ class TextConverter(Converter):
             return {}
         names = ", ".join(field.name for field in self.options.label_fields)
         return {
-            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names}, as test sets have them in place"
-            " of hidden ones; omit these files, or the --field"
+            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names} (test sets often hide labels as"
+            " -1); omit these files, or the --field"
         }
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
@@ -136,7 +136,7 @@ class TextConverter(Converter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields by name; without those that earlier versions lacked if they are empty."""
         fields = super().deciding_fields()
-        options = set_options(self.options, fields["options"])
+        options = drop_unset_options(self.options, fields["options"])
         # Where the targets and the tokenizer's file are does not matter: its hash is in the identity.
         options.pop("targets_file", None)
         if self.options.tokenizer is not None:
@@ -166,7 +166,7 @@ class TextConverter(Converter):
         Args:
             references: a sample of all documents.
         """
-        read = [(one, data) for one, data in read_references(references) if not isinstance(data, BadRecordError)]
+        read = [(listed, data) for listed, data in read_references(references) if not isinstance(data, BadRecordError)]
         tokenizer = self._sample_tokenizer(read)
         if tokenizer is None and self.options.tokenizer is not None:
             return 1.0
@@ -187,8 +187,8 @@ class TextConverter(Converter):
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
         # The size of a document that is fetched is an estimate.
-        sized = [(one._replace(size=len(data)), data) for one, data in read]
-        blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in sized]
+        sized = [(listed._replace(size=len(data)), data) for listed, data in read]
+        blocks = [(Pack.of([listed], np.zeros(1, np.uint64)), data) for listed, data in sized]
         sample = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
@@ -205,6 +205,7 @@ class TextConverter(Converter):
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
+        """Return the tokenizer, for a vocabulary to be collected one of the sample's characters; None without any."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(None)
         seen = CharacterSet()
@@ -228,7 +229,7 @@ class TextConverter(Converter):
 def _estimate_value_bytes(value: Any) -> int:
     """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
     if isinstance(value, (list, tuple)):
-        return sum(_estimate_value_bytes(item) or _NUMBER_BYTES for item in value)
+        return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)
     if isinstance(value, np.ndarray):
         return value.nbytes
     return (

@@ -21,24 +21,24 @@ class Encoder(Protocol):
 def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
     """Return the ids of each text, int32 [tokens]; UsageError if a tokenizer of another package returns something else."""
     encoded: Any = encoder.encode_batch(texts)
-    where = f"{type(encoder).__qualname__}.encode_batch"
+    method_name = f"{type(encoder).__qualname__}.encode_batch"
     if not isinstance(encoded, (Sequence, np.ndarray)):
         raise UsageError(
-            f"{where}: no ids (got {type(encoded).__name__}, expected a list of int32 arrays). Change its package."
+            f"{method_name}: no ids (got {type(encoded).__name__}, expected a list of int32 arrays). Change its package."
         )
     if len(encoded) != len(texts):
         raise UsageError(
-            f"{where}: other than one entry a text (got {len(encoded)} for {len(texts)}). Change its package."
+            f"{method_name}: other than one entry a text (got {len(encoded)} for {len(texts)}). Change its package."
         )
-    return [_check_ids(ids, where) for ids in encoded]
+    return [_check_ids(ids, method_name) for ids in encoded]
 
 
-def _check_ids(ids: Any, where: str) -> Ids:
+def _check_ids(ids: Any, method_name: str) -> Ids:
     """Return the ids of a text; those in a list become an array."""
     array: Ids = np.asarray(ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         got = f"{array.dtype} {list(array.shape)}" if isinstance(ids, np.ndarray) else type(ids).__name__
         raise UsageError(
-            f"{where}: no ids of a text (got {got}, expected an int32 array [tokens]). Change its package."
+            f"{method_name}: no ids of a text (got {got}, expected an int32 array [tokens]). Change its package."
         )
     return array if array.size else array.astype(np.int32)

@@ -87,8 +87,8 @@ def encode_row_examples(
             examples[:, end - len(empty[name]) : end] = ids.view(np.uint8)
             end -= len(encode_entry(name, empty[name]))
         data = examples.tobytes()
-        for at in range(0, len(data), len(record)):
-            yield data[at : at + len(record)]
+        for record_start in range(0, len(data), len(record)):
+            yield data[record_start : record_start + len(record)]
 
 
 def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list[bytes]:
@@ -116,12 +116,12 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)
         octets[:, 0] = block & 0x7F
-        for place in range(1, width):
+        for byte_number in range(1, width):
             # A byte is present if it or a later one has bits; then the byte before has the continuation flag.
-            np.greater_equal(block, unsigned(1 << 7 * place), out=present[:, place])
-            octets[:, place] = (block >> unsigned(7 * place)) & unsigned(0x7F)
-            octets[:, place - 1] |= present[:, place].view(np.uint8) << 7
-            starts[start + 1 : start + 1 + len(block)] += present[:, place]
+            np.greater_equal(block, unsigned(1 << 7 * byte_number), out=present[:, byte_number])
+            octets[:, byte_number] = (block >> unsigned(7 * byte_number)) & unsigned(0x7F)
+            octets[:, byte_number - 1] |= present[:, byte_number].view(np.uint8) << 7
+            starts[start + 1 : start + 1 + len(block)] += present[:, byte_number]
         parts.append(octets[present].tobytes())
     np.cumsum(starts, out=starts)
     data = b"".join(parts)

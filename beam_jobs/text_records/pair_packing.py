@@ -63,8 +63,8 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         inputs_length: tokens of a row for inputs.
         targets_length: the same for targets.
     """
-    sizes = np.stack([inputs / inputs_length, targets / targets_length], 1)
-    order = np.argsort(-sizes.max(1), kind="stable")
+    relative_sizes = np.stack([inputs / inputs_length, targets / targets_length], 1)
+    order = np.argsort(-relative_sizes.max(1), kind="stable")
     room = np.empty((len(inputs), 2), np.int64)
     rows = np.empty(len(inputs), np.int64)
     count = 0
@@ -80,9 +80,9 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         room[row] -= size
         rows[pair] = row
     # Rows are in the order of their first pairs, so packing keeps a shuffled order shuffled.
-    _, first = np.unique(rows, return_index=True)
+    _, first_pairs = np.unique(rows, return_index=True)
     rank = np.empty(count, np.int64)
-    rank[np.argsort(first)] = np.arange(count)
+    rank[np.argsort(first_pairs)] = np.arange(count)
     return rank[rows]
 
 

@@ -41,7 +41,7 @@ from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
-from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.values.column_kinds import INT, LIST_KINDS
@@ -60,7 +60,7 @@ class _Batch(NamedTuple):
         documents: number of documents.
         values: values of each field, in the order of the options.
         tokens: tokens of each text field.
-        added: values of the features that are no fields, by name: labels and keys.
+        added: labels and keys, which are not fields, by feature.
     """
 
     documents: int
@@ -68,11 +68,11 @@ class _Batch(NamedTuple):
     tokens: list[Documents]
     added: dict[str, list[Any]]
 
-    def take(self, kept: npt.NDArray[np.bool_]) -> _Batch:
-        """Return the documents of a mask, bool [documents]."""
-        values = [list(itertools.compress(column, kept)) for column in self.values]
-        added = {name: list(itertools.compress(column, kept)) for name, column in self.added.items()}
-        return _Batch(int(kept.sum()), values, [documents.take(kept) for documents in self.tokens], added)
+    def take(self, is_kept: npt.NDArray[np.bool_]) -> _Batch:
+        """Return the documents that a mask selects, bool [documents]."""
+        values = [list(itertools.compress(column, is_kept)) for column in self.values]
+        added = {name: list(itertools.compress(column, is_kept)) for name, column in self.added.items()}
+        return _Batch(int(is_kept.sum()), values, [documents.take(is_kept) for documents in self.tokens], added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class TextRecords:
         extra: schema of `Reference.features`.
 
     Raises:
-        UsageError: the tokenizer is missing or surplus, or lacks an end of document that is needed.
+        UsageError: the tokenizer is missing or not needed, or lacks an end of document that is needed.
     """
 
     options: TextOptions
@@ -136,21 +136,22 @@ class TextRecords:
         documents = self._end_documents(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._encode_pairs(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, self.tokenizer.pad_id), summary)
         (length,) = lengths
         if self.options.pack:
-            rows = pack_rows(windows(documents), length, pad_id, self.options.long_documents)
+            rows = pack_rows(split_windows(documents), length, pad_id, self.options.long_documents)
         else:
-            rows = stream_rows(windows(documents), length, pad_id)
+            rows = stream_rows(split_windows(documents), length, pad_id)
         return self._encode_token_rows(rows, summary)
 
     def _encode_texts(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
+        """Yield a record for each readable document of layout text."""
         fields = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
-            rows, columns = self._read(block, summary, reject)
-            added = self._take_extra_values(block[0], rows)
+            rows, columns = self._parse_documents(block, summary, reject)
+            added = self._list_labels_and_keys(block[0], rows)
             names, columns = [*fields, *added], [*columns, *added.values()]
-            columns = list(map(self._with_kinds, names, columns))
+            columns = list(map(self._fill_empty_lists, names, columns))
             for values in zip(*columns, strict=True):
                 # The encoder is faster for bytes.
                 stored = [value.encode() if isinstance(value, str) else value for value in values]
@@ -159,8 +160,8 @@ class TextRecords:
                 summary.decoded_bytes += len(record)
                 yield record
 
-    def _with_kinds(self, name: str, column: list[Any]) -> list[Any]:
-        """Return a column in which empty lists have the kind of the others."""
+    def _fill_empty_lists(self, name: str, column: list[Any]) -> list[Any]:
+        """Replace the empty lists of a column by empty arrays of the feature's dtype."""
         empty = self._empty_lists.get(name)
         return column if empty is None else [value if len(value) else empty for value in column]
 
@@ -169,37 +170,54 @@ class TextRecords:
         features = text_features(self.options, several_labels=self.several_labels)
         return {feature.name: empty_list(feature) for feature in features if feature.is_list}
 
-    def _read(self, block: Block, summary: TextSummary, reject: RejectInput) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the readable documents, and their values by field and by extra feature; count negative labels."""
+    def _parse_documents(
+        self, block: Block, summary: TextSummary, reject: RejectInput
+    ) -> tuple[list[int], list[list[Value]]]:
+        """Return the rows of the readable documents, and their values by field and by extra feature; add to the summary."""
         pack, _ = block
         texts = _cut_documents(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
-        rows, documents = [], []
+        readable_rows, values = [], []
         for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
             try:
-                documents.append(document_values(text, form, self.options))
-                rows.append(row)
+                values.append(document_values(text, form, self.options))
+                readable_rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
                 reject(reference, _make_rejection(reference, str(error), error.at))
         if self.extra:
-            rows, documents = self._with_extra(pack, rows, documents, reject)
-        columns = [list(column) for column in zip(*documents, strict=True)]
+            readable_rows, values = self._add_extra_features(pack, readable_rows, values, reject)
+        columns = [list(column) for column in zip(*values, strict=True)]
+        self._count_values(columns, summary)
+        return readable_rows, columns
+
+    def _count_values(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
+        """Add the negative labels and the longest lists of documents to a summary."""
+        # Columns of extra features follow those of fields, and none follow without documents.
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
             if field.kind in LIST_KINDS and column:
                 summary.add_list(field.name, max(len(value) for value in column if isinstance(value, Sequence)))
-        return rows, columns
 
-    def _with_extra(
+    def _add_extra_features(
         self, pack: Pack, rows: Sequence[int], values: Sequence[list[Value]], reject: RejectInput
     ) -> tuple[list[int], list[list[Any]]]:
-        """Return the rows whose extra features are as declared, and their values, followed by these."""
-        kept, extended = list[int](), list[list[Any]]()
+        """Append the extra features to the values of documents; reject documents whose features do not fit their schema.
+
+        Args:
+            pack: references of the block.
+            rows: rows of the documents in the pack.
+            values: values of each document by field.
+            reject: called with a rejected document.
+
+        Returns:
+            The rows that were kept, and the values of each, by field and by extra feature.
+        """
+        kept_rows, extended = list[int](), list[list[Any]]()
         features = list(pack.feature_rows(len(pack.keys)))
         for row, fields in zip(rows, values, strict=True):
             try:
@@ -208,25 +226,25 @@ class TextRecords:
                 reference = pack.reference(row)
                 reject(reference, _make_rejection(reference, str(error)))
                 continue
-            kept.append(row)
+            kept_rows.append(row)
             extended.append([*fields, *extra])
-        return kept, extended
+        return kept_rows, extended
 
-    def _take_extra_values(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
-        """Return the values of the features that are no fields, by name, of some rows."""
-        added: dict[str, list[Any]] = {}
+    def _list_labels_and_keys(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
+        """Return the labels and keys of documents that the options store, by feature."""
+        values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
             numbers = [tuple(map(self.labels.number, names)) for names in pack.labels]
-            each = [numbers[row if len(numbers) > 1 else 0] for row in rows]
-            added[LABEL] = list(each) if self.several_labels else [number for (number,) in each]
+            row_labels = [numbers[row if len(numbers) > 1 else 0] for row in rows]
+            values_by_name[LABEL] = list(row_labels) if self.several_labels else [number for (number,) in row_labels]
         if self.options.keep_key:
-            added[KEY] = [key_bytes(pack.keys[row]) for row in rows]
-        return added
+            values_by_name[KEY] = [key_bytes(pack.keys[row]) for row in rows]
+        return values_by_name
 
     def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
-        """Yield batches of documents, which are not empty, and count unknown tokens."""
+        """Tokenize blocks of documents into batches of one document or more, and count unknown tokens."""
         for block in blocks:
             batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
@@ -254,47 +272,48 @@ class TextRecords:
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
-        rows, values = self._read(block, summary, reject)
+        rows, values = self._parse_documents(block, summary, reject)
         if not rows:
             return None
-        fields = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
-        texts = [list(map(str, values[number])) for number in fields]
+        text_columns = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
+        texts = [list(map(str, values[number])) for number in text_columns]
         encoder = self._pick_encoder(tokenizer)
         try:
             columns = [encode_each(encoder, column) for column in texts]
         except ValueError:
-            # One of them cannot be encoded: encode one by one to find it.
+            # Encode one by one to find the document that cannot be encoded.
             references = [block[0].reference(row) for row in rows]
-            kept, columns = _encode_one_by_one(references, texts, encoder, reject)
-            if not kept:
+            encoded_rows, columns = _encode_one_by_one(references, texts, encoder, reject)
+            if not encoded_rows:
                 return None
-            rows = [rows[row] for row in kept]
-            values = [[column[row] for row in kept] for column in values]
-        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._take_extra_values(block[0], rows))
+            rows = [rows[row] for row in encoded_rows]
+            values = [[column[row] for row in encoded_rows] for column in values]
+        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._list_labels_and_keys(block[0], rows))
         if self.options.long_documents != REJECT:
             return batch
-        return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
+        return self._reject_long(batch, [block[0].reference(row) for row in rows], reject)
 
     def _pick_encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
         template = self.options.template
         return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
-    def _without_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
+    def _reject_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
         """Reject the documents that are longer than a sequence, and return the others; None without any."""
         lengths, sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair are in one sequence, unless each has a row.
         sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
-        kept = np.ones(batch.documents, np.bool_)
+        is_kept = np.ones(batch.documents, np.bool_)
         for flag, length, size_column in zip(flags, lengths, sizes, strict=True):
             size_column = size_column + self._ends_documents
-            for row in np.flatnonzero(kept & (size_column > length)).tolist():
+            for row in np.flatnonzero(is_kept & (size_column > length)).tolist():
                 reason = f"longer than {flag} (got {size_column[row]:,} tokens, expected at most {length:,})"
                 reject(references[row], _make_rejection(references[row], reason))
-            kept &= size_column <= length
-        return batch.take(kept) if kept.any() else None
+            is_kept &= size_column <= length
+        return batch.take(is_kept) if is_kept.any() else None
 
     def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
+        """Yield a record for each document of layout tokens: ids as integer lists, other fields as they are."""
         for count, values, tokens, added in batches:
             text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
@@ -313,7 +332,7 @@ class TextRecords:
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _make_int_lists(column)
                 else:
-                    others[field.name] = self._with_kinds(field.name, column)
+                    others[field.name] = self._fill_empty_lists(field.name, column)
             total = sum(len(documents.tokens) for documents in tokens)
             summary.documents += count
             summary.tokens += total
@@ -335,6 +354,7 @@ class TextRecords:
             yield join_sides(first, ended, train_on_inputs=self.options.train_on_inputs)
 
     def _encode_pairs(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
+        """Yield the records of rows of pairs."""
         for batch in rows:
             features: dict[str, Ids] = {}
             for side, part in ((INPUTS, batch.inputs), (TARGETS, batch.targets)):
@@ -345,6 +365,7 @@ class TextRecords:
             yield from self._encode_rows(features, (batch.inputs, batch.targets), summary)
 
     def _encode_token_rows(self, rows: Iterable[TokenRows], summary: TextSummary) -> Iterator[bytes]:
+        """Yield the records of rows of tokens."""
         for batch in rows:
             features = {INPUT_IDS: batch.input_ids}
             if self.options.has_weights:
@@ -377,13 +398,14 @@ def _make_int_lists(column: list[Any]) -> IntLists:
 
 
 def _cut_documents(block: Block) -> list[bytes]:
+    """Return the bytes of each document of a block."""
     pack, data = block
     ends = itertools.accumulate(pack.sizes.tolist(), initial=0)
     return [data[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
-    """Return whether each document is UTF-8: their concatenation is, and none begins inside a character."""
+    """Return whether each document is UTF-8: the concatenation is, and no document begins inside a character."""
     if data.isascii():
         return True
     try:
@@ -416,9 +438,11 @@ def _encode_one_by_one(
     return rows, columns
 
 
-def _make_rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
+def _make_rejection(reference: Reference, reason: str, offset: int | None = None) -> BadRecordError:
     """Return the error of a document, with the offset in its file if it was read from there."""
     if reference.spool or reference.payload.is_fetched:
-        return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")
+        return BadRecordError(
+            reference.origin, reason if offset is None else f"{reason} (byte {offset} of the document)"
+        )
     start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0
-    return BadRecordError(reference.path, reason, start + (at or 0))
+    return BadRecordError(reference.path, reason, start + (offset or 0))

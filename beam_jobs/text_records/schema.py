@@ -36,7 +36,7 @@ def text_features(
         options: fields and layout.
         classes: number of classes, if documents have any.
         several_labels: whether a document has any number of classes.
-        extra: further features, which end the schema if a record is a document.
+        extra: extra features, which end the schema if a record is a document.
     """
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
@@ -56,6 +56,7 @@ def side_names(side: str) -> tuple[str, str, str]:
 
 
 def _list_document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
+    """Yield the features of records that each hold one document."""
     for field in options.record_fields:
         yield _make_feature(field, options)
     if options.has_weights:
@@ -75,6 +76,7 @@ def _make_row_feature(name: str, length: int, options: TextOptions) -> Feature:
 
 
 def _make_feature(field: TextField, options: TextOptions) -> Feature:
+    """Return the feature that stores a field."""
     if field.kind == TEXT and options.tokenizer is not None:
         return Feature(options.ids_name(field.name), "int64", "int64", (None,))
     shape = (None,) if field.kind in LIST_KINDS else ()

@@ -50,9 +50,9 @@ class Documents(NamedTuple):
             return parts[0]
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
-    def take(self, kept: npt.NDArray[np.bool_]) -> Documents:
+    def take(self, is_kept: npt.NDArray[np.bool_]) -> Documents:
         """Return the documents of a mask, bool [documents]."""
-        return Documents(self.tokens[np.repeat(kept, self.sizes)], self.sizes[kept])
+        return Documents(self.tokens[np.repeat(is_kept, self.sizes)], self.sizes[is_kept])
 
     def add_ends(self, eos_id: int) -> Documents:
         """Return the documents, each followed by the end token."""
@@ -85,17 +85,17 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
         length: number of tokens of a row.
         pad_id: padding of the last row.
     """
-    rest: Ids = np.zeros(0, np.int32)
+    unwritten: Ids = np.zeros(0, np.int32)
     for documents in windows:
-        tokens = np.concatenate([rest, documents.tokens])
-        whole = len(tokens) // length * length
-        rest = tokens[whole:].copy()
-        if whole:
-            yield TokenRows(tokens[:whole].reshape(-1, length), None, None, whole, 0)
-    if len(rest):
+        tokens = np.concatenate([unwritten, documents.tokens])
+        row_tokens = len(tokens) // length * length
+        unwritten = tokens[row_tokens:].copy()
+        if row_tokens:
+            yield TokenRows(tokens[:row_tokens].reshape(-1, length), None, None, row_tokens, 0)
+    if len(unwritten):
         row = np.full((1, length), pad_id, np.int32)
-        row[0, : len(rest)] = rest
-        yield TokenRows(row, None, None, len(rest), 0)
+        row[0, : len(unwritten)] = unwritten
+        yield TokenRows(row, None, None, len(unwritten), 0)
 
 
 def pack_rows(
@@ -116,14 +116,14 @@ def pack_rows(
             yield fill_rows(tokens, starts, pieces, _place_pieces(pieces, length), length, pad_id)
 
 
-def windows(
+def split_windows(
     batches: Iterable[Documents], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
 ) -> Iterator[Documents]:
     """Yield documents in order, in windows limited by documents or tokens; the last document may exceed the token limit.
 
     The result does not depend on the batches of documents.
     """
-    held: list[Documents] = []
+    window: list[Documents] = []
     documents = tokens = 0
     for batch in batches:
         ends = np.cumsum(batch.sizes)
@@ -133,14 +133,14 @@ def windows(
             full = int(np.searchsorted(ends, begin + most_tokens - tokens)) + 1
             stop = min(full, first + most_documents - documents, len(ends))
             end = int(ends[stop - 1])
-            held.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
+            window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
             documents, tokens = documents + stop - first, tokens + end - begin
             first, begin = stop, end
             if documents >= most_documents or tokens >= most_tokens:
-                yield Documents.join(held)
-                held, documents, tokens = [], 0, 0
-    if held:
-        yield Documents.join(held)
+                yield Documents.join(window)
+                window, documents, tokens = [], 0, 0
+    if window:
+        yield Documents.join(window)
 
 
 def _cut_pieces(
@@ -153,9 +153,9 @@ def _cut_pieces(
     else:
         counts = -(-sizes // length)
         # The number of a piece in its document: 0, 1, ...
-        nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(begins, counts) + nth * length
-        pieces = np.minimum(np.repeat(sizes, counts) - nth * length, length)
+        number_in_document = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(begins, counts) + number_in_document * length
+        pieces = np.minimum(np.repeat(sizes, counts) - number_in_document * length, length)
     filled = pieces > 0
     return starts[filled], pieces[filled]
 
@@ -184,34 +184,40 @@ def fill_rows(
     """Copy the pieces of `tokens` into their rows, in order within a row."""
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
-    heads = np.cumsum(counts) - counts
+    first_pieces = np.cumsum(counts) - counts
     starts, pieces = starts[order], pieces[order]
-    segments = np.arange(1, len(pieces) + 1) - np.repeat(heads, counts)
+    segments = np.arange(1, len(pieces) + 1) - np.repeat(first_pieces, counts)
     # Each row ends with a piece of padding, of segment 0, so that all pieces are contiguous.
-    real = np.add.reduceat(pieces, heads)
-    ends = heads + counts
+    row_tokens = np.add.reduceat(pieces, first_pieces)
+    ends = first_pieces + counts
     starts, pieces, segments = (
-        np.insert(column, ends, padding) for column, padding in ((starts, 0), (pieces, length - real), (segments, 0))
+        np.insert(column, ends, padding)
+        for column, padding in ((starts, 0), (pieces, length - row_tokens), (segments, 0))
     )
     ends = np.cumsum(counts + 1)
     count = len(counts)
-    ids, numbers, positions = (np.empty(count * length, np.int32) for _ in range(3))
+    ids, segment_ids, positions = (np.empty(count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
     block = max(1, _BLOCK_TOKENS // length)
     for row in range(0, count, block):
         stop = min(row + block, count)
-        run = slice(ends[row - 1] if row else 0, ends[stop - 1])
-        out = slice(row * length, stop * length)
-        sizes = pieces[run]
-        places = np.cumsum(sizes) - sizes
-        flat = np.arange((stop - row) * length)
-        np.subtract(flat, np.repeat(places, sizes), out=positions[out], casting="same_kind")
+        block_pieces = slice(ends[row - 1] if row else 0, ends[stop - 1])
+        block_tokens = slice(row * length, stop * length)
+        sizes = pieces[block_pieces]
+        document_starts = np.cumsum(sizes) - sizes
+        offsets = np.arange((stop - row) * length)
+        np.subtract(offsets, np.repeat(document_starts, sizes), out=positions[block_tokens], casting="same_kind")
         # The values for padding are overwritten.
-        np.take(tokens, flat + np.repeat(starts[run] - places, sizes), out=ids[out], mode="clip")
-        numbers[out] = np.repeat(segments[run].astype(np.int32), sizes)
-    padded = np.flatnonzero(numbers == 0)
+        np.take(
+            tokens,
+            offsets + np.repeat(starts[block_pieces] - document_starts, sizes),
+            out=ids[block_tokens],
+            mode="clip",
+        )
+        segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), sizes)
+    padded = np.flatnonzero(segment_ids == 0)
     ids[padded], positions[padded] = pad_id, 0
-    shape, real_tokens = (count, length), int(real.sum())
+    shape, real_tokens = (count, length), int(row_tokens.sum())
     return TokenRows(
-        ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
+        ids.reshape(shape), segment_ids.reshape(shape), positions.reshape(shape), real_tokens, len(tokens) - real_tokens
     )

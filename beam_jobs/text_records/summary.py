@@ -15,7 +15,7 @@ class TextSummary:
         decoded_bytes: size of the records as tensors: 4 bytes a token or number, and the bytes of text.
         tokens: number of tokens in records, without padding.
         padding: number of padding tokens in records.
-        dropped: number of tokens that were cut off documents.
+        dropped: number of tokens dropped from the ends of documents.
         unknown: number of tokens for text that the tokenizer does not know.
         negative_labels: number of labels below 0, as test sets have them in place of hidden ones.
         maxima: by name of a field of lists, the entries of the longest one.
@@ -45,8 +45,8 @@ class TextSummary:
     @property
     def real_share(self) -> float:
         """Share of the tokens that are not padding: 1 without tokens."""
-        places = self.tokens + self.padding
-        return self.tokens / places if places else 1.0
+        token_slots = self.tokens + self.padding
+        return self.tokens / token_slots if token_slots else 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; an index has the same bytes as in earlier versions unless there are negative labels or lists."""

@@ -12,7 +12,7 @@ from beam_jobs.text_records.sequences import Documents
 from tpudata.tokenizers import Ids
 
 
-def without_loss(ids: Ids) -> Ids:
+def zero_loss_weights(ids: Ids) -> Ids:
     """Return tokens with weight 0, in the form of this module."""
     return ~ids
 
@@ -35,6 +35,6 @@ def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool =
     tokens = np.empty(len(inputs.tokens) + len(targets.tokens), np.int32)
     # Per token, whether it is of an input: alternating runs.
     is_input = np.repeat(np.arange(2 * len(sizes)) % 2 == 0, np.stack([inputs.sizes, targets.sizes], 1).ravel())
-    tokens[is_input] = inputs.tokens if train_on_inputs else without_loss(inputs.tokens)
+    tokens[is_input] = inputs.tokens if train_on_inputs else zero_loss_weights(inputs.tokens)
     tokens[~is_input] = targets.tokens
     return Documents(tokens, sizes)

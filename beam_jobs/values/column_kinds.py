@@ -34,7 +34,7 @@ class ColumnKind(NamedTuple):
 
     Attributes:
         kind: `"int"`, `"float"`, `"float32"`, `"str"` or `"text"`, or one of `LIST_KINDS`.
-        missing: what a missing value is stored as; None if none was declared.
+        missing: value that is stored for a missing one; None if none was declared.
     """
 
     kind: str
@@ -77,7 +77,7 @@ def fits_int64(number: int) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Return the number that a text is, or None: Python's `1_000` is none, and 1e400 is not infinity."""
+    """Parse a number; None if the text is not one, such as Python's `1_000`, or exceeds float64, such as 1e400."""
     try:
         number = float(text)
     except ValueError:

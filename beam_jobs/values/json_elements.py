@@ -47,7 +47,7 @@ def array_elements(
         piece_bytes: bytes of a read.
 
     Raises:
-        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is no array; names
+        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is not an array; names
         the byte.
     """
     text = _Text(file, path, piece_bytes)
@@ -110,28 +110,28 @@ class _Text:
 
     def error(self, reason: str, after: int = 0) -> SourceError:
         """Return the error of the text that is some characters after the place."""
-        at = self.offset + _count_bytes(self._text[self._place : self._place + after])
-        return SourceError(f"{self._path} at byte {at}: {reason}. {_FIX}")
+        error_offset = self.offset + _count_bytes(self._text[self._place : self._place + after])
+        return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
-        """Return the next character that is no space, without taking it; SourceError at the end of the file."""
+        """Return the next character that is not a space, without taking it; SourceError at the end of the file."""
         while True:
-            rest = self._text
-            while self._place < len(rest):
-                if rest[self._place] not in _SPACE:
-                    return rest[self._place]
+            text = self._text
+            while self._place < len(text):
+                if text[self._place] not in _SPACE:
+                    return text[self._place]
                 self._place += 1
             if not self._read_more():
                 raise self.error(f"the JSON is cut: the file ends before {expected}")
 
     def skips(self, character: str) -> bool:
-        """Take the next character that is no space if it is this one, and return whether it is."""
+        """Take the next character that is not a space if it is the given one, and return whether it is."""
         is_next = self.peek(repr(character)) == character
         self._place += is_next
         return is_next
 
     def take(self, character: str, expected: str) -> None:
-        """Take the next character that is no space; SourceError if it is another one."""
+        """Take the next character that is not a space; SourceError if it is not the expected one."""
         if not self.skips(character):
             raise self.error(f"not JSON as expected: {self._text[self._place]!r} in place of {expected}")
 
@@ -165,7 +165,7 @@ class _Text:
                 return value
 
     def _read_more(self) -> bool:
-        """Extend the window at its end, and drop what was taken; return whether there is more."""
+        """Read more text into the window, and drop the consumed part; return whether there was more."""
         if self._is_whole:
             return False
         # At least doubled, so that an element that is parsed again and again takes linear time.
@@ -178,8 +178,8 @@ class _Text:
         try:
             more = self._decode(piece, self._is_whole)
         except UnicodeDecodeError as error:
-            at = self._read_bytes - len(error.object) + error.start
-            raise SourceError(f"{self._path} at byte {at}: it is not UTF-8. {_FIX}") from None
+            error_offset = self._read_bytes - len(error.object) + error.start
+            raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
         self._mark_offset = self.offset + (
             len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
         )

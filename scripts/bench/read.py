@@ -181,7 +181,7 @@ def _source_ids(records: int, size: int) -> Any:
     while key is not None:
         window = order.window(key)
         parts.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
-        key = order.following(key)
+        key = order.find_following(key)
     return np.concatenate(parts)[: records // BATCH * BATCH]
 
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tpudata.console.signals import Terminated, deferred, interruptible
+from tpudata.console.signals import Terminated, defer_signals, interruptible
 
 STUBBORN = """
 import os, signal, sys, threading, time
@@ -101,7 +101,7 @@ def test_defers_signals_until_the_end() -> None:
     received: list[int] = []
     before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in (2, 15)}
     try:
-        with deferred():
+        with defer_signals():
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGINT)
             assert received == []

@@ -8,13 +8,13 @@ import pytest
 
 from tpudata.format import index_name, shard_name
 from tpudata.format.layout import (
-    append_of,
     dali_index_name,
     is_listing_rejects,
     is_shard_name,
     keys_name,
-    place_of,
-    prefix_of,
+    parse_append,
+    parse_place,
+    parse_prefix,
     shard_prefix,
     shard_suffix,
 )
@@ -30,7 +30,7 @@ from tpudata.format.layout import (
 )
 def test_builds_and_parses_names_of_shards(split: str, number: int, count: int, name: str) -> None:
     assert shard_name(split, number, count) == f"{name}.tfrecord"
-    assert place_of(shard_name(split, number, count)) == (number, count)
+    assert parse_place(shard_name(split, number, count)) == (number, count)
     assert index_name(shard_name(split, number, count)) == f"index/{name}.index"
     assert fnmatch.fnmatch(shard_name(split, number, count), f"{split}-*")  # The glob of tensorflow/tpu's readers.
 
@@ -40,7 +40,7 @@ def test_builds_and_parses_names_of_compressed_shards() -> None:
     assert name == "train-00003-of-00012.tfrecord.gz"
     assert is_shard_name(name)
     assert fnmatch.fnmatch(name, "train-*")
-    assert (place_of(name), prefix_of(name)) == ((3, 12), "train")
+    assert (parse_place(name), parse_prefix(name)) == ((3, 12), "train")
     names = {index_name(name), keys_name(name), dali_index_name(name)}
     assert names == {f"index/train-00003-of-00012.{suffix}" for suffix in ("index", "keys", "idx")}
     assert not is_shard_name(f"{name}.gz")
@@ -68,7 +68,7 @@ def test_builds_and_parses_names_of_appended_shards(append: int, prefix: str) ->
     name = shard_name(prefix, 7, 123456)
     assert is_shard_name(name)
     assert fnmatch.fnmatch(name, "train-*")
-    assert (prefix_of(name), append_of(name)) == (prefix, append)
+    assert (parse_prefix(name), parse_append(name)) == (prefix, append)
     assert keys_name(name) == f"index/{prefix}-00007-of-123456.keys"
 
 

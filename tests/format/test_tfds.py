@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from tests.helpers.datasets import write_dataset, write_images
 from tests.helpers.label_maps import png_of
 from tpudata.format import Feature, open_dataset, verify, write_metadata
-from tpudata.format.tfds import dataset_info, features, name_of
+from tpudata.format.tfds import dataset_info, features, find_tfds_name
 
 # tensorflow_datasets 4.9 asks protobuf for a field's label, which protobuf 5 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
@@ -150,7 +150,7 @@ def test_load_finds_a_dataset_by_name_and_version(tmp_path: Path) -> None:
     ],
 )
 def test_takes_name_and_version_from_the_folder(folder: str, name: str) -> None:
-    assert name_of(folder) == name
+    assert find_tfds_name(folder) == name
 
 
 def test_a_dataset_without_labels_has_no_supervised_keys(tmp_path: Path) -> None:

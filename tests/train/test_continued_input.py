@@ -17,7 +17,7 @@ from tpudata import make_input_fn
 from tpudata.cli import main
 from tpudata.format import Feature
 from tpudata.storage.claims.claim import PROCESS, Claim
-from tpudata.storage.claims.hold import claimed
+from tpudata.storage.claims.hold import hold_claim
 from tpudata.train.continued_input import ContinuedInput
 from tpudata.train.outputs.history import Section
 
@@ -170,7 +170,7 @@ def test_lists_changed_settings_and_keeps_earlier_sections(data: Path, capsys: p
 
 def test_a_concurrent_run_changes_no_file_of_the_first(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 2, 20) == 0
-    with claimed("m", Claim.new(PROCESS)):
+    with hold_claim("m", Claim.new(PROCESS)):
         before = {path: path.read_bytes() for path in Path("m").iterdir()}
         assert train(data, 4, 8) == 1
         assert {path: path.read_bytes() for path in Path("m").iterdir()} == before

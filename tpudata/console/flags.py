@@ -80,8 +80,8 @@ class FlagParser(argparse.ArgumentParser):
         Raises:
             UsageError: a flag is unknown, a value is invalid or a required flag is missing.
         """
-        flags, rest = self.parse_with_rest(argv, also_known=())
-        self.reject_unknown(rest)
+        flags, unparsed = self.parse_with_rest(argv, also_known=())
+        self.reject_unknown(unparsed)
         return flags
 
     def parse_with_rest(
@@ -102,16 +102,16 @@ class FlagParser(argparse.ArgumentParser):
             self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in names], names)
         return super().parse_known_args([*words, *argv[end:]])
 
-    def reject_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
+    def reject_unknown(self, unparsed: Sequence[str], also_known: Iterable[str] = ()) -> None:
         """Raise a UsageError for the first of the unknown words, with the nearest flag.
 
         Args:
-            rest: words that no parser took.
+            unparsed: words that no parser took.
             also_known: names of flags that another parser takes, for the suggestion.
         """
-        if not rest:
+        if not unparsed:
             return
-        word = rest[0]
+        word = unparsed[0]
         if not word.startswith("-"):
             is_boolean = self._switches and word.lower() in (*_TRUE, *_FALSE)
             hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean else ""
@@ -126,12 +126,18 @@ class FlagParser(argparse.ArgumentParser):
     def _spell(self, word: str, others: Collection[str]) -> str:
         """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""
         name, equals, value = word.partition("=")
-        ours = self.flag_names()
-        if word.startswith("--") and name not in ours:
+        own_flags = self.flag_names()
+        if word.startswith("--") and name not in own_flags:
             dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
             # First our own: Beam has a flag --dry_run, too.
             name = (
-                dashed if dashed in ours else name if name in others else underscored if underscored in others else name
+                dashed
+                if dashed in own_flags
+                else name
+                if name in others
+                else underscored
+                if underscored in others
+                else name
             )
         if equals and name in self._switches:
             return name if self._is_true(name, value) else _name_opposite(name)

@@ -19,7 +19,7 @@ from types import FrameType
 # Exit code that a shell reports for a program that SIGINT ended.
 INTERRUPTED = 130
 MESSAGE = "tpudata: interrupted"
-# Whether this process is one of tpudata's: `run_command` runs its command line, or it ends with the process that started it.
+# Whether tpudata owns this process: `run_command` runs its command line, or it ends with the process that started it.
 _is_owned = False
 
 
@@ -47,7 +47,7 @@ def working() -> Iterator[None]:
         hook = sys.unraisablehook
 
         def end_or_pass_on(unraisable: sys.UnraisableHookArgs) -> None:
-            # It met a finalizer, which swallows exceptions.
+            # The interrupt was raised in a finalizer, which swallows exceptions.
             if issubclass(unraisable.exc_type, KeyboardInterrupt):
                 _end()
             hook(unraisable)
@@ -75,12 +75,13 @@ def is_default_or_ours(handler: object) -> bool:
 
 
 def was_interrupted() -> bool:
-    """Return whether Ctrl-C came in the body of `working`, which may have become another exception on its way."""
+    """Return whether Ctrl-C came in the body of `working`, even if it became another exception."""
     return signal.getsignal(signal.SIGINT) is _end_again
 
 
 @contextlib.contextmanager
 def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
+    """Handle SIGINT with `handler` while the context lasts, unless a foreign handler is installed."""
     before = signal.getsignal(signal.SIGINT)
     if not is_default_or_ours(before):
         yield
@@ -89,7 +90,7 @@ def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     try:
         yield
     finally:
-        # Python's own handler would end in a traceback once one interrupt is on its way.
+        # Restore only if no interrupt is pending: Python's handler would turn a second one into a traceback.
         if is_default_or_ours(signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGINT, before)
 

@@ -22,7 +22,7 @@ class Lifeline:
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
-        # Taken by whoever sets it: a descriptor closed twice may be somebody else's by then.
+        # Popping is atomic, so the descriptor is closed once: closed again, its number may belong to another file.
         self._uncut = [None]
 
     def cut(self) -> None:
@@ -32,7 +32,7 @@ class Lifeline:
             os.close(self._writer)
 
     def close(self) -> None:
-        """End all processes; none may be started after this."""
+        """End all processes that hold the other end; start no more after this."""
         self.cut()
         os.close(self.reader)
 

@@ -30,12 +30,12 @@ def machine_problem(error: BaseException) -> str:
     Args:
         error: an exception; those that it was raised from count, too.
     """
-    for each in iterate_causes(error):
-        problem = machine_problem_in(f"{type(each).__name__}: {each}")
+    for cause in iterate_causes(error):
+        problem = machine_problem_in(f"{type(cause).__name__}: {cause}")
         if problem:
             return problem
-        if isinstance(each, MemoryError):
-            return _without_memory(f"{type(each).__name__}: {each}")
+        if isinstance(cause, MemoryError):
+            return _without_memory(f"{type(cause).__name__}: {cause}")
     return ""
 
 

@@ -22,27 +22,27 @@ def nearest_name(got: str, names: Iterable[str]) -> str | None:
     word = got.lower().strip("-")
     if not word:
         return None
-    near: list[tuple[float, int, str]] = []
+    candidates: list[tuple[float, int, str]] = []
     for name in names:
         other = name.lower().strip("-")
         edits = _count_edits(word, other)
         if edits <= min(_MOST_EDITS, max(1, len(word) // 3)):
-            near.append((edits, edits, name))
+            candidates.append((edits, edits, name))
         if _is_part(word, other) or _is_part(other, word):
-            near.append((_PART, edits, name))
-    return min(near)[2] if near else None
+            candidates.append((_PART, edits, name))
+    return min(candidates)[2] if candidates else None
 
 
 def suggestion(got: str, names: Iterable[str]) -> str:
     """Return `"; did you mean X?"` for the nearest known name, or an empty string if all are too far."""
-    near = nearest_name(got, names)
-    return "" if near is None else f"; did you mean {near}?"
+    nearest = nearest_name(got, names)
+    return "" if nearest is None else f"; did you mean {nearest}?"
 
 
 def did_you_mean(got: str, names: Iterable[str]) -> str:
     """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if all are too far."""
-    near = nearest_name(got, names)
-    return "" if near is None else f" Did you mean {near!r}?"
+    nearest = nearest_name(got, names)
+    return "" if nearest is None else f" Did you mean {nearest!r}?"
 
 
 def _is_part(part: str, whole: str) -> bool:

@@ -1,11 +1,11 @@
-"""Options of commands: fields of frozen dataclasses, each with all that there is to know of the option in its metadata.
+"""Options of commands: fields of frozen dataclasses, whose metadata describe the option completely.
 
     seed: int = option(0, Group.SHARDS, "seed of the shuffled order (default 0)", Value("N", int), stored=Stored(WHOLE))
 
-From these fields follow the flags of the commands (`add_option`), the checks of single values (`check_options`), the
-reference of the commands, and of a training the keys of its YAML file. Of conversions follow the options in the manifest
-(`stored_options`), what an append takes from there (beam_jobs/command/inherited_options.py) and the flags of keywords
-(beam_jobs/calls/command_words.py), too. Rules between several options are in the `__post_init__` of their dataclass.
+These fields determine the flags of the commands (`add_option`), the checks of single values (`check_options`), the reference of
+the commands, and the keys of a training's YAML file. For conversions, they also determine the options in the manifest
+(`stored_options`), those that an append inherits (beam_jobs/command/inherited_options.py), and the flags that keywords become
+(beam_jobs/calls/command_words.py). Rules between several options are in the `__post_init__` of their dataclass.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tpudata.errors import UsageError
 
 _T = TypeVar("_T")
 _METADATA = "option"
-# Characters of choices next to a flag.
+# Characters of a metavar; longer choices are listed in the help text, where they are wrapped.
 _LONGEST = 40
 
 
@@ -92,13 +92,13 @@ def _keep(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An option's entry in the manifest: the option decides what the shards hold.
+    """Entry in the manifest of an option that determines the content of shards.
 
     Attributes:
-        schema: check of the entry, by an append, which uses it unless the flag is passed; None if an append does not use it.
+        schema: check of an entry that an append inherits unless the flag is passed; None if it is not inherited.
         write: function from the option's value, other than None, to JSON.
         read: function from JSON, other than null, to the option's value, or to the list that `collect` takes.
-        is_optional: whether an empty value has no entry: datasets of earlier versions have none.
+        is_optional: whether an empty value is not stored, as in datasets of versions without the option.
         name: name of the entry, if it is not the option's.
     """
 
@@ -111,7 +111,7 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option of a command, as `option` adds it to a field and `options_of` returns it.
+    """An option of a command, as `option` adds it to a field and `list_options` returns it.
 
     Attributes:
         group: group of the flag in the help.
@@ -124,10 +124,10 @@ class Option:
         inverts: whether the flag is a switch that stands for False.
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
         separator: text between key and value of a keyword that is a mapping.
-        stored: entry in the manifest; None if the option does not decide what the shards hold.
+        stored: entry in the manifest; None if the option does not affect the content of shards.
         modes: modes of the command that use the option; empty for all.
         needs: name of another option, without which this one has no effect; empty if there is none.
-        aliases: further names of the flag.
+        aliases: other names of the flag.
     """
 
     group: enum.Enum
@@ -166,28 +166,28 @@ class Option:
             return
         if self.choices and value not in self.choices.values():
             expected = (" or " if len(self.choices) == 2 else ", ").join(self.choices)
-            near = suggestion(str(value), self.choices)
-            raise UsageError(f"{self.flag}: unknown value (got {value!r}, expected {expected}){near}")
+            hint = suggestion(str(value), self.choices)
+            raise UsageError(f"{self.flag}: unknown value (got {value!r}, expected {expected}){hint}")
         if self.value.bounds is not None:
             self.value.bounds.check(self.flag, value)
 
-    def value_of(self, parsed: Any) -> Any:
-        """Return the option's value, given what its flag was parsed to."""
+    def from_flag(self, parsed: Any) -> Any:
+        """Return the option's value for the parsed value of its flag."""
         if self.collect is not None:
             return self.collect(parsed)
         if self.inverts:
             return not parsed
         return self.choices.get(parsed, parsed) if self.choices else parsed
 
-    def parsed_of(self, value: Any) -> Any:
-        """Return the parsed form of a value, as the flag gives it."""
+    def to_flag(self, value: Any) -> Any:
+        """Return the parsed value of the flag that stands for an option's value; `collect` is not inverted."""
         if self.inverts:
             return not value
         return next((text for text, choice in self.choices.items() if choice == value), value)
 
-    def text_of(self, value: Any) -> str:
+    def format_value(self, value: Any) -> str:
         """Return the text that the flag takes for a value."""
-        parsed = self.parsed_of(value)
+        parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()
         return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
@@ -226,7 +226,7 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
-def options_of(kind: type) -> Mapping[str, Option]:
+def list_options(kind: type) -> Mapping[str, Option]:
     """Return the options of a dataclass by name, in the order of its fields."""
     options: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
@@ -275,15 +275,15 @@ def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
         flags: what a parser with flags of `add_option` returned.
     """
     return {
-        name: option.value_of(getattr(flags, name))
-        for name, option in options_of(kind).items()
+        name: option.from_flag(getattr(flags, name))
+        for name, option in list_options(kind).items()
         if getattr(flags, name, None) is not None
     }
 
 
 def check_options(values: Any) -> None:
     """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
-    for name, entry in options_of(type(values)).items():
+    for name, entry in list_options(type(values)).items():
         entry.check(getattr(values, name))
 
 
@@ -294,21 +294,28 @@ def check_uses(values: Any, mode: str = "") -> None:
         values: the options.
         mode: mode of the command.
     """
-    options = options_of(type(values))
-    for name, one in options.items():
+    options = list_options(type(values))
+    for name, entry in options.items():
         if getattr(values, name) in (None, False, ""):
             continue
-        if one.modes and mode not in one.modes:
-            raise UsageError(f"{one.flag} requires --mode {' or '.join(one.modes)} (got {mode}). Omit one of them.")
-        if one.needs and not getattr(values, one.needs):
-            raise UsageError(f"{one.flag} requires {options[one.needs].flag}. Pass it, too, or omit {one.flag}.")
+        if entry.modes and mode not in entry.modes:
+            raise UsageError(f"{entry.flag} requires --mode {' or '.join(entry.modes)} (got {mode}). Omit one of them.")
+        if entry.needs and not getattr(values, entry.needs):
+            raise UsageError(f"{entry.flag} requires {options[entry.needs].flag}. Pass it, too, or omit {entry.flag}.")
 
 
-def set_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return some of a dataclass's fields: all but the options whose entry is optional and empty."""
-    options = options_of(type(values))
+def drop_unset_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Omit the options that are optional in the manifest and empty, so that shards of earlier versions keep their digest.
+
+    Args:
+        values: the dataclass.
+        fields: its fields by name.
+    """
+    options = list_options(type(values))
     unset = {
-        name for name, one in options.items() if one.stored and one.stored.is_optional and not getattr(values, name)
+        name
+        for name, entry in options.items()
+        if entry.stored and entry.stored.is_optional and not getattr(values, name)
     }
     return {name: value for name, value in fields.items() if name not in unset}
 
@@ -316,7 +323,7 @@ def set_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
 def stored_options(values: Any) -> dict[str, Any]:
     """Return the entries of a dataclass's options in the manifest."""
     entries: dict[str, Any] = {}
-    for name, entry in options_of(type(values)).items():
+    for name, entry in list_options(type(values)).items():
         value = getattr(values, name)
         if entry.stored is not None and (value or not entry.stored.is_optional):
             entries[entry.stored.name or name] = None if value is None else entry.stored.write(value)

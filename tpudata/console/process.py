@@ -82,6 +82,7 @@ def run_module(name: str, prog: str) -> int:
 
 
 def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    """Run a command and return its exit code; report errors and interrupts in one line."""
     # An in-process caller keeps its handlers, and another thread may set none.
     is_whole = owns_process() and threading.current_thread() is threading.main_thread()
     try:

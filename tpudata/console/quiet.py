@@ -33,17 +33,17 @@ def quiet_loading() -> Iterator[None]:
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as captured:
         # The libraries write to file descriptor 2, past sys.stderr.
-        os.dup2(held.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            held.seek(0)
-            for line in held:
+            captured.seek(0)
+            for line in captured:
                 if not _CHATTER.match(line):
                     os.write(2, line)
 

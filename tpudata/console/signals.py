@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C in a command that works: they end what waits, and wait for what must not be cut short."""
+"""SIGTERM and Ctrl-C in a running command: they end waits, and let work that must not be interrupted finish."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours,
 
 # Exit code that a shell reports for a program that SIGTERM ended.
 TERMINATED = 143
-# After a signal: time for the program to end by itself, and then time to remove its temporary files for it.
+# Seconds after a signal for the program to end by itself, and then for removing its temporary files.
 _GRACE_SECONDS = 4.0
 _TIDY_SECONDS = 3.0
 
@@ -74,7 +74,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Handle SIGINT and SIGTERM after the body, which starts processes: a half-started one would end with a traceback.
 
     Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the
@@ -100,7 +100,7 @@ def deferred() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ended_by_second_sigterm() -> Iterator[None]:
+def end_on_second_sigterm() -> Iterator[None]:
     """Let the second SIGTERM end the process even if the main thread waits for a device and runs no handler."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -140,7 +140,7 @@ class _Interrupts:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
-        """Note that the context's body has ended; only the end of the process is still waited for."""
+        """Mark the context's body as ended; after a signal, wait until other processes are stopped."""
         self._is_left = True
         if self.received is not None:
             self._has_stopped.wait(_TIDY_SECONDS)
@@ -150,6 +150,7 @@ class _Interrupts:
             os.close(self._reader)
 
     def _watch(self) -> None:
+        """After the first signal, stop other processes, and end this one by force if it does not end in time."""
         if not os.read(self._reader, 1):
             return
         assert self.received is not None

@@ -1,4 +1,4 @@
-"""Texts of errors of TensorFlow 2.20 and 2.21, jax 0.10 and libtpu 0.0.42, as patterns and what follows from them.
+"""Patterns of the error messages of TensorFlow 2.20 and 2.21, jax 0.10 and libtpu 0.0.42, and parsers for them.
 
 tests/error_text/test_libraries.py provokes each error with the installed versions: if a new one words it differently, the
 test of its pattern fails.
@@ -9,7 +9,7 @@ from typing import Any
 
 from tpudata.error_text.lines import first_line
 
-# tf.data: the name of a dataset that failed (see `tpudata.format.read_errors`), and what its files have.
+# tf.data: the name of a dataset that failed (see `tpudata.format.read_errors`), and the fault of its files.
 DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
 DAMAGED_RECORD = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 DAMAGED_BLOCK = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
@@ -17,7 +17,7 @@ SHORT_FILE = re.compile(r"A file has fewer records than its index says|Excluding
 UNREADABLE_FILE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
 GCS_FAILURE = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
 
-# The parser of Examples: a record that is none, and one of other features.
+# The parser of Examples: a record that is no Example, and Examples whose features differ from the schema.
 NO_EXAMPLE = re.compile("Could not parse example input")
 _KEY = r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +"
 ABSENT_FEATURE = re.compile(
@@ -67,7 +67,7 @@ LOST_EXCHANGE = re.compile(r"Gloo|NCCL|[Cc]ollective|[Cc]oordination ?[Ss]ervice
 RUNTIME_STATUS = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 TPU_IN_USE = re.compile(r"already in use by process with pid (\d+)|lockfile|[Dd]evice or resource busy")
 
-# libtpu's compiler: no memory, and the bytes that are needed and that there are.
+# libtpu's compiler: out of memory, and the bytes needed and available.
 NO_DEVICE_MEMORY = re.compile("RESOURCE_EXHAUSTED")
 _SIZE = r"([\d.]+)([KMGT]?)"
 _SIZES = (
@@ -100,10 +100,10 @@ def find_xla_reason(text: str, scope: str) -> str:
 
 
 def find_memory_sizes(text: str) -> tuple[float, float] | None:
-    """Return the bytes that a program needs and that a device has, by the message of libtpu's compiler; None if it has none."""
+    """Return the bytes that a program needs and that a device has, parsed from libtpu's out-of-memory message; None if absent."""
     for pattern in _SIZES:
         match = pattern.search(text)
         if match is not None:
-            needed, unit, available, other = match.groups()
-            return float(needed) * _UNITS[unit], float(available) * _UNITS[other]
+            needed, needed_unit, available, available_unit = match.groups()
+            return float(needed) * _UNITS[needed_unit], float(available) * _UNITS[available_unit]
     return None

@@ -20,9 +20,9 @@ _PLACED = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
 
 def own_error(error: BaseException) -> TpudataError | None:
     """Return the TpudataError that `error` is, was caused by, or has in its text; None if there is none."""
-    own = find_own(error)
-    if own is not None:
-        return _rebuild(type(own), _WHILE_RUNNING.sub("", str(own)))
+    own_cause = find_own(error)
+    if own_cause is not None:
+        return _rebuild(type(own_cause), _WHILE_RUNNING.sub("", str(own_cause)))
     matches = _RAISED.findall(str(error))
     if not matches:
         return None
@@ -32,7 +32,7 @@ def own_error(error: BaseException) -> TpudataError | None:
 
 def find_own(error: BaseException) -> TpudataError | None:
     """Return the TpudataError that `error` is or was caused by; None if there is none."""
-    return next((each for each in iterate_causes(error) if isinstance(each, TpudataError)), None)
+    return next((cause for cause in iterate_causes(error) if isinstance(cause, TpudataError)), None)
 
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -44,12 +44,12 @@ class Dataset:
         Raises:
             DatasetError: there is no such split, or it has no records.
         """
-        whole = self.manifest.split(split)
-        counts = [(shard, shard.records - self.quarantine.of(shard).count) for shard in whole.shards]
+        complete_split = self.manifest.split(split)
+        counts = [(shard, shard.records - self.quarantine.of(shard).count) for shard in complete_split.shards]
         shards = tuple(dataclasses.replace(shard, records=count) for shard, count in counts if count)
         if not shards:
             raise DatasetError(f"{self.path}: split {split!r} has no records. Choose another split.")
-        return dataclasses.replace(whole, shards=shards)
+        return dataclasses.replace(complete_split, shards=shards)
 
     def kept_runs(self, shard: Shard) -> npt.NDArray[np.int64]:
         """Return [first, last) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""

@@ -72,20 +72,20 @@ def shard_prefix(split: str, append: int = 0) -> str:
     return f"{split}-a{append:03d}" if append else split
 
 
-def prefix_of(shard: str) -> str:
+def parse_prefix(shard: str) -> str:
     """Return the prefix of a shard's name, as `shard_prefix` makes it."""
     return shard.rsplit("-", 3)[0]
 
 
-def place_of(shard: str) -> tuple[int, int]:
+def parse_place(shard: str) -> tuple[int, int]:
     """Return the number in a shard's name, from 0, and the number of shards that were planned with the same prefix."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
 
 
-def append_of(shard: str) -> int:
+def parse_append(shard: str) -> int:
     """Return the number of the append in a shard's name; 0 for the first conversion."""
-    match = _APPEND.search(prefix_of(shard))
+    match = _APPEND.search(parse_prefix(shard))
     return int(match[1]) if match else 0
 
 

@@ -36,7 +36,7 @@ def list_metadata_names(manifest: Manifest) -> tuple[str, ...]:
 
 
 def write_metadata(
-    folder: str, manifest: Manifest, labels: Sequence[str] | None = None, written: Iterable[WrittenFile] = ()
+    folder: str, manifest: Manifest, labels: Sequence[str] | None = None, written_files: Iterable[WrittenFile] = ()
 ) -> Manifest:
     """Write labels.txt (if there are classes), the TFDS metadata (if it reads the shards), and then the manifest.
 
@@ -44,11 +44,11 @@ def write_metadata(
         folder: the dataset's folder, which holds the manifest's shards already.
         manifest: contents of the dataset; the checksum of labels.txt and the name for TFDS are filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
-        written: files that were written before; these and the metadata are compared with the contents of the folder before the
-            manifest is written.
+        written_files: files that were written before; these and the metadata are compared with the folder before the manifest is
+            written.
 
     Returns:
-        The manifest as it was written.
+        The manifest as written.
 
     Raises:
         DatasetError: labels and manifest differ, or a class name has a line break.
@@ -60,7 +60,7 @@ def write_metadata(
             f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels or 0, 'class', 'classes')}."
             " Pass one for each class."
         )
-    manifest = dataclasses.replace(manifest, tfds=tfds.name_of(folder) if manifest.compression is None else None)
+    manifest = dataclasses.replace(manifest, tfds=tfds.find_tfds_name(folder) if manifest.compression is None else None)
     files = {}
     if labels is not None:
         broken = [name for name in labels if name.splitlines() != [name]]
@@ -83,7 +83,7 @@ def write_metadata(
         # TFDS can no longer hold the class names after this append.
         if name not in files:
             storage.delete(storage.join(folder, name))
-    check_written(folder, [*written, *(WrittenFile.of(*file) for file in files.items())])
+    check_written(folder, [*written_files, *(WrittenFile.of(*file) for file in files.items())])
     manifest = dataclasses.replace(manifest, labels_crc32c=crc32c)
     write((MANIFEST_NAME, manifest.to_bytes()))
     return manifest

@@ -5,7 +5,7 @@ A JSON object:
     version     1
     checksum    CRC-32C of this file, taken while these eight digits are zeros
     shards      by name, an object for each damaged shard:
-        crc32c    CRC-32C of the shard as it was written, so that the entry applies to no other shard
+        crc32c    CRC-32C of the shard as written, so that the entry applies to no other shard
         bytes     size of its file when the damage was found, 0 if it is missing
         records   the skipped records, ascending: a list [first, last, reason] for records first, ..., last - 1 of the shard
 
@@ -62,7 +62,7 @@ class ShardQuarantine:
     """Skipped records of a shard.
 
     Attributes:
-        crc32c: CRC-32C of the shard's file as it was written.
+        crc32c: CRC-32C of the shard's file as written.
         bytes: size of the file when the damage was found, 0 if it is missing.
         records: the skipped records, ascending.
     """
@@ -187,11 +187,11 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
     return quarantine
 
 
-def _check_ranges(where: str, ranges: list[tuple[int, int, str]]) -> None:
+def _check_ranges(origin: str, ranges: list[tuple[int, int, str]]) -> None:
     """Raise ValueError unless [first, last) of skipped records ascend and do not overlap."""
     for number, (first, last, _) in enumerate(ranges):
         if first >= last:
-            raise ValueError(f"{where}[{number}] has no records (got {first} to {last})")
+            raise ValueError(f"{origin}[{number}] has no records (got {first} to {last})")
     for number, ((_, last, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
         if first < last:
-            raise ValueError(f"{where}[{number}] begins at {first}, before the end {last} of the one before")
+            raise ValueError(f"{origin}[{number}] begins at {first}, before the end {last} of the one before")

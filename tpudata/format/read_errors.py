@@ -2,7 +2,7 @@
 
 TensorFlow reports the byte at which a record is damaged, but not the file. It also reports the name of the dataset that failed, so
 the reader gives its datasets names from which the files follow: "tpudata_" and the JSON array [folder, split], or [file, ..., ""]
-for files without a manifest, in which each byte that is no letter or digit is "_" and two hexadecimal digits.
+for files without a manifest, in which each byte that is not a letter or digit is "_" and two hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         error: the raised error.
         may_be_plain: whether the records may be in files without a manifest.
     """
-    own = own_error(error)
-    if own is not None:
-        return own
+    own_cause = own_error(error)
+    if own_cause is not None:
+        return own_cause
     # TensorFlow's message contains the record, which Python cannot decode if it is not text.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
     lost = texts.CHECKED_SERVICE.search(text)
@@ -70,11 +70,11 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
     if translated is not None:
         return translated
     plain = _PLAIN if may_be_plain else ""
-    where = (
+    origin = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
     )
     if texts.NO_EXAMPLE.search(text):
-        return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
+        return DatasetError(f"a record is not a tf.train.Example. {origin}{plain}")
     odd = _find_odd_feature(text)
     if odd is not None:
         feature, difference, kind = odd
@@ -83,7 +83,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
             located = odd_record_error(text, feature, difference, kind)
         except TpudataError as error:
             located = error
-        return located or FeatureError(f"feature {feature!r} of a record {difference}. {where}{plain}")
+        return located or FeatureError(f"feature {feature!r} of a record {difference}. {origin}{plain}")
     undecoded = texts.NO_IMAGE.search(text)
     if undecoded is not None:
         return DatasetError(
@@ -103,7 +103,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
 
 
 def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
-    """Return the feature that does not fit, what is wrong with it in words, and the kind of the mistake."""
+    """Return the feature that does not fit, a description of its fault, and the kind of the fault."""
     match = texts.ABSENT_FEATURE.search(text)
     if match is not None:
         return match[1], "is not in the record", "absent"
@@ -129,7 +129,7 @@ def read_error(text: str) -> TpudataError | None:
     if parts is None:
         return None
     *paths, split = parts
-    where = paths[0] if split else "a file"
+    origin = paths[0] if split else "a file"
     damaged = texts.DAMAGED_RECORD.search(text)
     if damaged is not None:
         # The offset is that of the record's data, or of its header if that is damaged.
@@ -140,11 +140,11 @@ def read_error(text: str) -> TpudataError | None:
                 return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_choose_fix(split)}")
         if split:
             return TpudataError(
-                f"{where}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
+                f"{origin}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
                 " Start again."
             )
         return TpudataError(
-            f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
+            f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
         )
     failed = texts.GCS_FAILURE.search(text)
     if failed is not None:
@@ -161,12 +161,12 @@ def read_error(text: str) -> TpudataError | None:
     reason = _find_reason(text, split)
     if reason is None:
         return None
-    changed = find_changed_shard(open_dataset(where), split) if split else None
-    return changed or TpudataError(f"{where}: {reason}")
+    changed = find_changed_shard(open_dataset(origin), split) if split else None
+    return changed or TpudataError(f"{origin}: {reason}")
 
 
 def _find_reason(text: str, split: str) -> str | None:
-    """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
+    """Return how the files differ from their index, with a fix; None if the error has another cause."""
     if texts.DAMAGED_BLOCK.search(text):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
     if OTHER_RECORDS in text:
@@ -183,8 +183,7 @@ def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> Feat
         text: text of TensorFlow's error.
         feature: name of the feature.
         difference: the difference, in words.
-        odd: the difference to search for: no such feature, values of another kind, another number of values, or another number of
-            bytes in a value.
+        odd: the difference to search for: a missing feature, or values of a different kind, count or size.
     """
     parts = _parse_parts(text)
     if parts is None:
@@ -245,9 +244,9 @@ def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
         path, offsets = dataset.shard_path(shard), dataset.index(shard).offsets
-        place = int(np.searchsorted(offsets, offset))
-        if place < len(offsets) - 1 and offsets[place] == offset:
-            frame = storage_for(path).read_range(path, offset, int(offsets[place + 1]) - offset)
+        shard_number = int(np.searchsorted(offsets, offset))
+        if shard_number < len(offsets) - 1 and offsets[shard_number] == offset:
+            frame = storage_for(path).read_range(path, offset, int(offsets[shard_number + 1]) - offset)
             if len(frame) < FRAME_BYTES or find_damage(frame, frame[HEADER_BYTES:-FOOTER_BYTES]):
                 return path
     return None

@@ -48,8 +48,8 @@ class RejectLine(NamedTuple):
     problem: str = ""
 
 
-def reject_lines(path: str) -> Iterator[RejectLine]:
-    """Yield the lines of a file of rejected inputs, damaged ones too.
+def scan_reject_lines(path: str) -> Iterator[RejectLine]:
+    """Yield the lines of a file of rejected inputs, including damaged ones.
 
     Raises:
         StorageError: the file cannot be read.
@@ -64,14 +64,14 @@ def reject_lines(path: str) -> Iterator[RejectLine]:
             offset += len(data)
 
 
-def whole_reject_lines(path: str) -> Iterator[RejectLine]:
-    """Yield the lines of a file of rejected inputs.
+def read_reject_lines(path: str) -> Iterator[RejectLine]:
+    """Yield the lines of a file of rejected inputs, none of them damaged.
 
     Raises:
         CorruptionError: a line is damaged.
         StorageError: the file cannot be read.
     """
-    for line in reject_lines(path):
+    for line in scan_reject_lines(path):
         if line.value is None:
             raise CorruptionError(path, line.offset, f"{line.problem}. Restore the file, or convert the dataset again.")
         yield line

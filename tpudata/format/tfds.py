@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpudata.format.layout import place_of, prefix_of
+from tpudata.format.layout import parse_place, parse_prefix
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest, Shard
 
@@ -79,7 +79,7 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     return files
 
 
-def name_of(folder: str) -> str:
+def find_tfds_name(folder: str) -> str:
     """Return the name and version, such as `pets:1.0.0`, under which TFDS finds a dataset in this folder, or the default."""
     path = folder if "://" in folder else posixpath.join(Path.cwd().as_posix(), folder)
     match = _FOLDER.fullmatch(path.rstrip("/"))
@@ -91,7 +91,7 @@ def dataset_info(manifest: Manifest) -> bytes:
     runs: dict[str, list[Shard]] = {}
     for split in manifest.splits.values():
         for shard in split.shards:
-            runs.setdefault(prefix_of(shard.name), []).append(shard)
+            runs.setdefault(parse_prefix(shard.name), []).append(shard)
     splits = [
         {
             "name": name,
@@ -154,14 +154,15 @@ def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
 
 def _list_lengths(shards: list[Shard]) -> list[str]:
     """Return the records of all shards that were planned."""
-    places = [place_of(shard.name) for shard in shards]
-    lengths = ["0"] * max(count for _, count in places)
-    for (number, _), shard in zip(places, shards, strict=True):
+    shard_places = [parse_place(shard.name) for shard in shards]
+    lengths = ["0"] * max(count for _, count in shard_places)
+    for (number, _), shard in zip(shard_places, shards, strict=True):
         lengths[number] = str(shard.records)
     return lengths
 
 
 def _describe_feature(feature: Feature) -> dict[str, Any]:
+    """Return the entry of a feature in features.json."""
     if feature.encoding == "image":
         return {
             "pythonClassName": f"{_PACKAGE}.image_feature.Image",

@@ -1,4 +1,4 @@
-"""Files of a dataset as they were written, which are compared with the storage's listing before the manifest is written."""
+"""Files of a dataset as written, which are compared with the storage's listing before the manifest is written."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Encoded images: their formats and headers, their pixels with Pillow, and whether they are what a feature says."""
+"""Encoded images: formats, headers, pixels with Pillow, and checks against features."""

@@ -83,7 +83,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
 
 
 def _read_size(data: bytes, name: str) -> tuple[int, int]:
-    """Return the height and width of an image of format `name`; ValueError if it is cut or broken."""
+    """Return the height and width of an image of format `name`; ValueError if it is truncated or broken."""
     if name in (JPEG, PNG):
         header = read_header(data, name)
         return header.height, header.width
@@ -97,7 +97,10 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        picture = next((one for one in pictures if feature.name.startswith(f"{one.name.rpartition('/')[0]}/")), None)
+        picture = next(
+            (candidate for candidate in pictures if feature.name.startswith(f"{candidate.name.rpartition('/')[0]}/")),
+            None,
+        )
         size = None if picture is None else _find_stored_size(example.get(picture.name, ()))
         for number, data in enumerate(example.get(feature.name, ())):
             subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
@@ -136,6 +139,7 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
 
 
 def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the problems of an image file: damage, or a format, size or channels that differ from the feature or the record."""
     problem = label_map_problem(data, feature.dtype) if feature.is_label_map else ""
     if problem:
         yield f"feature {feature.name!r} {problem}"

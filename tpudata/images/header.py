@@ -138,6 +138,7 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def _read_png(data: bytes) -> ImageHeader:
+    """Return the header of a PNG, from its chunks before the pixels; ValueError if it is damaged."""
     position, size, seen = 8, len(data), set()
     orientation = UPRIGHT
     while True:
@@ -166,6 +167,7 @@ def _read_png(data: bytes) -> ImageHeader:
 
 
 def _read_jpeg(data: bytes) -> ImageHeader:
+    """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
     position, end = 2, len(data)
     frame, orientation, adobe, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
@@ -214,7 +216,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
         raise ValueError(f"JPEG cut: it has no end after {end} bytes")
     height, width, components, sampling = frame
-    # Adobe's transform 0 means RGB, whose samples are no chroma.
+    # Adobe's transform 0 means RGB, whose samples are not chroma.
     sampling = b"" if adobe == b"\0" else sampling
     return ImageHeader(
         *(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe is not None, sampling, is_regular)

@@ -75,5 +75,5 @@ def _find_iso_format(data: bytes) -> str:
     if main not in (b"mif1", b"msf1"):
         return _BRANDS[main]
     end = min(int.from_bytes(data[:4], "big"), len(data))
-    others = {data[place : place + 4] for place in range(16, end, 4)}
+    others = {data[position : position + 4] for position in range(16, end, 4)}
     return AVIF if others & {b"avif", b"avis"} else HEIC

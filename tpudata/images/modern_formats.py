@@ -50,17 +50,17 @@ def is_reversible(data: bytes) -> bool:
 
     Such a file may still be truncated to a rate; its pixels are then those that a decoder returns.
     """
-    place = _find_codestream(data)
-    if data[place : place + len(_START)] != _START:
+    position = _find_codestream(data)
+    if data[position : position + len(_START)] != _START:
         return False
     # The start has no length; after it, each segment is a marker, and a length that counts itself.
-    place += 2
-    while place + 14 <= len(data) and (marker := data[place : place + 2]) != _TILE:
+    position += 2
+    while position + 14 <= len(data) and (marker := data[position : position + 2]) != _TILE:
         if marker == _COD:
             # Marker, length, style, progression, layers (2), component transform, levels, width, height, style of blocks,
             # transform.
-            return data[place + 13] == _REVERSIBLE
-        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+            return data[position + 13] == _REVERSIBLE
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
     return False
 
 
@@ -87,36 +87,36 @@ def _list_item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each item property of a file in the ISO format."""
     content = data
     # `meta` is a full box, whose version and flags come first.
-    for wanted, skipped in ((b"meta", 4), (b"iprp", 0), (b"ipco", 0)):
-        content = next((inner for kind, inner in _iterate_boxes(content) if kind == wanted), b"")[skipped:]
+    for box_type, skipped in ((b"meta", 4), (b"iprp", 0), (b"ipco", 0)):
+        content = next((inner for kind, inner in _iterate_boxes(content) if kind == box_type), b"")[skipped:]
     yield from _iterate_boxes(content)
 
 
 def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each box (ISO/IEC 14496-12, 4.2), up to the first that is damaged."""
-    place = 0
-    while place + 8 <= len(data):
-        size, kind, head = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8], 8
+    position = 0
+    while position + 8 <= len(data):
+        size, kind, head = int.from_bytes(data[position : position + 4], "big"), data[position + 4 : position + 8], 8
         if size == 1:
-            size, head = int.from_bytes(data[place + 8 : place + 16], "big"), 16
-        end = place + size if size else len(data)
-        if end < place + head:
+            size, head = int.from_bytes(data[position + 8 : position + 16], "big"), 16
+        end = position + size if size else len(data)
+        if end < position + head:
             return
-        yield kind, data[place + head : end]
-        place = end
+        yield kind, data[position + head : end]
+        position = end
 
 
 def _find_codestream(data: bytes) -> int:
     """Return the offset of the codestream: 0 without a container, else after the header of its box (ITU-T T.800, I.4)."""
-    place = 0
-    while not data.startswith(_START) and place + 8 <= len(data):
-        size, kind, head = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8], 8
+    position = 0
+    while not data.startswith(_START) and position + 8 <= len(data):
+        size, kind, head = int.from_bytes(data[position : position + 4], "big"), data[position + 4 : position + 8], 8
         if size == 1:
-            size, head = int.from_bytes(data[place + 8 : place + 16], "big"), 16
+            size, head = int.from_bytes(data[position + 8 : position + 16], "big"), 16
         if kind == _CODESTREAM_BOX:
-            return place + head
+            return position + head
         if size < head:
             # 0 is a box that extends to the end.
             break
-        place += size
+        position += size
     return 0

@@ -30,7 +30,7 @@ _DECODER_ERROR = re.compile(r"decoder error -?\d+")
 @contextlib.contextmanager
 def pillow_errors(name: str) -> Iterator[None]:
     """Turn any exception of Pillow for a broken image into a ValueError, and drop its warnings in a process of ours."""
-    with _without_warnings():
+    with _suppress_warnings():
         try:
             yield
         # A program whose filters make errors of warnings wants to see them.
@@ -48,7 +48,7 @@ def pillow_errors(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
+def _suppress_warnings() -> Iterator[None]:
     """Drop warnings of odd metadata, and of sizes above half of our limit. Filters of warnings are those of the whole process."""
     if not owns_process():
         yield
@@ -73,7 +73,7 @@ def load_image(image: Image.Image, name: str) -> Image.Image:
 
 
 class _SilentLibtiff:
-    """A context in which libtiff's lines on stderr, which name no file, are dropped; only in a process that runs nothing else.
+    """Drop libtiff's lines on stderr, which name no file, while the context lasts; only for processes that run nothing else.
 
     Python's stderr is a separate descriptor during a conversion: see `beam_jobs.command.quiet_stderr`.
     """

@@ -58,50 +58,50 @@ class DecodedImage(NamedTuple):
 
 
 def decode_image(
-    data: bytes, name: str, header: ImageHeader | None, shorter: int | None = None, draft: bool = False
+    data: bytes, image_format: str, header: ImageHeader | None, shorter: int | None = None, draft: bool = False
 ) -> DecodedImage:
     """Decode an image fully.
 
     Args:
         data: the encoded image.
-        name: format from `image_format`.
+        image_format: format from `image_format`.
         header: header from `read_header`; None for other formats than JPEG and PNG.
         shorter: shorter side in pixels, to which larger images are shrunk; None keeps the size.
-        draft: whether a JPEG may be decoded at a half, a quarter or an eighth of its size if it is shrunk further than that.
+        draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
 
     Raises:
         ValueError: broken, or of an unsupported kind; the message completes `rejected: `.
     """
-    if name == PNG:
+    if image_format == PNG:
         check_png_checksums(data)
-    image = open_image(data, name)
-    check_size(name, *image.size)
-    if name == TIFF:
+    image = open_image(data, image_format)
+    check_size(image_format, *image.size)
+    if image_format == TIFF:
         check_tiff(image)
     # Computed before the draft, which rounds the size.
     size = _shrink_size(image.size, shorter)
-    if draft and name == JPEG and size != image.size:
+    if draft and image_format == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
         image = eight_bit_png(data)
-    elif name == TIFF and is_deep_color(image):
+    elif image_format == TIFF and is_deep_color(image):
         image = eight_bit_tiff(data, image)
     else:
-        image = load_image(image, name)
-    plain = _flatten(image, name, header)
-    if name == TIFF:
+        image = load_image(image, image_format)
+    plain = _flatten(image, image_format, header)
+    if image_format == TIFF:
         size = _shrink_size(plain.size, shorter)  # Pillow may have turned it while loading
-    # Transparency laid on white makes edges that are as fine as the pixels.
-    across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, name, header)
+    # Flattening transparency creates edges of one pixel, so colours need full resolution.
+    across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, image_format, header)
     plain = _resize(plain, size)
-    turn = _TURNS.get(header.orientation if header else exif_turn(image, name))
+    turn = _TURNS.get(header.orientation if header else exif_turn(image, image_format))
     if turn is not None:
         plain = plain.transpose(turn)
     if turn in _SIDEWAYS:
         across, down = down, across
-    # Drop the rest, which describes the input file: encoders would write some of it.
+    # Keep only the profile: encoders would also write other metadata of the input file.
     profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
-    # A damaged TIFF may have a number there.
+    # In a damaged TIFF the profile may be a number.
     plain.info = {"icc_profile": profile} if profile and isinstance(profile, bytes) else {}
     return DecodedImage(plain, (across, down))
 
@@ -111,40 +111,42 @@ def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
     return _resize(image, _shrink_size(image.size, shorter))
 
 
-def check_decodes(data: bytes, name: str, header: ImageHeader | None = None) -> None:
+def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = None) -> None:
     """Decode an image and discard the pixels.
 
-    A JPEG is decoded at an eighth of its size: libjpeg reads all of its coefficients then as well, and finds the same faults.
+    A JPEG is decoded at 1/8 size: libjpeg still reads every coefficient, so it detects the same damage.
 
     Args:
         data: the encoded image.
-        name: format from `image_format`.
+        image_format: format from `image_format`.
         header: header from `read_header`, to compare the size with.
 
     Raises:
         ValueError: it is broken; the message completes `rejected: `.
     """
-    if name == PNG:
+    if image_format == PNG:
         check_png_checksums(data)
-    image = open_image(data, name)
+    image = open_image(data, image_format)
     width, height = image.size
-    with pillow_errors(name):
+    with pillow_errors(image_format):
         image.draft(None, (1, 1))
-    loaded = load_image(image, name)
-    if name != JPEG:
+    loaded = load_image(image, image_format)
+    if image_format != JPEG:
         width, height = loaded.size  # A TIFF may be turned while it is loaded.
     if header is not None and (height, width) != (header.height, header.width):
-        raise ValueError(f"{name} of {width} x {height} pixels, whose header has {header.width} x {header.height}")
+        raise ValueError(
+            f"{image_format} of {width} x {height} pixels, whose header has {header.width} x {header.height}"
+        )
 
 
-def encode_image(decoded: DecodedImage, name: str, quality: int) -> bytes:
+def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> bytes:
     """Encode an image. Equal images give equal bytes with one build of Pillow.
 
     A JPEG keeps the source's sampling of colours as far as JPEGs of Pillow have it: 4:2:0, 4:2:2, or 4:4:4, which loses nothing.
 
     Args:
         decoded: image from `decode_image`.
-        name: `JPEG` or `PNG`.
+        image_format: `JPEG` or `PNG`.
         quality: quality of a JPEG, 1 to 100.
 
     Raises:
@@ -153,7 +155,7 @@ def encode_image(decoded: DecodedImage, name: str, quality: int) -> bytes:
     out = io.BytesIO()
     image, (across, down) = decoded
     profile = image.info.get("icc_profile")
-    if name == JPEG:
+    if image_format == JPEG:
         if max(image.size) > _JPEG_SIDE:
             raise ValueError(
                 f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side"
@@ -167,15 +169,15 @@ def encode_image(decoded: DecodedImage, name: str, quality: int) -> bytes:
     return out.getvalue()
 
 
-def is_lossless(data: bytes, name: str) -> bool:
+def is_lossless(data: bytes, image_format: str) -> bool:
     """Return whether an image's format keeps every pixel.
 
     All formats do except JPEG, AVIF, HEIC, WebP with a lossy first frame, and JPEG 2000 with the irreversible wavelet.
     """
-    if name == JPEG_2000:
+    if image_format == JPEG_2000:
         return is_reversible(data)
-    if name != WEBP:
-        return name not in (JPEG, AVIF, HEIC)
+    if image_format != WEBP:
+        return image_format not in (JPEG, AVIF, HEIC)
     # A WebP is a RIFF file of chunks; a frame of an animation, ANMF, contains chunks after 16 bytes.
     position = 12
     while position + 8 <= len(data):
@@ -187,31 +189,31 @@ def is_lossless(data: bytes, name: str) -> bool:
     return False
 
 
-def is_animated(data: bytes, name: str) -> bool:
+def is_animated(data: bytes, image_format: str) -> bool:
     """Return whether an image that decodes has more frames or pages than the one that is kept."""
-    if name not in (GIF, WEBP, AVIF, TIFF):
+    if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False
-    image = open_image(data, name)
-    with pillow_errors(name):
+    image = open_image(data, image_format)
+    with pillow_errors(image_format):
         return getattr(image, "n_frames", 1) > 1
 
 
-def exif_turn(image: Image.Image, name: str) -> int:
-    """Return the Exif orientation by which an opened image that is neither JPEG nor PNG is still to be turned."""
+def exif_turn(image: Image.Image, image_format: str) -> int:
+    """Return the Exif orientation that is still to be applied to an opened image, neither JPEG nor PNG."""
     # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
-    if name not in (WEBP, AVIF):
+    if image_format not in (WEBP, AVIF):
         return UPRIGHT
     return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
-def _find_chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[int, int]:
-    """Return the pixels for each sample of colour of a stored image, across and down; (1, 1) if its format does not tell."""
+def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None) -> tuple[int, int]:
+    """Return the chroma subsampling of a stored image, (across, down) in pixels; (1, 1) if its format does not state it."""
     if header is not None:
         return header.chroma_step
-    if name in (AVIF, HEIC):
-        return iso_chroma_step(data, name)
+    if image_format in (AVIF, HEIC):
+        return iso_chroma_step(data, image_format)
     # A lossy WebP is VP8, which has no other sampling.
-    return (2, 2) if name == WEBP and not is_lossless(data, name) else (1, 1)
+    return (2, 2) if image_format == WEBP and not is_lossless(data, image_format) else (1, 1)
 
 
 def _shrink_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
@@ -226,12 +228,12 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
 
 
-def _flatten(image: Image.Image, name: str, header: ImageHeader | None) -> Image.Image:
+def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) -> Image.Image:
     """Return a decoded image as mode `L` or `RGB`, on white."""
-    if name in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
+    if image_format in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
         image = eight_bit_grey(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):
-        raise ValueError(f"{name} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
+        raise ValueError(f"{image_format} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
     if image.mode == "CMYK" and header is not None and not header.adobe:
         # Pillow reads every CMYK JPEG as inverted, but only those with Adobe's marker are.

@@ -87,7 +87,7 @@ def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
             raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {rawmode}; save it as PNG")
         tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
     other.tile = tiles  # type: ignore[attr-defined]
-    high, low = (np.asarray(load_image(one, TIFF)) for one in (image, other))
+    high, low = (np.asarray(load_image(half, TIFF)) for half in (image, other))
     scaled = Image.fromarray(_scale(_join_bytes(high, low)))
     scaled.info = image.info
     return scaled

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
-from tpudata.format.reject_lines import whole_reject_lines
+from tpudata.format.reject_lines import read_reject_lines
 from tpudata.report.charts import bars, histogram
 from tpudata.report.samples import STYLE, Decode, picture_html, text_html
 from tpudata.report.split_sample import SplitSample
@@ -96,7 +96,7 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
     def row(tag: str, cells: Sequence[str]) -> str:
-        kinds = (' class="number"' if place in numbers else "" for place in range(len(cells)))
+        kinds = (' class="number"' if column in numbers else "" for column in range(len(cells)))
         parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
         return f"<tr>{''.join(parts)}</tr>"
 
@@ -122,6 +122,7 @@ def _format_features(dataset: Dataset) -> str:
 
 
 def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
+    """Yield the HTML of a split's samples, tables and histograms."""
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
@@ -173,11 +174,12 @@ def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
         f"<h3>Tokens</h3><p>{counted(total, 'token')} with {counted(len(sample.tokens), 'different id')},"
         f" of which {count_text(once)} occur once.</p>"
     )
-    most = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
-    yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in most])
+    top_tokens = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
+    yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in top_tokens])
 
 
 def _draw_histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
+    """Yield the HTML of histograms of a split's sizes, lengths and shards."""
     columns: list[tuple[str, Sequence[int], str]] = [
         ("Height", [height for height, _ in sample.sizes], "pixel"),
         ("Width", [width for _, width in sample.sizes], "pixel"),
@@ -200,6 +202,7 @@ def _list_length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[in
 
 
 def _format_pictures(sample: SplitSample) -> Iterator[str]:
+    """Yield the HTML of the sample pictures by class."""
     is_grid = len(sample.pictures) > _MOST_ROWS
     if is_grid:
         yield '<div class="grid">'
@@ -216,6 +219,7 @@ def _number_and_name(name: str) -> tuple[int, str]:
 
 
 def _format_rejects(dataset: Dataset) -> Iterator[str]:
+    """Yield the HTML about rejected inputs: counts by reason, and some inputs."""
     rejected = dataset.manifest.rejected
     if not rejected:
         yield "<p>None.</p>"
@@ -226,12 +230,13 @@ def _format_rejects(dataset: Dataset) -> Iterator[str]:
 
 
 def _read_some_rejects(dataset: Dataset) -> list[list[str]]:
+    """Return the source and the reason of some rejected inputs, as rows of a table."""
     storage = storage_for(dataset.path)
     folder, rows = storage.join(dataset.path, REJECTS_FOLDER), list[list[str]]()
     if storage.stat(folder) is None:
         return rows
     for entry in storage.list(folder):
-        for line in whole_reject_lines(entry.path):
+        for line in read_reject_lines(entry.path):
             assert line.value is not None
             rows.append([line.value["source"], line.value["reason"]])
             if len(rows) == _SHOWN_REJECTS:

@@ -16,7 +16,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 
     Raises:
         TpudataError: the label map has other values than its feature says.
-        OSError: the image cannot be read; Pillow raises further errors for damaged ones.
+        OSError: the image cannot be read; Pillow raises other errors for damaged ones.
     """
     if feature.is_label_map:
         return colour_map(feature, content)
@@ -50,7 +50,7 @@ def thumbnail(picture: Image.Image, side: int) -> Image.Image:
     return small
 
 
-def png_of(picture: Image.Image) -> bytes:
+def encode_png(picture: Image.Image) -> bytes:
     """Return a picture as a PNG file."""
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True)

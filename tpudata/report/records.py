@@ -15,7 +15,7 @@ from tpudata.format.example.decode import decode_example
 from tpudata.format.manifest.annotation_features import caption_feature, object_tables
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, outline
-from tpudata.report.pictures import colour_map, is_picture, open_picture, png_of, thumbnail
+from tpudata.report.pictures import colour_map, encode_png, is_picture, open_picture, thumbnail
 from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import join_sides, text_columns
 
@@ -93,8 +93,8 @@ class SampleReader:
         numbers = [int(value) for value in values.get(self._label.name, [])]
         if not self._names:
             return tuple(map(str, numbers))
-        places = [number - self._label.label_offset for number in numbers]
-        return tuple(self._names[place] for place in places if 0 <= place < len(self._names))
+        indices = [number - self._label.label_offset for number in numbers]
+        return tuple(self._names[index] for index in indices if 0 <= index < len(self._names))
 
     def _count_objects(self, values: Mapping[str, Any], sample: SplitSample) -> None:
         if self._table is not None:
@@ -108,8 +108,8 @@ class SampleReader:
         maps = [] if feature.is_label_map else self._maps
         is_annotated = bool(maps) or self._table is not None or self._captions is not None
         name = classes[0] if classes else ""
-        most = _ANNOTATED_PICTURES if is_annotated else _PICTURES
-        most_of_class = min(_PICTURES_A_CLASS, most // self._num_classes or 1) if classes else _PICTURES // 4
+        limit = _ANNOTATED_PICTURES if is_annotated else _PICTURES
+        most_of_class = min(_PICTURES_A_CLASS, limit // self._num_classes or 1) if classes else _PICTURES // 4
         side = _ANNOTATED_SIDE if is_annotated else _SIDE
         try:
             picture = open_picture(content, feature)
@@ -117,10 +117,10 @@ class SampleReader:
             # JPEGs are decoded at a fraction of their size.
             picture.draft("RGB", (2 * side, 2 * side))
             plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
-            if len(sample.pictures.get(name, [])) < most_of_class and sum(map(len, sample.pictures.values())) < most:
+            if len(sample.pictures.get(name, [])) < most_of_class and sum(map(len, sample.pictures.values())) < limit:
                 small = thumbnail(plain, side)
-                coloured = [colour_map(one, values[one.name][0]) for one in maps]
-                overlays = [one.resize(small.size, Image.Resampling.NEAREST) for one in coloured]
+                coloured = [colour_map(label_map, values[label_map.name][0]) for label_map in maps]
+                overlays = [label_map.resize(small.size, Image.Resampling.NEAREST) for label_map in coloured]
                 shown = self._make_picture(values, small, overlays, classes)
                 sample.pictures.setdefault(name, []).append(shown)
             return outline(plain)
@@ -136,9 +136,9 @@ class SampleReader:
             boxes, names = self._table.boxes(values), self._table.class_names(values, self._names)
         captions = [] if self._captions is None else values.get(self._captions.name, [])
         return SamplePicture(
-            png_of(small),
+            encode_png(small),
             *small.size,
-            maps=tuple(map(png_of, maps)),
+            maps=tuple(map(encode_png, maps)),
             objects=tuple(zip(names or [""] * len(boxes), boxes, strict=True)),
             captions=tuple(caption.decode("utf-8", "replace") for caption in captions),
             classes=tuple(classes),
@@ -173,10 +173,10 @@ class SampleReader:
 
 def _add_text(text: Text, classes: Sequence[str], sample: SplitSample) -> None:
     name = classes[0] if classes else ""
-    kept = sample.texts.get(name, [])
-    most = _TEXTS_A_CLASS if classes else _TEXTS
+    shown_texts = sample.texts.get(name, [])
+    limit = _TEXTS_A_CLASS if classes else _TEXTS
     # With many classes, one text each shows more than three of a few.
-    if len(kept) < most and (len(sample.texts) < _TEXTS or kept):
+    if len(shown_texts) < limit and (len(sample.texts) < _TEXTS or shown_texts):
         sample.texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
 
 

@@ -48,7 +48,7 @@ def picture_html(picture: SamplePicture) -> str:
 
 
 def text_html(text: ClassedText, decode: Decode) -> str:
-    """Return a text, its documents set apart, with the names of its sides and its classes if there are several."""
+    """Return the HTML of a text: its documents, with names of sides and classes if there are several."""
     parts = list(_decode_texts(text.text, decode))
     room, shown = _SHOWN_CHARACTERS, list[str]()
     for part, content in parts:
@@ -68,8 +68,8 @@ def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Itera
     for number, document in enumerate(text):
         if number:
             yield SamplePart(""), _BETWEEN_DOCUMENTS
-        for place, part in enumerate(document):
-            if place and part.side:
+        for part_number, part in enumerate(document):
+            if part_number and part.side:
                 yield SamplePart(""), "\n"
             content = part.content
             if not isinstance(content, str):
@@ -92,5 +92,5 @@ def _draw_objects(picture: SamplePicture, number: int) -> str:
     return f"<g><title>{html.escape(name)}</title>{rect}{text}</g>"
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(most, 0)]}…"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: max(limit, 0)]}…"

@@ -21,8 +21,8 @@ class ByteCache(Generic[K, V]):
         most: total size of the values at most, in bytes.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._most = limit
         self._reset()
 
     def get(self, key: K, make: Callable[[], V], size: Callable[[V], int]) -> V:

@@ -75,9 +75,9 @@ class LoadedChunk:
         """Return the number of records."""
         return len(self._offsets) - 1
 
-    def record(self, place: int) -> Record:
+    def record(self, index: int) -> Record:
         """Return one record, counted from 0; CorruptionError if it is damaged."""
-        offset, end = self._offsets[place], self._offsets[place + 1]
+        offset, end = self._offsets[index], self._offsets[index + 1]
         begin, stop = offset - self._begin, end - self._begin
         if self.is_intact:
             data = self._data[begin + HEADER_BYTES : stop - FOOTER_BYTES]
@@ -108,8 +108,8 @@ class LoadedChunk:
                     return False
                 record = end
                 continue
-            for place in range(record - chunk.first, min(end, chunk.last) - chunk.first):
-                begin, stop = self._offsets[place] - self._begin, self._offsets[place + 1] - self._begin
+            for row in range(record - chunk.first, min(end, chunk.last) - chunk.first):
+                begin, stop = self._offsets[row] - self._begin, self._offsets[row + 1] - self._begin
                 if find_damage(bytes_[begin:stop], bytes_[begin + HEADER_BYTES : stop - FOOTER_BYTES]):
                     return False
             record = min(end, chunk.last)
@@ -135,6 +135,7 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 
 
 def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
+    """Read and cut the records of a chunk."""
     if index.compression is not None:
         first, last = chunk.first // index.block_records, -(-chunk.last // index.block_records)
         data = read_blocks(path, index, first, last, is_checked=True)
@@ -146,21 +147,21 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     return LoadedChunk(path, index, chunk, data, start)
 
 
-def cut_by_bytes(index: ShardIndex, first: int, last: int, most: int) -> Iterator[tuple[int, int]]:
-    """Cut a run of records into runs of at most `most` bytes, or one record; of a compressed shard, at its blocks.
+def cut_by_bytes(index: ShardIndex, first: int, last: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut a run of records into runs of at most `most_bytes` bytes, or one record; of a compressed shard, at its blocks.
 
     Args:
         index: index of the shard.
         first: number of the run's first record.
         last: number of the record after its last one.
-        most: bytes of a part, before compression.
+        most_bytes: bytes of a part, before compression.
 
     Returns:
         First record of each part, and the record after its last one.
     """
     step = 1 if index.compression is None else index.block_records
     while first < last:
-        limit = np.uint64(int(index.offsets[first]) + most)
+        limit = np.uint64(int(index.offsets[first]) + most_bytes)
         stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
         stop = last if stop >= last else min(max(stop // step * step, (first // step + 1) * step), last)
         yield first, stop

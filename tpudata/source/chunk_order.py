@@ -1,6 +1,6 @@
 """Order of a shuffled reading: chunks are permuted over the split, and records within windows of chunks.
 
-The records of an epoch stand in a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, and its
+The records of an epoch form a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, and its
 worker processes take parts of that, the lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its
 workers, reads its own chunks, window after window, and the records of a window in random order.
 """
@@ -36,7 +36,7 @@ class ChunkTable:
 
 
 class WindowKey(NamedTuple):
-    """A window's name.
+    """Identifier of a window.
 
     Attributes:
         epoch: epoch, from 0.
@@ -54,7 +54,7 @@ class Window(NamedTuple):
 
     Attributes:
         chunks: their chunks, cut to the lane.
-        chunk_of: place in `chunks` of each record, in the permuted order, int32 [records].
+        chunk_of: index in `chunks` of each record, in the permuted order, int32 [records].
         record_of: number of each record in its chunk, int32 [records].
     """
 
@@ -68,11 +68,11 @@ class _Part(NamedTuple):
 
     Attributes:
         order: numbers of the chunks in the line, int64 [chunks].
-        ends: place in the line after each of them, int64 [chunks].
-        begin: place in the line at which the part begins.
-        end: place after it.
-        first: place in `order` of the first chunk that has records of it.
-        last: place after the last one.
+        ends: position in the line after each of them, int64 [chunks].
+        begin: position in the line at which the part begins.
+        end: position after it.
+        first: index in `order` of the first chunk with records of the part.
+        last: index after the last one.
         windows: number of its windows.
     """
 
@@ -84,17 +84,17 @@ class _Part(NamedTuple):
     last: int
     windows: int
 
-    def window_of(self, place: int) -> int:
-        """Return the window of a place in the line."""
-        chunk = int(np.searchsorted(self.ends, place, "right")) - self.first
+    def find_window(self, line_position: int) -> int:
+        """Return the number of the window that holds a position in the line."""
+        chunk = int(np.searchsorted(self.ends, line_position, "right")) - self.first
         return ((chunk + 1) * self.windows - 1) // (self.last - self.first)
 
     def cut(self, window: int) -> int:
-        """Return the place in `order` at which a window begins."""
+        """Return the index in `order` at which a window begins."""
         return self.first + (self.last - self.first) * window // self.windows
 
     def place(self, cut: int) -> int:
-        """Return the place in the line at which a chunk begins, within the part."""
+        """Return the position in the line at which a chunk begins, clipped to the part."""
         before = int(self.ends[cut - 1]) if cut else 0
         return min(max(before, self.begin), self.end)
 
@@ -109,8 +109,8 @@ class ChunkOrder:
         host_index: this host.
         host_count: number of hosts.
         lanes: worker processes of a host that each take their own part.
-        rows: neighbouring positions of one lane; after them come as many of the next one.
-        window_chunks: chunks of a window at most.
+        rows: number of consecutive positions that belong to one lane, before those of the next lane.
+        window_chunks: most chunks of a window.
 
     Attributes:
         epoch_records: number of records that the host takes in an epoch.
@@ -140,13 +140,15 @@ class ChunkOrder:
         self._part = functools.lru_cache(64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
-        """Return the window of a position, counted from the start of all epochs, and the place in the window."""
+        """Return the window of a position, counted from the start of all epochs, and the index in the window."""
         epoch = position // self.epoch_records
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
-        place = part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
-        number = part.window_of(place)
-        return WindowKey(epoch, lane, number), place - part.place(part.cut(number))
+        line_position = (
+            part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
+        )
+        number = part.find_window(line_position)
+        return WindowKey(epoch, lane, number), line_position - part.place(part.cut(number))
 
     def window(self, key: WindowKey) -> Window:
         """Return a window."""
@@ -160,12 +162,12 @@ class ChunkOrder:
             record = int(self._table.firsts[chunk]) - start
             begin, end = part.place(cut), part.place(cut + 1)
             chunks.append(Chunk(int(self._table.shards[chunk]), record + begin, record + end))
-        places = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
-        chunk_of = np.searchsorted(bounds, places, "right") - 1
-        return Window(chunks, chunk_of.astype(np.int32), (places - bounds[chunk_of]).astype(np.int32))
+        line_positions = bounds[0] + self._draw_permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
+        chunk_of = np.searchsorted(bounds, line_positions, "right") - 1
+        return Window(chunks, chunk_of.astype(np.int32), (line_positions - bounds[chunk_of]).astype(np.int32))
 
-    def following(self, key: WindowKey) -> WindowKey | None:
-        """Return the window after another one of its lane, or None."""
+    def find_following(self, key: WindowKey) -> WindowKey | None:
+        """Return the next window of the same lane; None after the last one."""
         if key.number + 1 < self._part(key.epoch, key.lane).windows:
             return key._replace(number=key.number + 1)
         for epoch in range(key.epoch + 1, self._epochs):
@@ -174,11 +176,12 @@ class ChunkOrder:
         return None
 
     def _count_before(self, lane: int, position: int) -> int:
-        """Return the number of a lane's positions before one."""
-        rounds, rest = divmod(position, self._rows * self._lanes)
-        return rounds * self._rows + min(max(rest - lane * self._rows, 0), self._rows)
+        """Return the number of positions before `position` that belong to a lane."""
+        rounds, remainder = divmod(position, self._rows * self._lanes)
+        return rounds * self._rows + min(max(remainder - lane * self._rows, 0), self._rows)
 
     def _make_part(self, epoch: int, lane: int) -> _Part:
+        """Return a lane's part of an epoch, divided into windows."""
         order, ends = self._line(epoch)
         start = epoch * self.epoch_records
         sizes = [
@@ -196,8 +199,8 @@ class ChunkOrder:
         order = self._draw_permutation(len(self._table.counts), epoch, 0)
         return order, np.cumsum(self._table.counts[order])
 
-    def _draw_permutation(self, count: int, epoch: int, place: int) -> Integers:
-        """Return a permutation that the seed, an epoch and a place determine."""
-        # The numbers of a bit generator stay the same in all versions of numpy, those of its distributions need not.
-        entropy = np.random.SeedSequence([operator.index(self._seed), epoch, place])
+    def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
+        """Return a permutation of `count` numbers, determined by the seed, the epoch and the number of the stream."""
+        # numpy guarantees the raw output of a bit generator in all versions, but not the output of its distributions.
+        entropy = np.random.SeedSequence([operator.index(self._seed), epoch, stream])
         return np.argsort(np.random.Philox(entropy).random_raw(count), kind="stable")

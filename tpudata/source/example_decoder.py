@@ -58,7 +58,7 @@ class ExampleDecoder:
 
         Raises:
             CorruptionError: not an Example, or an image that does not decode; the caller adds the place.
-            FeatureError: a feature is missing, or has values of another kind or number; a label map is of another kind.
+            FeatureError: a feature is missing, or has values of a different kind or number; a label map is of another kind.
         """
         example = decode_example(data)
         return {name: _decode(feature, example) for name, feature in self._features.items()}
@@ -76,6 +76,7 @@ def _look_up(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequ
 
 
 def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
+    """Return the decoded value of a feature; FeatureError if it does not fit the manifest."""
     values = example.get(feature.name)
     if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
         # Some writers omit a list without values; TensorFlow parses it as empty.

@@ -100,8 +100,8 @@ class RecordSource:
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[Any]:
         """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
-        wanted = [self._number(number) for number in numbers]
-        return [self._decode_record(record) for record in self._records.read(wanted)]
+        record_numbers = [self._number(number) for number in numbers]
+        return [self._decode_record(record) for record in self._records.read(record_numbers)]
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all records in order, in chunks that threads read ahead; raises what `source[i]` raises."""
@@ -167,6 +167,7 @@ class RecordSource:
         return index % count
 
     def _decode_record(self, record: Record) -> Any:
+        """Return a record decoded as requested; errors of the built-in decoder name its file and offset."""
         if self._decode is None:
             return record.data
         try:

@@ -57,9 +57,9 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
                 following = next(chunks, None)
             read = waiting.popleft()
             loaded = read.loaded.result()
-            for place in range(len(loaded)):
+            for index in range(len(loaded)):
                 number += 1
-                yield loaded.record(place)
+                yield loaded.record(index)
                 if owner != os.getpid():
                     # The threads that read ahead are in the parent.
                     yield from stream_records(records, read_ahead, number)
@@ -70,7 +70,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         readers.close()
 
 
-def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, most: int) -> Iterator[tuple[Chunk, int]]:
+def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, limit: int) -> Iterator[tuple[Chunk, int]]:
     """Yield the chunks from a record on, each with its bytes in memory."""
     if number == len(records):
         return
@@ -82,6 +82,6 @@ def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, most: 
         index = read.result()
         indexes.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
         for first, last in records.runs[shard].tolist():
-            for begin, end in cut_by_bytes(index, max(first, start), last, most):
+            for begin, end in cut_by_bytes(index, max(first, start), last, limit):
                 yield Chunk(shard, begin, end), chunk_bytes(index, begin, end)
         start = 0

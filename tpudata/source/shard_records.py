@@ -23,7 +23,7 @@ from tpudata.storage import is_remote, storage_for
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 _INDEX_CACHE_BYTES = 256 << 20
 _BLOCK_CACHE_BYTES = 64 << 20
-# A gap up to this size is read with its neighbours: its bytes cost less time and CPU than a request does. A disk needs no such gap.
+# Largest gap that is read with its neighbours: its bytes cost less time and CPU than a request. On a disk, no gap is worth reading.
 _REMOTE_GAP = 256 << 10
 
 
@@ -33,7 +33,7 @@ class _Span(NamedTuple):
     Attributes:
         shard: number of the shard in the split.
         records: numbers of the records in the shard, ascending.
-        places: place of each of them in the result.
+        places: index of each of them in the result.
     """
 
     shard: int
@@ -59,10 +59,10 @@ class ShardRecords:
     def __init__(self, dataset: Dataset, split: str) -> None:
         self._dataset = dataset
         self._split = split
-        kept = {shard.name: shard.records for shard in dataset.kept(split).shards}
-        self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept]
+        kept_counts = {shard.name: shard.records for shard in dataset.kept(split).shards}
+        self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept_counts]
         self.runs = [dataset.kept_runs(shard) for shard in self.shards]
-        self._ends = list(itertools.accumulate(kept[shard.name] for shard in self.shards))
+        self._ends = list(itertools.accumulate(kept_counts[shard.name] for shard in self.shards))
         self._paths = [dataset.shard_path(shard) for shard in self.shards]
         self._is_remote = is_remote(self._paths[0])
         self._indexes: ByteCache[int, ShardIndex] = ByteCache(_INDEX_CACHE_BYTES)
@@ -105,7 +105,7 @@ class ShardRecords:
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
         if len(runs) > 1 or runs[0, 0]:
-            record = int(_in_shard(runs, np.array([record]))[0])
+            record = int(_skip_quarantined(runs, np.array([record]))[0])
         return shard, record
 
     def read_one(self, number: int) -> Record:
@@ -120,14 +120,15 @@ class ShardRecords:
             CorruptionError: a record or an index is damaged.
             StorageError: a file cannot be read.
         """
-        result: list[Record | None] = [None] * len(numbers)
+        records_read: list[Record | None] = [None] * len(numbers)
         spans = list(self._group_spans(numbers))
         for span, records in zip(spans, self._read_spans(spans), strict=True):
-            for place, record in zip(span.places, records, strict=True):
-                result[place] = record
-        return [record for record in result if record is not None]
+            for index, record in zip(span.places, records, strict=True):
+                records_read[index] = record
+        return [record for record in records_read if record is not None]
 
     def _read_spans(self, spans: list[_Span]) -> list[list[Record]]:
+        """Read spans, those of a store concurrently."""
         if len(spans) == 1 or not self._is_remote:
             return [self._read_span(span) for span in spans]
         reads = [self._readers.submit(self._read_span, span) for span in spans]
@@ -139,42 +140,44 @@ class ShardRecords:
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
         """Group records so that each group is read with one request."""
-        wanted = np.asarray(numbers, np.int64)
-        order = np.argsort(wanted, kind="stable")
-        wanted = wanted[order]
-        shards = np.searchsorted(self._ends, wanted, "right")
+        record_numbers = np.asarray(numbers, np.int64)
+        order = np.argsort(record_numbers, kind="stable")
+        record_numbers = record_numbers[order]
+        shards = np.searchsorted(self._ends, record_numbers, "right")
         for shard in np.unique(shards).tolist():
             first, last = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            local = wanted[first:last] - (self._ends[shard - 1] if shard else 0)
-            records = _in_shard(self.runs[shard], local).tolist()
-            places = order[first:last].tolist()
+            local = record_numbers[first:last] - (self._ends[shard - 1] if shard else 0)
+            records = _skip_quarantined(self.runs[shard], local).tolist()
+            indices = order[first:last].tolist()
             cuts = [0, *self._find_cuts(self.index(shard), np.array(records)), len(records)]
             for begin, end in itertools.pairwise(cuts):
-                yield _Span(shard, records[begin:end], places[begin:end])
+                yield _Span(shard, records[begin:end], indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
-        """Return the places at which ascending records of a shard are cut, so that one request reads each part."""
+        """Return the indices that divide ascending records of a shard into parts, each read with one request."""
         if index.compression is not None:
-            # Each block is read and kept by itself.
+            # Each block is read and cached separately.
             return [int(cut) for cut in np.flatnonzero(np.diff(records // index.block_records)) + 1]
         starts = index.offsets[records].astype(np.int64)
         stops = index.offsets[records + 1].astype(np.int64)
         gaps, ends = (starts[1:] - stops[:-1]).tolist(), stops.tolist()
-        most = _REMOTE_GAP if self._is_remote else 0
+        largest_gap = _REMOTE_GAP if self._is_remote else 0
         cuts, begin = [], int(starts[0])
-        for place, gap in enumerate(gaps, 1):
-            if gap > most or ends[place] - begin > CHUNK_BYTES:
-                cuts.append(place)
-                begin = int(starts[place])
+        for row, gap in enumerate(gaps, 1):
+            if gap > largest_gap or ends[row] - begin > CHUNK_BYTES:
+                cuts.append(row)
+                begin = int(starts[row])
         return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
+        """Read a span; of a store twice if the first read is damaged."""
         try:
             return self._read_checked(span)
         except CorruptionError:
             if not self._is_remote:
                 raise
-            # Ranges of an object have no checksum: intact bytes may be damaged in transit. Nothing damaged is in the cache.
+            # Ranges of an object have no checksum, so bytes may have been damaged in transit: read once more.
+            # The cache holds no damaged bytes.
             return self._read_checked(span)
 
     def _read_checked(self, span: _Span) -> list[Record]:
@@ -194,6 +197,7 @@ class ShardRecords:
         return [data[int(offsets[r]) - start : int(offsets[r + 1]) - start] for r in span.records]
 
     def _unpack(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+        """Return the frames of a span, from the unpacked blocks that hold them."""
         frames = []
         for record in span.records:
             block = record // index.block_records
@@ -204,8 +208,8 @@ class ShardRecords:
         return frames
 
 
-def _in_shard(runs: Integers, records: Integers) -> Integers:
-    """Return the numbers in a shard of records that are counted without those in quarantine."""
+def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
+    """Convert numbers that count only the records outside of quarantine to numbers in the shard."""
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")

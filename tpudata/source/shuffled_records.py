@@ -20,18 +20,18 @@ from tpudata.source.chunk_order import ChunkOrder, ChunkTable, Window, WindowKey
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
-# Chunks of a window at least: its requests in flight.
+# Fewest chunks of a window, which are read at the same time.
 _LEAST_CHUNKS = 32
-# Records of a window that was dropped which are read alone before it is read again, with a warning: threads may be late.
+# Records of dropped windows that are read one by one, for late threads; the next one reads its window again and warns.
 _MOST_LATE = 64
 _log = logging.getLogger("tpudata")
 
 
 class ShuffledRecords:
-    """Records of a split in shuffled order; `RecordSource.shuffle` makes it, and says how.
+    """Records of a split in shuffled order, made and described by `RecordSource.shuffle`.
 
     `shuffled[p]` is record number p of the order: first those of the first epoch, then those of the second one, in another order.
-    Positions are to be read about in order. Then every chunk is read once an epoch, those of the next window while one is used;
+    Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
     memory holds two windows, and a third one while several threads read at the end of a window.
 
     It can be pickled, shared between threads, and used in forked processes. Threads end when it is dropped.
@@ -134,22 +134,23 @@ class ShuffledRecords:
         self._is_warned = False
 
     def _record(self, position: int) -> Record:
+        """Return the record of a position, from its window or read alone."""
         if self._owner != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.
             self._start()
-        key, place = self._order.locate(position)
+        key, index = self._order.locate(position)
         with self._lock:
-            window = None if self._is_late(key, place) else self._open_window(key)
+            window = None if self._is_late(key, index) else self._open_window(key)
         if window is None:
-            return self._read_alone(key, place)
+            return self._read_alone(key, index)
         try:
-            chunk = window.loaded[int(window.order.chunk_of[place])].result()
+            chunk = window.loaded[int(window.order.chunk_of[index])].result()
         except BaseException:
             # The next call tries again.
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
-        record = chunk.record(int(window.order.record_of[place]))
+        record = chunk.record(int(window.order.record_of[index]))
         with self._lock:
             window.left -= 1
             if not window.left and key.lane in self._lanes:
@@ -157,7 +158,7 @@ class ShuffledRecords:
         return record
 
     def _open_window(self, key: WindowKey) -> _LoadingWindow:
-        """Return a window of a lane, and see that the next one is being read; the lock is held."""
+        """Return a window of a lane, and start to read the next one; the caller holds the lock."""
         lane = self._lanes.setdefault(key.lane, {})
         if key not in lane:
             lane.clear()
@@ -166,16 +167,16 @@ class ShuffledRecords:
             # Threads may still read the window before this one.
             for old in list(lane)[:-2]:
                 del lane[old]
-            following = self._order.following(key)
-            if following:
-                lane[following] = self._load(following)
+            next_key = self._order.find_following(key)
+            if next_key:
+                lane[next_key] = self._load(next_key)
         return lane[key]
 
-    def _is_late(self, key: WindowKey, place: int) -> bool:
-        """Return whether a record's window was dropped, so that the record is read alone; the lock is held."""
+    def _is_late(self, key: WindowKey, index: int) -> bool:
+        """Return whether a record's window was dropped, so that the record is read alone; the caller holds the lock."""
         lane = self._lanes.get(key.lane)
-        # A loop that is begun anew begins with a window.
-        if not lane or key >= next(iter(lane)) or place == 0:
+        # The first record of a window starts a new pass over the data.
+        if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late += 1
         if self._late % (_MOST_LATE + 1):
@@ -189,9 +190,9 @@ class ShuffledRecords:
             )
         return False
 
-    def _read_alone(self, key: WindowKey, place: int) -> Record:
+    def _read_alone(self, key: WindowKey, index: int) -> Record:
         window = self._order.window(key)
-        chunk, record = window.chunks[window.chunk_of[place]], int(window.record_of[place])
+        chunk, record = window.chunks[window.chunk_of[index]], int(window.record_of[index])
         return self._records.load(Chunk(chunk.shard, chunk.first + record, chunk.first + record + 1)).record(0)
 
     def _load(self, key: WindowKey) -> _LoadingWindow:
@@ -217,8 +218,8 @@ _Lane = dict[WindowKey, _LoadingWindow]
 
 
 def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
-    """Cut all shards into chunks of about equal bytes, without their indexes: into equal numbers of records."""
-    # Compressed shards are read from one block of records to another.
+    """Cut all shards into chunks of about equal bytes: as indexes are not read, into equal numbers of records."""
+    # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1
     shards, firsts, counts = [], [], []
     for number, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):

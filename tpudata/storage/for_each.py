@@ -22,8 +22,8 @@ def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> No
         items: arguments of `action`.
     """
     if not is_remote(folder):
-        for item in items:
-            action(item)
+        for element in items:
+            action(element)
         return
     with ThreadPoolExecutor(min(_AT_ONCE, request_limits().read_threads), thread_name_prefix="tpudata-each") as pool:
         for _ in pool.map(action, items):

@@ -1,8 +1,8 @@
-"""Stores that fsspec supports: s3://, abfs://, hdfs:// and others, each through the package that fsspec names for it.
+"""Stores that fsspec supports: s3://, abfs://, hdfs:// and others, each through its own package.
 
-fsspec's interface has no checksums, and conditional writes only for some stores. So data are compared with the size that the store
-states, and parts are read twice. If two runs begin in one folder at the same moment, both may take it, unless the store's package
-can create a file exclusively (s3fs can). Failing requests are retried by the store's package.
+fsspec has no checksums, and conditional writes only for some stores. So data are compared with the size that the store states, and
+ranges are read twice. If two runs begin in one folder at the same moment, both may claim it, unless the store's package can create
+a file exclusively (s3fs can). The store's package retries failing requests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FsspecStorage(CheckedStorage):
 
 
 class _FsspecObjects:
-    """The calls of fsspec's file systems; `ObjectStore` describes them."""
+    """An ObjectStore that calls fsspec's file systems."""
 
     has_checksums = False
     # Not every store lists trees.
@@ -86,137 +86,142 @@ class _FsspecObjects:
         return _translate_errors(done, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
-        """fsspec lists a folder all at once."""
+        """Yield the entries of a folder, which fsspec lists all at once."""
         assert not deep, "fsspec lists folder by folder"
         with _translate_errors("listed", folder):
-            files, own = self._locate(folder)
-            listing = files.ls(own, detail=True)
+            filesystem, store_path = self._locate(folder)
+            listing = filesystem.ls(store_path, detail=True)
             # Stores without folders list a missing one as empty.
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
         named_entries = []
-        for item in listing:
-            name = item["name"].rstrip("/").rpartition("/")[2]
-            entry = _entry(f"{folder.rstrip('/')}/{name}", item)
+        for info in listing:
+            name = info["name"].rstrip("/").rpartition("/")[2]
+            entry = _make_entry(f"{folder.rstrip('/')}/{name}", info)
             # Some stores list an empty object that marks the folder itself.
-            if item["name"].strip("/") != own.strip("/"):
+            if info["name"].strip("/") != store_path.strip("/"):
                 named_entries.append((f"{name}/" if entry.is_folder else name, entry))
-        inside = (entry for name, entry in sorted(named_entries) if start <= name and (stop is None or name < stop))
-        yield from itertools.islice(inside, limit)
+        entries_in_range = (
+            entry for name, entry in sorted(named_entries) if start <= name and (stop is None or name < stop)
+        )
+        yield from itertools.islice(entries_in_range, limit)
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return nothing: a part of a folder takes as long to list as all of it."""
+        """Return no cuts: a part of a folder takes as long to list as all of it."""
         del folder, deep
         return ()
 
     def find(self, path: str) -> Entry | None:
-        item = self._look_up(path)
-        return None if item is None else _entry(path, item)
+        info = self._look_up(path)
+        return None if info is None else _make_entry(path, info)
 
     def describe(self, path: str) -> Description | None:
-        item = self._look_up(path)
-        if item is None or item["type"] == "directory":
+        info = self._look_up(path)
+        if info is None or info["type"] == "directory":
             return None
-        if item["size"] is None:
+        if info["size"] is None:
             raise StorageError(
                 f"{path} could not be read: the store does not state its size. Copy it to another store."
             )
-        return Description(int(item["size"]))
+        return Description(int(info["size"]))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
         del version
-        files, own = self._locate(path)
+        filesystem, store_path = self._locate(path)
         try:
             if span is None:
-                return Content(bytes(files.cat_file(own)), True)
+                return Content(bytes(filesystem.cat_file(store_path)), is_whole=True)
             offset, length = span
-            return Content(bytes(files.cat_file(own, start=offset, end=offset + length)), False, offset)
+            return Content(bytes(filesystem.cat_file(store_path, start=offset, end=offset + length)), False, offset)
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
             # Some stores reject a range that begins after the end.
-            if span is None or span[0] < files.info(own)["size"]:
+            if span is None or span[0] < filesystem.info(store_path)["size"]:
                 raise
             raise RangeError(416, _format_reason(error)) from error
 
     def remove(self, path: str, version: int | None) -> None:
         del version
-        files, own = self._locate(path)
+        filesystem, store_path = self._locate(path)
         try:
-            files.rm_file(own)
+            filesystem.rm_file(store_path)
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        files, own = self._locate(path)
+        filesystem, store_path = self._locate(path)
         try:
-            files.pipe_file(own, data, **({"mode": "create"} if version is None else {}))
+            filesystem.pipe_file(store_path, data, **({"mode": "create"} if version is None else {}))
         except FileExistsError as error:
             raise ConflictError(412, _format_reason(error)) from error
 
     @contextlib.contextmanager
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         with _translate_errors("written", path):
-            files, own = self._locate(path)
-            is_taken = not replace and files.exists(own)
+            filesystem, store_path = self._locate(path)
+            is_taken = not replace and filesystem.exists(store_path)
         if is_taken:
             # Another attempt at the same work may have written it.
-            with tempfile.TemporaryFile() as copy:
-                yield copy
-                copy.seek(0)
-                with _translate_errors("written", path), files.open(own, "rb", block_size=_BLOCK_BYTES) as standing:
-                    is_equal = _digest(copy) == _digest(standing)
+            with tempfile.TemporaryFile() as retried_bytes:
+                yield retried_bytes
+                retried_bytes.seek(0)
+                with (
+                    _translate_errors("written", path),
+                    filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing,
+                ):
+                    is_equal = _digest(retried_bytes) == _digest(existing)
             if not is_equal:
                 raise StorageError(
                     f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
                 )
             return
         with _translate_errors("written", path):
-            folder = posixpath.dirname(own)
-            files.makedirs(folder, exist_ok=True)
-            is_whole = self._scheme in _WHOLE
-            # Without uploads that can be abandoned, the file is written under another name.
-            name = own if is_whole else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-            file = files.open(name, "wb", **({"autocommit": False} if is_whole else {}))
+            folder = posixpath.dirname(store_path)
+            filesystem.makedirs(folder, exist_ok=True)
+            can_discard = self._scheme in _WHOLE
+            # If the store cannot discard an upload, write under a temporary name and move the file.
+            written_path = store_path if can_discard else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+            file = filesystem.open(written_path, "wb", **({"autocommit": False} if can_discard else {}))
         try:
             with _translate_errors("written", path, OSError):
                 yield file
             with _translate_errors("written", path):
                 file.close()
-                if is_whole:
+                if can_discard:
                     file.commit()
                 else:
-                    files.mv(name, own)
+                    filesystem.mv(written_path, store_path)
         except BaseException:
             with contextlib.suppress(Exception):
-                if is_whole:
+                if can_discard:
                     file.discard()
                     # Otherwise, garbage collection would write the open file after all.
                     file.closed = True
                 else:
                     file.close()
-                    files.rm_file(name)
+                    filesystem.rm_file(written_path)
             raise
 
     def check_writable(self, path: str) -> None:
         """Write an empty file, and remove it."""
         probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
         with _translate_errors("written", path):
-            files, own = self._locate(probe)
-            files.pipe_file(own, b"")
-            files.rm_file(own)
+            filesystem, store_path = self._locate(probe)
+            filesystem.pipe_file(store_path, b"")
+            filesystem.rm_file(store_path)
 
     def _look_up(self, path: str) -> dict[str, Any] | None:
-        files, own = self._locate(path)
+        filesystem, store_path = self._locate(path)
         try:
-            return dict(files.info(own))
+            return dict(filesystem.info(store_path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _locate(self, path: str) -> tuple[Any, str]:
         """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
-        files, own = self._fsspec.url_to_fs(path, use_listings_cache=False)
-        return files, str(own)
+        filesystem, store_path = self._fsspec.url_to_fs(path, use_listings_cache=False)
+        return filesystem, str(store_path)
 
 
 def _current_policy() -> RetryPolicy:
@@ -230,10 +235,10 @@ def _digest(file: BinaryIO) -> bytes:
     return digest.digest()
 
 
-def _entry(path: str, item: dict[str, Any]) -> Entry:
-    is_folder = item["type"] == "directory"
+def _make_entry(path: str, info: dict[str, Any]) -> Entry:
+    is_folder = info["type"] == "directory"
     name = path.rstrip("/").rpartition("/")[2]
-    return Entry(path, name, 0 if is_folder else int(item["size"] or 0), is_folder)
+    return Entry(path, name, 0 if is_folder else int(info["size"] or 0), is_folder)
 
 
 @contextlib.contextmanager

@@ -31,13 +31,13 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     everything below.
     """
     parts = pattern.split("/")
-    first = next((place for place, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
+    first = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
     folder = "/".join(parts[:first])
-    rest = tuple(part for part in parts[first:] if part)
-    if rest[-1:] == (_ANY_FOLDERS,):
-        rest = (*rest, "*")
+    wildcard_parts = tuple(part for part in parts[first:] if part)
+    if wildcard_parts[-1:] == (_ANY_FOLDERS,):
+        wildcard_parts = (*wildcard_parts, "*")
     # "" is the root of an absolute pattern, and the current folder of a relative one.
-    return folder or ("/" if first > 0 else "."), rest
+    return folder or ("/" if first > 0 else "."), wildcard_parts
 
 
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
@@ -66,22 +66,22 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     yield from _walk(folder, "", parts, _add_skippable(parts, {0}) - {len(parts)}, only_folders=only_folders)
 
 
-def matches(below: str, parts: tuple[str, ...]) -> bool:
+def matches(path: str, parts: tuple[str, ...]) -> bool:
     """Return whether a path below a pattern's fixed folder is one that `expand_below` yields.
 
     Args:
-        below: the path, with `/`.
+        path: the path, with `/`.
         parts: parts of the pattern, see `split_pattern`.
     """
-    *folders, name = below.split("/")
-    places = _add_skippable(parts, {0})
+    *folders, name = path.split("/")
+    positions = _add_skippable(parts, {0})
     for folder in folders:
-        places = _advance(folder, parts, places, is_folder=True) - {len(parts)}
-    return len(parts) in _advance(name, parts, places, is_folder=False)
+        positions = _advance(folder, parts, positions, is_folder=True) - {len(parts)}
+    return len(parts) in _advance(name, parts, positions, is_folder=False)
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the names in a folder that match with a file, or with a file below them, in order; stops at one file of each.
+    """Yield in order the names in a folder that are a matching file or contain one; stop searching each at its first match.
 
     Args:
         folder: folder before the pattern's first wildcard.
@@ -91,46 +91,51 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed.
     """
-    places = _add_skippable(parts, {0}) - {len(parts)}
+    positions = _add_skippable(parts, {0}) - {len(parts)}
     for entry in lazy_entries(folder, checked=False):
-        matched = _advance(entry.name, parts, places, is_folder=entry.is_folder)
+        next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
         if not entry.is_folder:
-            if len(parts) in matched and accept(entry.name):
+            if len(parts) in next_positions and accept(entry.name):
                 yield entry.checked().name
-        elif inner := matched - {len(parts)}:
-            below_folder = _walk(entry.path, f"{entry.name}/", parts, inner)
+        elif inner_positions := next_positions - {len(parts)}:
+            below_folder = _walk(entry.path, f"{entry.name}/", parts, inner_positions)
             if any(accept(below) for entry, below in below_folder if not entry.is_folder):
                 yield entry.name
 
 
 def _walk(
-    folder: str, below: str, parts: tuple[str, ...], places: set[int], *, only_folders: bool = False
+    folder: str, prefix: str, parts: tuple[str, ...], positions: set[int], *, only_folders: bool = False
 ) -> Iterator[tuple[Entry, str]]:
-    """Walk a folder with all numbers of parts that may be matched already, so that nothing is yielded twice."""
+    """Yield the matches below a folder, and their paths after `prefix`.
+
+    All positions in the pattern are followed in one walk, so that nothing is yielded twice.
+    """
     for entry in lazy_entries(folder, checked=False):
-        matched = _advance(entry.name, parts, places, is_folder=entry.is_folder)
-        if len(parts) in matched and (entry.is_folder or not only_folders):
-            yield entry.checked(), f"{below}{entry.name}"
-        inner = matched - {len(parts)}
-        if entry.is_folder and inner:
-            yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner, only_folders=only_folders)
+        next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
+        if len(parts) in next_positions and (entry.is_folder or not only_folders):
+            yield entry.checked(), f"{prefix}{entry.name}"
+        inner_positions = next_positions - {len(parts)}
+        if entry.is_folder and inner_positions:
+            yield from _walk(entry.path, f"{prefix}{entry.name}/", parts, inner_positions, only_folders=only_folders)
 
 
-def _advance(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
-    """Return the numbers of parts that may be matched after a name, given those before it."""
-    matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(name, parts[place])}
+def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folder: bool) -> set[int]:
+    """Return the pattern positions reachable after matching `name` from `positions`."""
+    next_positions = {
+        position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])
+    }
     if is_folder and not name.startswith("."):
-        matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
-    return _add_skippable(parts, matched)
+        next_positions |= {position for position in positions if parts[position] == _ANY_FOLDERS}
+    return _add_skippable(parts, next_positions)
 
 
-def _add_skippable(parts: tuple[str, ...], places: set[int]) -> set[int]:
-    """Return these numbers of parts, with those after a `**` that matches no folder."""
-    reached = set(places)
-    for place, part in enumerate(parts):
-        if place in reached and part == _ANY_FOLDERS:
-            reached.add(place + 1)
-    return reached
+def _add_skippable(parts: tuple[str, ...], positions: set[int]) -> set[int]:
+    """Return these pattern positions and those reachable from them by matching no folder with a `**`."""
+    reachable = set(positions)
+    for position, part in enumerate(parts):
+        if position in reachable and part == _ANY_FOLDERS:
+            reachable.add(position + 1)
+    return reachable
 
 
 def _matches(name: str, part: str) -> bool:

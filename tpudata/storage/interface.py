@@ -47,7 +47,7 @@ class Storage(Protocol):
         """Return the path of something below `base`."""
 
     def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name; StorageError if there is no such folder."""
+        """Return the entries of a folder, sorted by name; StorageError if there is no such folder."""
 
     @property
     def lists_deep(self) -> bool:
@@ -56,7 +56,7 @@ class Storage(Protocol):
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is directly inside a folder, for folders of millions of files.
+        """Yield the entries of a folder, for folders of millions of files.
 
         Args:
             folder: folder to list.

@@ -33,7 +33,7 @@ class Range(NamedTuple):
 
 
 def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
-    """Yield what is directly inside a folder, in order; the first ones before the whole folder of a disk is in memory.
+    """Yield the entries of a folder, in order; the first ones before the whole folder of a disk is in memory.
 
     Args:
         folder: folder to list.
@@ -88,18 +88,18 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
     length = len(files.folder.rstrip("/")) + 1
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
         below = entry.path[length:]
-        inside = _find_skipped(below, skip)
-        if not inside:
+        skipped_folder = _find_skipped(below, skip)
+        if not skipped_folder:
             yield entry, below
-        elif skipped != (skipped := inside):
+        elif skipped != (skipped := skipped_folder):
             yield Entry(f"{files.folder.rstrip('/')}/{skipped}", skipped.rpartition("/")[2], 0, True), skipped
 
 
 def _find_skipped(below: str, skip: Callable[[str], bool]) -> str:
     """Return the topmost skipped folder that contains a path, or an empty string."""
     *folders, _ = below.split("/")
-    place = next((place for place, name in enumerate(folders, 1) if skip(name)), 0)
-    return "/".join(folders[:place])
+    depth = next((depth for depth, name in enumerate(folders, 1) if skip(name)), 0)
+    return "/".join(folders[:depth])
 
 
 def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:

@@ -61,6 +61,7 @@ def is_remote(path: str) -> bool:
 
 @functools.cache
 def _storage(scheme: str) -> Storage | None:
+    """Return the storage for a scheme; None if no package has one."""
     if scheme in STORAGES:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]

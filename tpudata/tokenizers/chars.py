@@ -39,7 +39,7 @@ class CharTokenizer:
 
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
         reject_eos(eos, NAME)
-        if not characters or any(one >= two for one, two in itertools.pairwise(characters)):
+        if not characters or any(character >= following for character, following in itertools.pairwise(characters)):
             raise SourceError("the vocabulary is not a list of distinct characters in the order of code points")
         self.characters = characters
         self._replace = replace_unknown
@@ -71,7 +71,7 @@ class CharTokenizer:
             if not isinstance(value, dict) or "characters" not in value:
                 raise ValueError("it has no key 'characters'")
             characters = value["characters"]
-            if not all(isinstance(one, str) and len(one) == 1 for one in characters):
+            if not all(isinstance(character, str) and len(character) == 1 for character in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
         except (ValueError, TypeError, SourceError) as error:

@@ -67,7 +67,7 @@ class HuggingFaceTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
         encoded = _encode(self._tokenizer.encode_batch_fast, texts)
-        return [np.array(one.ids, np.int32) for one in encoded]
+        return [np.array(encoding.ids, np.int32) for encoding in encoded]
 
     def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the ids of a text and the characters of each; ValueError as in `encode_batch`."""
@@ -76,9 +76,9 @@ class HuggingFaceTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the tokenizer's decoder; changes of its normaliser remain."""
-        kept = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
+        content = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
         try:
-            text: str = self._tokenizer.decode(kept, skip_special_tokens=False)
+            text: str = self._tokenizer.decode(content, skip_special_tokens=False)
         except _NOT_OF_PACKAGE:
             raise
         except BaseException as error:  # See _NOT_OF_PACKAGE.
@@ -94,6 +94,7 @@ class HuggingFaceTokenizer:
         return self._tokenizer.token_to_id(token) if number is None and token is not None else number
 
     def _find_eos_id(self, eos: str | None, path: str) -> int | None:
+        """Return the id of the end of document, given by name or by the usual ones; None without exactly one."""
         if eos is not None:
             number: int | None = self._tokenizer.token_to_id(eos)
             if number is None:

@@ -61,7 +61,7 @@ class TokenizerSpec:
         special_tokens: what the name of a special token in a text becomes: `"token"`, `"text"`, or None for its package's rule.
 
     Raises:
-        UsageError: an unknown kind, a missing or surplus file, or values that do not fit each other.
+        UsageError: an unknown kind, a missing or unexpected file, or values that do not fit each other.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class TokenizerSpec:
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown, special_tokens)
 
-    def for_templates(self) -> TokenizerSpec:
+    def allow_special_tokens(self) -> TokenizerSpec:
         """Return the spec with which special tokens that a chat template writes are these tokens."""
         return dataclasses.replace(self, special_tokens=TOKEN) if _find_kind(self.kind).has_special_tokens else self
 
@@ -184,6 +184,7 @@ def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
 
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
+    """Open the tokenizer of a spec."""
     kind = _find_kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)

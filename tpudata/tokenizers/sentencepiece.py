@@ -70,8 +70,8 @@ class SentencePieceTokenizer:
         parts = re.split(f"({names})", text)
         ids = self._encode(parts[::2])
         controls = [np.array([self._controls[name]], np.int32) for name in parts[1::2]]
-        both = itertools.chain.from_iterable(itertools.zip_longest(ids, controls, fillvalue=_NOTHING))
-        return np.concatenate(list(both))
+        interleaved = itertools.chain.from_iterable(itertools.zip_longest(ids, controls, fillvalue=_NOTHING))
+        return np.concatenate(list(interleaved))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
         # One thread: several worker processes share the machine.
@@ -88,7 +88,7 @@ class SentencePieceTokenizer:
 
 
 def _find_control_pieces(processor: Any) -> dict[str, int]:
-    """Return the ids of the control pieces by their names; that of unknown text is none."""
+    """Return the ids of the control pieces by name; the piece for unknown text is not a control piece."""
     numbers = filter(processor.is_control, range(processor.get_piece_size()))
     return {processor.id_to_piece(number): number for number in numbers}
 

@@ -139,5 +139,5 @@ def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: boo
     special = [] if identity.eos_id is None else [identity.eos_id]
     if has_pad:
         special.append(identity.pad_id)
-    kept: Ids = array[~np.isin(array, special)].astype(np.int32)
-    return kept
+    content: Ids = array[~np.isin(array, special)].astype(np.int32)
+    return content

@@ -29,7 +29,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return what is directly inside a folder, without hidden files: the first 10,000, by name."""
+    """Return the entries of a folder, without hidden files: the first 10,000, by name."""
     entries = itertools.islice(lazy_entries(folder, checked=False), MOST_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 
@@ -41,7 +41,7 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
         folder: the folder.
         suffixes: ends of their names, in small letters.
         skipped: names that do not count.
-        depth: how many levels of folders are looked at.
+        depth: number of levels of folders that are searched.
     """
     entries = list_first_entries(folder)
     for entry in entries:

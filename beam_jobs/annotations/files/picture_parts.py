@@ -40,7 +40,7 @@ class PictureParts:
         """Add a part.
 
         Args:
-            picture: what the parts of a picture have in common, and no other one.
+            picture: key that all parts of a picture share, and no other picture has.
             part: a part of its annotation, or the error of one.
         """
         data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
@@ -71,19 +71,19 @@ class PictureParts:
 def join_parts(parts: Iterable[Annotated]) -> Annotated:
     """Return the annotation of a picture from its parts, or the first error among them."""
     first, *others = parts
-    rest = []
+    other_parts = []
     for part in (first, *others):
         if isinstance(part, BadRecordError):
             return part
-        rest.append(part)
-    return rest[0].join(rest[1:])
+        other_parts.append(part)
+    return other_parts[0].join(other_parts[1:])
 
 
 def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:
     """Yield the annotation of each picture, in the order in which the pictures come first in the parts."""
     with contextlib.ExitStack() as stack:
-        held = stack.enter_context(PictureParts())
+        stored_parts = stack.enter_context(PictureParts())
         for picture, part in parts:
-            held.add(picture, part)
-        for _, parts_of_picture in held.take():
+            stored_parts.add(picture, part)
+        for _, parts_of_picture in stored_parts.take():
             yield join_parts(parts_of_picture)

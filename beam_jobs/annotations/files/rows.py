@@ -42,7 +42,7 @@ class TableRow(NamedTuple):
     cells: dict[str, str]
 
     def number(self, column: str) -> float:
-        """Return the number in a cell; ValueError if there is none."""
+        """Return the number in a cell; ValueError if it has none."""
         return parse_number(self.cells[column], column)
 
 
@@ -136,7 +136,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
 
 
 def table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
-    """Return the columns of a table, by its first bytes; none if its first line is no row."""
+    """Return the columns of a table, by its first bytes; none if its first line is not a row."""
     text = head.decode("utf-8", "replace").removeprefix(_BOM).lstrip()
     first = text.partition("\n")[0]
     try:
@@ -146,7 +146,7 @@ def table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
 
 
 def parse_number(text: str, name: str) -> float:
-    """Parse a number; ValueError with its name if the text is none."""
+    """Parse a number; ValueError with its name if the text is not a number."""
     try:
         return float(text)
     except ValueError:

@@ -39,7 +39,7 @@ class BoxTableForm(AnnotationForm):
     title = "CSV of boxes (filename, class, xmin, ymin, xmax, ymax)"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> BoxTableForm | None:
+    def detect_file(cls, path: str, head: bytes) -> BoxTableForm | None:
         """Return the form of a CSV with columns of a picture, a class and the edges of a box."""
         columns = {*table_columns(head)}
         picture = next((name for name in _PICTURES if name in columns), "")
@@ -56,6 +56,7 @@ class BoxTableForm(AnnotationForm):
         return group_parts(self._read_parts(part))
 
     def _read_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
+        """Yield (picture, annotation with one box) for each row, or its error."""
         for row in table_rows(path):
             if isinstance(row, BadRecordError):
                 yield str(row), row
@@ -67,6 +68,7 @@ class BoxTableForm(AnnotationForm):
                 yield picture, row.place.error(str(error), picture)
 
     def _parse_part(self, row: TableRow) -> ImageAnnotation:
+        """Return the annotation of a row; ValueError if it is invalid."""
         width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
         picture = ImageAnnotation(row.cells[self.picture], row.place, width, height)
         if not any(row.cells[name] for name in (self.name, *_EDGES)):

@@ -52,8 +52,8 @@ class CaptionsForm(AnnotationForm):
     title = "captions (Flickr8k, Flickr30k, CSV with image and caption)"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> CaptionsForm | None:
-        """Return the form of a file whose first row has a numbered picture and a caption, or names such columns."""
+    def detect_file(cls, path: str, head: bytes) -> CaptionsForm | None:
+        """Return the form if `head`, the start of the file, looks like a file of captions; None otherwise."""
         if _TOKEN_HEAD.match(head):
             return cls(path)
         for delimiter in _DELIMITERS:
@@ -78,6 +78,7 @@ class CaptionsForm(AnnotationForm):
         return group_parts(_read_numbered(part) if self.is_numbered else _read_tokens(part))
 
     def _read_table(self, path: str) -> Iterator[tuple[str, Annotated]]:
+        """Yield (picture, annotation with one caption) for each row, or its error."""
         for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
                 yield str(row), row

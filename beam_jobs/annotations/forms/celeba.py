@@ -55,12 +55,12 @@ class CelebaForm(AnnotationForm):
     title = "CelebA lists"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> CelebaForm | None:
+    def detect_file(cls, path: str, head: bytes) -> CelebaForm | None:
         """Return the form of a list."""
         return cls((path,)) if _find_kind(_find_columns(head)) else None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
         """Return the form of a folder with lists: of aligned pictures, if it has their landmarks, and of the others otherwise."""
         kinds, aligned = {}, set()
         for entry in entries:
@@ -127,6 +127,7 @@ def _find_kind(columns: Sequence[str]) -> str:
 
 
 def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks, or its error."""
     kind = _find_kind(_find_columns(read_start(path)))
     make = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
     seen: set[str] = set()
@@ -145,6 +146,7 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
+    """Yield the rows of a CSV, or of a text file that begins with the number of pictures."""
     if _COUNT.match(read_start(path)) is None:
         yield from table_rows(path)
         return
@@ -164,6 +166,7 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
 
 
 def _parse_attributes(row: TableRow) -> ImageAnnotation:
+    """Return the annotation of a row of attributes: those that are 1 are classes."""
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
     odd = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if odd is not None:
@@ -184,14 +187,14 @@ def _parse_landmarks(row: TableRow) -> ImageAnnotation:
     numbers = [row.number(column) for column in _LANDMARKS]
     xs, ys = numbers[::2], numbers[1::2]
     points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]
-    item = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
-    return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(item,))
+    face = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
+    return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(face,))
 
 
 def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
-    """Return an annotation whose box and landmarks, which come from two lists, are one object."""
+    """Join the box and the landmarks of a picture, which are in two lists, to one object."""
     if len(annotation.objects) < 2:
         return annotation
-    boxed = next((item for item in annotation.objects if not item.keypoints), annotation.objects[0])
-    keypoints = next((item.keypoints for item in annotation.objects if item.keypoints), b"")
+    boxed = next((candidate for candidate in annotation.objects if not candidate.keypoints), annotation.objects[0])
+    keypoints = next((candidate.keypoints for candidate in annotation.objects if candidate.keypoints), b"")
     return annotation._replace(objects=(boxed._replace(keypoints=keypoints),))

@@ -34,7 +34,7 @@ from beam_jobs.annotations.forms.coco_rows import (
     image_part,
     picture_id,
 )
-from beam_jobs.references.rejection import with_key
+from beam_jobs.references.rejection import add_key
 from beam_jobs.values.json_elements import Element, array_elements
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import shown_json
@@ -57,7 +57,7 @@ class CocoForm(AnnotationForm):
     title = "COCO JSON"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> CocoForm | None:
+    def detect_file(cls, path: str, head: bytes) -> CocoForm | None:
         """Return the form of a JSON object with an array of images, annotations or categories."""
         return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
 
@@ -122,12 +122,14 @@ class _Categories:
         ordered = sorted(self._names, key=lambda number: (isinstance(number, str), number))
         return tuple(dict.fromkeys(self._names[number] for number in ordered))
 
-    def name_class(self, item: ObjectAnnotation) -> ObjectAnnotation:
-        """Return an object whose class is the key of a category with the category's name; ValueError if there is none."""
-        name = self._by_key.get(item.class_name)
+    def name_class(self, annotated_object: ObjectAnnotation) -> ObjectAnnotation:
+        """Replace the category's key in an object by the category's name; ValueError for an unknown key."""
+        name = self._by_key.get(annotated_object.class_name)
         if name is None:
-            raise ValueError(f"unknown category_id {item.class_name}: {len(self._by_key)} categories are listed")
-        return item._replace(class_name=name)
+            raise ValueError(
+                f"unknown category_id {annotated_object.class_name}: {len(self._by_key)} categories are listed"
+            )
+        return annotated_object._replace(class_name=name)
 
 
 class _AnnotationIds:
@@ -149,8 +151,8 @@ class _AnnotationIds:
         if not self._hashes:
             return frozenset()
         hashes = np.frombuffer(self._hashes, np.int64)
-        _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[places] > 1].tolist())
+        _, hash_numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[hash_numbers] > 1].tolist())
 
 
 def _join_picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
@@ -159,7 +161,7 @@ def _join_picture(parts: list[Annotated], categories: _Categories, doubled: froz
     images, others = ([part for part in annotations if bool(part.picture) is is_image] for is_image in (True, False))
     error = next((part for part in parts if isinstance(part, BadRecordError)), None)
     if error is not None:
-        return with_key(error, images[0].picture) if images else error
+        return add_key(error, images[0].picture) if images else error
     if not images:
         return others[0].place.error("an annotation of an image that the file does not list")
     if len(images) > 1:
@@ -167,8 +169,8 @@ def _join_picture(parts: list[Annotated], categories: _Categories, doubled: froz
     for part in others:
         if part.place.offset in doubled:
             return part.place.error("another annotation has the same id", images[0].picture)
-    whole = images[0].join(others)
+    joined_picture = images[0].join(others)
     try:
-        return whole._replace(objects=tuple(map(categories.name_class, whole.objects)))
+        return joined_picture._replace(objects=tuple(map(categories.name_class, joined_picture.objects)))
     except ValueError as error:
-        return whole.place.error(str(error), whole.picture)
+        return joined_picture.place.error(str(error), joined_picture.picture)

@@ -35,14 +35,14 @@ class SegmentFolder:
         storage = storage_for(self._path)
         if not self._folder:
             above, _, base = self._path.rpartition("/")
-            own = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
-            entry = storage.stat(own)
-            self._folder = own if entry is not None and entry.is_folder else above or "."
+            folder_for_file = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
+            entry = storage.stat(folder_for_file)
+            self._folder = folder_for_file if entry is not None and entry.is_folder else above or "."
         return storage.join(self._folder, *name.split("/"))
 
 
 def picture_id(element: Element) -> Hashable:
-    """Return the id of a row's picture; of a row without one, what no other row has."""
+    """Return the id of a row's picture; for an invalid row, a value that no other row has."""
     if _find_row_problem(element.value, element.key):
         return element.key, element.offset
     picture: Hashable = element.value[_IDS[element.key]]
@@ -117,6 +117,7 @@ def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotate
 
 
 def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
+    """Return the object of a row with the key of its category as its class; ValueError if it is invalid."""
     if not isinstance(row, dict) or "category_id" not in row:
         raise ValueError(f"no object with a 'category_id': {shown_json(row)}")
     numbers = row.get("bbox")

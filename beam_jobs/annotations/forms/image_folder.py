@@ -47,7 +47,7 @@ class ImageFolderForm(AnnotationForm):
     title = "Hugging Face metadata.jsonl or metadata.csv"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
+    def detect_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
         """Return the form of a CSV with the column file_name, or of JSONL with this key."""
         if _PICTURE in table_columns(head):
             return cls(path, is_csv=True)
@@ -59,7 +59,7 @@ class ImageFolderForm(AnnotationForm):
         return cls(path, is_csv=False) if isinstance(row, dict) and _PICTURE in row else None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
         del path
         path_of_list = pick_file(entries, *_NAMES)
@@ -98,7 +98,7 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
 
 
 def _find_column_kinds(path: str) -> dict[str, str]:
-    """Return the kind of each column of a CSV, as of `beam_jobs.sources.lists.columns`."""
+    """Return the kind of each column of a CSV, by the rules of `beam_jobs.sources.lists.columns`."""
     kinds: dict[str, set[str]] = {}
     for row in table_rows(path):
         if isinstance(row, TableRow):
@@ -112,11 +112,12 @@ def _find_column_kind(cells: set[str]) -> str:
         return STR
     if FLOAT in cells:
         return FLOAT
-    # An empty cell is NaN among fractions; there is no such whole number.
+    # An empty cell is NaN among fractions; integers have no NaN.
     return STR if _EMPTY in cells else INT
 
 
 def _find_cell_kind(cell: str) -> str:
+    """Return the kind of a cell: empty, an integer (wide if float32 would change it), a fraction, or text."""
     if not cell:
         return _EMPTY
     kind = find_kind_of_text(cell)
@@ -133,6 +134,7 @@ def _parse_cell(cell: str, kind: str) -> Any:
 
 
 def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+    """Yield each row of a JSONL file with its place, or its error."""
     for place, text in text_lines(path):
         try:
             row = parse_json(text)
@@ -143,6 +145,7 @@ def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadR
 
 
 def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
+    """Return the annotation of a row; ValueError if it is invalid."""
     name = row.get(_PICTURE)
     if not isinstance(name, str) or not name:
         raise ValueError(f"no {_PICTURE!r}")

@@ -42,7 +42,7 @@ class LabelMapsForm(AnnotationForm):
     title = "a folder of label maps (PNG)"
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
         """Return the form of a folder whose first PNG has grey values or a palette, or that is of Cityscapes."""
         folder = pick_folder(entries, "gtFine", "gtCoarse") or path
         if find_first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):

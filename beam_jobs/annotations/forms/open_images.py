@@ -34,7 +34,7 @@ class OpenImagesForm(AnnotationForm):
 
     Attributes:
         paths: the files.
-        descriptions: file of class names, or empty.
+        descriptions: path of the class-description file; empty without one.
     """
 
     paths: tuple[str, ...]
@@ -42,14 +42,14 @@ class OpenImagesForm(AnnotationForm):
     title = "Open Images CSV"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
+    def detect_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
         """Return the form of a CSV with the columns ImageID and LabelName."""
         if not _is_rows(head):
             return None
         return cls((path,), _find_descriptions(list_first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
         """Return the form of a folder with such files: those with boxes, if there are both kinds."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
@@ -74,6 +74,7 @@ class OpenImagesForm(AnnotationForm):
 
 
 def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation with one box or class) for each row, or its error."""
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
@@ -88,10 +89,10 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
 def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
     box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
     group = row.cells.get("IsGroupOf")
-    item = ObjectAnnotation(
+    annotated_object = ObjectAnnotation(
         box, _name(row, class_names), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
     )
-    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(item,))
+    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(annotated_object,))
 
 
 def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
@@ -115,10 +116,10 @@ def _has_boxes(head: bytes) -> bool:
 
 
 def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
-    """Return the file of class names for boxes, or for whole pictures; an empty string if there is none."""
+    """Return the class-description file, preferring the one for boxes or for whole pictures; an empty string without one."""
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
-    files.sort(key=lambda entry: (_BOXABLE in entry.name) != has_boxes)
-    return files[0].path if files else ""
+    preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
+    return next((entry.path for entry in [*preferred, *files]), "")
 
 
 def _read_class_names(path: str) -> dict[str, str]:

@@ -44,7 +44,7 @@ class OxfordPetsForm(AnnotationForm):
     title = "Oxford-IIIT Pets list.txt"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> OxfordPetsForm | None:
+    def detect_file(cls, path: str, head: bytes) -> OxfordPetsForm | None:
         """Return the form of a list."""
         if not _HEAD.match(head):
             return None
@@ -53,7 +53,7 @@ class OxfordPetsForm(AnnotationForm):
         return cls(path, trimaps if entry is not None and entry.is_folder else "")
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
         """Return the form of a folder with list.txt and trimaps."""
         del path
         trimaps, names = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
@@ -69,7 +69,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """The folder of trimaps, if there is one."""
+        """The folder of trimaps; empty without one."""
         return (self.trimaps,) if self.trimaps else ()
 
     def parts(self) -> Iterable[str]:

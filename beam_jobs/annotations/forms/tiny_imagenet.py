@@ -33,7 +33,7 @@ class TinyImagenetForm(AnnotationForm):
     title = "Tiny ImageNet val_annotations.txt"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
+    def detect_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
         """Return the form of a file whose first row has a name, a class and four whole numbers, separated by tabs."""
         return cls(path) if _HEAD.match(head) else None
 
@@ -55,5 +55,5 @@ class TinyImagenetForm(AnnotationForm):
                 seen.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))
                 box = (float(ymin), float(xmin), ymax + 1.0, xmax + 1.0)
-                item = ObjectAnnotation(box, row["name"])
-                yield ImageAnnotation(row["picture"], place, objects=(item,), classes=(row["name"],))
+                annotated_object = ObjectAnnotation(box, row["name"])
+                yield ImageAnnotation(row["picture"], place, objects=(annotated_object,), classes=(row["name"],))

@@ -67,12 +67,12 @@ class VocForm(AnnotationForm):
     title = "Pascal VOC XML"
 
     @classmethod
-    def find_file(cls, path: str, head: bytes) -> VocForm | None:
+    def detect_file(cls, path: str, head: bytes) -> VocForm | None:
         """Return the form of an XML file whose root is an annotation."""
         return cls(path, is_folder=False) if _HEAD.match(head) else None
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
         """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
         folder = pick_folder(entries, "Annotations") or path
         first = find_first_file(folder, _SUFFIXES)
@@ -107,7 +107,7 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.lists.split_of(_strip_extension(path)) is not None)
+        return (path for path in paths if self.lists.find_split(_strip_extension(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of a file's picture."""
@@ -133,7 +133,7 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def parse_xml(data: bytes) -> ElementTree.Element:
-    """Return the root of an XML file; ValueError if it is cut or damaged, or has a document type."""
+    """Return the root of an XML file; ValueError if it is truncated or damaged, or has a document type."""
     parser = ElementTree.XMLParser(target=_Builder())
     try:
         parser.feed(data)
@@ -156,11 +156,12 @@ def _parse_annotation(root: ElementTree.Element, place: Place) -> ImageAnnotatio
 
 
 def _strip_extension(path: str) -> str:
-    """Return the name of an XML file without extension: the picture's, if the file does not say or is damaged."""
+    """Return the name of an XML file without extension, which names the picture if the file does not."""
     return path.rpartition("/")[2].rpartition(".")[0]
 
 
 def _parse_object(element: ElementTree.Element) -> ObjectAnnotation:
+    """Return the object of an element `object`; ValueError if it is invalid."""
     name = _read_text(element, "name")
     if not name:
         raise ValueError("an object without name")

@@ -80,7 +80,7 @@ class YoloForm(AnnotationForm):
 
     Attributes:
         path: the folder.
-        names: what the files next to it say.
+        names: class names and number of keypoints, from the files next to it.
     """
 
     path: str
@@ -88,11 +88,11 @@ class YoloForm(AnnotationForm):
     title = "YOLO text files"
 
     @classmethod
-    def find_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
+    def detect_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
         """Return the form of a folder that has such files, at any depth, or in a folder `labels`.
 
         Raises:
-            SourceError: there are no names of classes.
+            SourceError: no file has the names of the classes.
         """
         folder = pick_folder(entries, "labels") or path
         first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
@@ -122,13 +122,14 @@ class YoloForm(AnnotationForm):
 def _find_picture(below: str) -> str:
     """Return the name of a file's picture, without extension: `train/images/0001` of `train/labels/0001.txt`."""
     *folders, name = below[: -len(".txt")].split("/")
-    places = [place for place, folder in enumerate(folders) if folder == "labels"]
-    if places:
-        folders[places[-1]] = "images"
+    label_levels = [level for level, folder in enumerate(folders) if folder == "labels"]
+    if label_levels:
+        folders[label_levels[-1]] = "images"
     return "/".join((*folders, name))
 
 
 def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
+    """Return the object of a line: a box, a box with keypoints, or a polygon; ValueError if it is invalid."""
     number = cells[0]
     if not number.isdecimal() or int(number) >= len(names.classes):
         raise ValueError(
@@ -195,7 +196,7 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if they are no list, and no mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on; None if they are neither a list nor a mapping from these numbers."""
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 
 # Name of the annotation among the features of a reference; records have those of the schema in its place.
 ANNOTATION = "annotation"
-# About what an object takes in a record without its mask, and the PNG of a mask.
+# Approximate bytes of an object in a record without its mask, and of the PNG of a mask.
 _OBJECT_BYTES, _MASK_BYTES = 40, 400
 
 
@@ -40,21 +40,27 @@ class CarriedAnnotation:
     """The annotation of a picture as a value of its reference.
 
     Attributes:
-        annotation: what is said of the picture.
+        annotation: annotation of the picture.
     """
 
     annotation: ImageAnnotation
 
     def tolist(self) -> list[Any]:
         """Return the part of the annotation that identifies it in an input's entry: all but its position, which may move."""
-        kept = self.annotation._asdict()
-        del kept["place"], kept["picture"], kept["map_file"], kept["target"], kept["source_id"]
-        return list(kept.values())
+        stored_fields = self.annotation._asdict()
+        del (
+            stored_fields["place"],
+            stored_fields["picture"],
+            stored_fields["map_file"],
+            stored_fields["target"],
+            stored_fields["source_id"],
+        )
+        return list(stored_fields.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatedConverter(ImageConverter):
-    """Conversion of pictures with annotations to records. The further attributes are those of ImageConverter.
+    """Conversion of pictures with annotations to records. The extra attributes are those of ImageConverter.
 
     Attributes:
         schema: features of the annotations; None until they are scanned.
@@ -81,7 +87,7 @@ class AnnotatedConverter(ImageConverter):
                     f"the annotations have a column {used!r}, and records a feature of that name. Rename it."
                 )
 
-    def with_columns(self, columns: RecordColumns) -> AnnotatedConverter:
+    def set_columns(self, columns: RecordColumns) -> AnnotatedConverter:
         """Return the converter for records of these columns."""
         return dataclasses.replace(self, several_labels=columns.several_labels, schema=columns.annotations)
 
@@ -89,7 +95,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the schema of a dataset whose images `summary` has counted; its classes are of pictures, or else of objects."""
         if self.schema is None:
             return super().features(summary, Labels(()))
-        schema = self._with_labels(labels).schema
+        schema = self._set_labels(labels).schema
         assert schema is not None
         return (*self._layout.features(summary, schema.class_features), *schema.features)
 
@@ -97,7 +103,7 @@ class AnnotatedConverter(ImageConverter):
         self, inputs: Iterable[Input], context: ShardContext, summary: ImageSummary, reject: RejectInput
     ) -> Iterator[Record]:
         """Yield a record for each input that is not rejected."""
-        converter = self._with_labels(context.labels)
+        converter = self._set_labels(context.labels)
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
@@ -126,12 +132,12 @@ class AnnotatedConverter(ImageConverter):
     def content_size(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the picture and of its maps in its record; raise BadRecordError if it is rejected."""
         annotation = _unwrap_annotation(reference)
-        masks = sum(item.segmentation is not None for item in annotation.objects)
+        masks = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
         target = len(self._read_target(annotation)) if annotation.target else 0
         return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks + target
 
     def _read_target(self, annotation: ImageAnnotation) -> bytes:
-        """Return the second image of a pair as its record has it; BadRecordError if there is none, or it is rejected."""
+        """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
         if not annotation.target:
             raise annotation.place.error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")
@@ -157,11 +163,11 @@ class AnnotatedConverter(ImageConverter):
         del reference, labels
         return None
 
-    def _with_labels(self, labels: Labels) -> AnnotatedConverter:
+    def _set_labels(self, labels: Labels) -> AnnotatedConverter:
         """Return the converter that numbers classes as the dataset does."""
         if self.schema is None or not labels.names:
             return self
-        return dataclasses.replace(self, schema=self.schema.with_labels(labels))
+        return dataclasses.replace(self, schema=self.schema.set_labels(labels))
 
 
 def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
@@ -182,5 +188,8 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
 
 
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
-    names = sum(len(item.class_name) + len(item.keypoints) // 2 for item in annotation.objects)
+    names = sum(
+        len(annotated_object.class_name) + len(annotated_object.keypoints) // 2
+        for annotated_object in annotation.objects
+    )
     return _OBJECT_BYTES * len(annotation.objects) + names + sum(map(len, annotation.captions))

@@ -125,7 +125,7 @@ class View(NamedTuple):
         return ymin, xmin, ymax, xmax
 
     def point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
-        """Return a point, x and y, in fractions of the sides of the record's picture; ValueError if it is outside as of `box`."""
+        """Return a point, x and y, in fractions of the sides of the record's picture; ValueError as for `box` if it is outside."""
         across, down = (x, y) if is_normalised else (x / self.width, y / self.height)
         margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
         if not (-margin_x <= across <= 1 + margin_x and -margin_y <= down <= 1 + margin_y):
@@ -151,7 +151,7 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
         stored_height: the same.
 
     Raises:
-        ValueError: the bytes are no such image; the message completes `rejected: `.
+        ValueError: the bytes are not an image that fits; the message completes `rejected: `.
     """
     name = image_format(data)
     if name in (JPEG, PNG):
@@ -194,11 +194,11 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
         feature: of encoding "label_map".
         data: the map's PNG, as large as the picture.
         frame: the picture in its file and in its record.
-        is_upright: as of `make_view`.
+        is_upright: as for `make_view`.
 
     Raises:
         ValueError: it is of another size.
-        FeatureError: it is no such PNG, or a class does not fit the feature's dtype.
+        FeatureError: the bytes are not a label map as PNG, or a class does not fit the feature's dtype.
     """
     stored, (height, width, _) = encode_label_map(feature, data)
     view = make_view(frame, width, height, is_upright=is_upright)

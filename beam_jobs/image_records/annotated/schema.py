@@ -37,13 +37,13 @@ class AnnotationSchema:
     """The features of the annotations of a dataset; pickled to the workers.
 
     Attributes:
-        kinds: what the annotations have, see `beam_jobs.annotations.contents`; sorted, as a digest of it is written.
+        kinds: kinds of annotations, see `beam_jobs.annotations.contents`; sorted, so that their digest is stable.
         keypoints: keypoints of an object; 0 without any.
         object_labels: classes of objects.
         class_labels: classes of pictures.
         several_classes: whether a picture may have any number of classes.
         label_offset: label of the first class.
-        further: features of further values, by name.
+        further: features of extra values, by name.
         map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for others; maps of segments have the
             smallest that holds the classes.
         is_upright: whether annotations are of the upright picture if their size does not tell; see `frame`.
@@ -76,9 +76,9 @@ class AnnotationSchema:
         """Return the schema of a set of annotations.
 
         Args:
-            contents: what they have.
+            contents: contents of the annotations.
             labels: the classes of the dataset, if they do not follow from the annotations.
-            **options: attributes that do not follow from it, or replace what does.
+            **options: other attributes, and replacements for those that follow from `contents`.
         """
         has_classes = bool(contents.names.pictures or contents.classes)
         object_labels, class_labels = (None, labels) if has_classes else (labels, None)
@@ -104,7 +104,7 @@ class AnnotationSchema:
         """Whether objects have classes that labels.txt does not list, since it has those of pictures."""
         return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
-    def with_labels(self, labels: Labels) -> AnnotationSchema:
+    def set_labels(self, labels: Labels) -> AnnotationSchema:
         """Return the schema with other classes of the dataset."""
         if self.class_labels.names:
             return dataclasses.replace(self, class_labels=labels)

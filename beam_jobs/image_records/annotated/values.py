@@ -35,7 +35,7 @@ def list_annotation_values(
 
     Args:
         schema: features of the annotations of the dataset.
-        annotation: what is said of the picture.
+        annotation: annotation of the picture.
         frame: the picture in its file and in its record.
         map_data: bytes of `annotation.map_file`, if there is one.
 
@@ -78,69 +78,76 @@ def _list_object_values(
     """Return the lists of a picture's objects, by feature."""
     names = [feature.name for feature in schema.object_features]
     lists: dict[str, list[Any]] = {name: [] for name in names}
-    for number, item in enumerate(annotation.objects, 1):
+    for number, annotated_object in enumerate(annotation.objects, 1):
         try:
-            for name, values in _yield_object_values(schema, item, view, segments, annotation.is_normalised):
+            for name, values in _yield_object_values(
+                schema, annotated_object, view, segments, annotation.is_normalised
+            ):
                 lists[name] += values
         except ValueError as error:
-            kind = f" ({item.class_name})" if item.class_name else ""
+            kind = f" ({annotated_object.class_name})" if annotated_object.class_name else ""
             raise ValueError(f"object {number}{kind}: {error}") from None
     return lists
 
 
 def _yield_object_values(
-    schema: AnnotationSchema, item: ObjectAnnotation, view: View, segments: Segments | None, is_normalised: bool
+    schema: AnnotationSchema,
+    annotated_object: ObjectAnnotation,
+    view: View,
+    segments: Segments | None,
+    is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
-    box = view.box(item.box, is_normalised=is_normalised)
+    """Yield each feature's name and the values that one object adds to its list."""
+    box = view.box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
     if kinds.OBJECT_CLASSES in schema.kinds:
-        label = schema.object_labels.find(item.class_name)
+        label = schema.object_labels.find(annotated_object.class_name)
         yield "image/object/class/label", [label + schema.label_offset]
         yield "image/object/class/text", [_encode_text(schema.object_labels.names[label])]
     if kinds.CROWDS in schema.kinds:
-        yield "image/object/is_crowd", [int(bool(item.is_crowd))]
+        yield "image/object/is_crowd", [int(bool(annotated_object.is_crowd))]
     if kinds.DIFFICULT in schema.kinds:
-        yield "image/object/difficult", [int(bool(item.is_difficult))]
+        yield "image/object/difficult", [int(bool(annotated_object.is_difficult))]
     if kinds.AREAS in schema.kinds:
-        yield "image/object/area", [_compute_area(item, view, is_normalised)]
+        yield "image/object/area", [_compute_area(annotated_object, view, is_normalised)]
     if kinds.MASKS in schema.kinds:
-        yield "image/object/mask", [_mask(item, view, segments)]
+        yield "image/object/mask", [_mask(annotated_object, view, segments)]
     if schema.keypoints:
-        yield from _place_keypoints(schema, item, view, is_normalised)
+        yield from _place_keypoints(schema, annotated_object, view, is_normalised)
 
 
-def _compute_area(item: ObjectAnnotation, view: View, is_normalised: bool) -> float:
+def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
     """Return the area in pixels of the stored picture: that of the box if the file has none."""
-    if item.area is None:
-        ymin, xmin, ymax, xmax = view.box(item.box, is_normalised=is_normalised)
+    if annotated_object.area is None:
+        ymin, xmin, ymax, xmax = view.box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
-    if not item.area >= 0 or float32_problem(item.area, rounds=True):
-        raise ValueError(f"an area of {item.area}")
-    return item.area * view.area_scale
+    if not annotated_object.area >= 0 or float32_problem(annotated_object.area, rounds=True):
+        raise ValueError(f"an area of {annotated_object.area}")
+    return annotated_object.area * view.area_scale
 
 
-def _mask(item: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
+def _mask(annotated_object: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
     """Return the PNG of an object's mask; it is empty if the file has none."""
-    if item.segmentation is None:
+    if annotated_object.segmentation is None:
         mask = np.zeros((view.height, view.width), np.bool_)
     else:
-        mask = item.segmentation.mask(view.height, view.width, segments)
+        mask = annotated_object.segmentation.mask(view.height, view.width, segments)
     return encode_png(view.pixels(mask).astype(np.uint8))
 
 
 def _place_keypoints(
-    schema: AnnotationSchema, item: ObjectAnnotation, view: View, is_normalised: bool
+    schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
-    points = item.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
+    points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
     placed = []
     for x, y, visibility in points:
         if visibility not in (0, 1, 2):
             raise ValueError(f"a keypoint with visibility {visibility:g} (expected 0, 1 or 2)")
-        place = view.point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
-        placed.append((*place, int(visibility)))
+        point = view.point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
+        placed.append((*point, int(visibility)))
     for name, values in zip(("x", "y", "visibility"), zip(*placed, strict=True), strict=True):
         yield f"image/object/keypoint/{name}", list(values)
 
@@ -177,22 +184,22 @@ def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view:
     """Return the label of each pixel's segment; the largest number of the dtype for pixels of no segment."""
     none = np.iinfo(schema.map_dtype).max
     classes = np.full(segments.shape, none, np.uint32)
-    for item in annotation.objects:
-        if item.segmentation is None:
+    for annotated_object in annotation.objects:
+        if annotated_object.segmentation is None:
             continue
-        label = schema.object_labels.find(item.class_name) + schema.label_offset
+        label = schema.object_labels.find(annotated_object.class_name) + schema.label_offset
         if label >= none:
             raise ValueError(f"label {label} does not fit a label map of {schema.map_dtype}")
-        classes[item.segmentation.mask(view.height, view.width, segments)] = label
+        classes[annotated_object.segmentation.mask(view.height, view.width, segments)] = label
     return classes
 
 
 def _convert_further(feature: Feature, value: Any) -> Any:
-    """Return a further value as a record stores it."""
+    """Return an extra value as a record stores it."""
     if feature.shape:
         if not isinstance(value, list | tuple):
             raise ValueError(f"no list in {feature.name!r}: {reprlib.repr(value)}")
-        return [_convert_scalar(feature, item) for item in value]
+        return [_convert_scalar(feature, scalar) for scalar in value]
     return _convert_scalar(feature, value)
 
 

@@ -1,4 +1,4 @@
-"""Columns of a table in memory: lists in which one value may stand for all, and integers of the narrowest type."""
+"""Columns of a table in memory: lists, of a single value if all are equal, and integers of the narrowest type."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def shortest_values(column: list[Any]) -> list[Any]:
     return shortest(column) if _are_comparable(column) else column
 
 
-def take_values(column: list[Any], places: Sequence[int]) -> list[Any]:
+def take_values(column: list[Any], rows: Sequence[int]) -> list[Any]:
     """Return the values of some rows."""
-    return column if len(column) == 1 else [column[place] for place in places]
+    return column if len(column) == 1 else [column[row] for row in rows]
 
 
 def spread(column: list[Any], count: int) -> Iterable[Any]:
@@ -36,7 +36,7 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 
 def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Return the concatenated columns of tables with these numbers of rows; one value if it stands for all."""
+    """Concatenate the columns of tables with these numbers of rows; a single value if all are equal."""
     first = columns[0]
     if all(len(column) == 1 and column[0] == first[0] for column in columns):
         return first
@@ -60,7 +60,7 @@ def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray
     """Return the numbers, at least one, in the narrowest type; signed, since numpy combines uint64 and int64 to floats."""
     array = np.asarray(numbers, np.int64)
     low, high = int(array.min()), int(array.max())
-    for dtype, least, most in _NARROW:
-        if least <= low and high <= most:
+    for dtype, smallest, largest in _NARROW:
+        if smallest <= low and high <= largest:
             return array.astype(dtype)
     return array

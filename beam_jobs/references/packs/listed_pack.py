@@ -46,11 +46,11 @@ class ListedPack(NamedTuple):
     def join_held(self) -> bytes:
         """Return the concatenated bytes of the references without an address."""
         sizes = self.pack.sizes.tolist()
-        places = zip(self.rows.tolist(), self.starts.tolist(), sizes, strict=True)
+        held_rows = zip(self.rows.tolist(), self.starts.tolist(), sizes, strict=True)
         buffers = self.buffers
-        return b"".join([buffers[row][start : start + size] for row, start, size in places if start >= 0])
+        return b"".join([buffers[row][start : start + size] for row, start, size in held_rows if start >= 0])
 
-    def with_held_file(self, path: str, begin: int) -> Pack:
+    def point_into_file(self, path: str, begin: int) -> Pack:
         """Return the references; those without an address point into a file that has `join_held()` from byte `begin` on."""
         pack, is_held = self.pack, self.starts >= 0
         if not is_held.any():
@@ -62,7 +62,7 @@ class ListedPack(NamedTuple):
 
     def references(self) -> Iterator[Reference]:
         """Yield the references, those without an address with their bytes."""
-        places = zip(self.pack.references(), self.rows.tolist(), self.starts.tolist(), strict=True)
-        for reference, row, start in places:
+        listed_rows = zip(self.pack.references(), self.rows.tolist(), self.starts.tolist(), strict=True)
+        for reference, row, start in listed_rows:
             data = self.buffers[row][start : start + reference.size] if start >= 0 else b""
             yield reference._replace(data=data)

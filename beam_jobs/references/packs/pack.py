@@ -28,46 +28,46 @@ PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
-def packs(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
-    """Yield the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
+def pack_references(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
+    """Yield a unit's references in packs of at most 4,096, each with the digests of its keys.
 
     Args:
         references: references of the whole unit, in order.
         order: order of the records.
         unit: number of the unit.
     """
-    rest, first = iter(references), 0
-    while batch := list(itertools.islice(rest, PACK_REFERENCES)):
+    remaining, start = iter(references), 0
+    while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
         pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
         digests = pack.keys.digests()
-        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit, first)), digests
-        first += len(batch)
+        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit, start)), digests
+        start += len(batch)
 
 
-def full_packs(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
-    """Yield the references of packs in packs of 4,096, and a last one of the rest, each with the digests of its keys."""
-    held: list[tuple[Pack, Digests]] = []
+def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
+    """Regroup references into packs of 4,096, each with the digests of its keys; the last may be smaller."""
+    pending: list[tuple[Pack, Digests]] = []
     count = 0
     for pack, digests in parts:
-        held.append((pack, digests))
+        pending.append((pack, digests))
         count += len(digests)
         if count >= PACK_REFERENCES:
-            *full, rest = _cut_parts(held)
+            *full, last = _split_packs(pending)
             yield from full
-            is_full = len(rest[1]) == PACK_REFERENCES
+            is_full = len(last[1]) == PACK_REFERENCES
             if is_full:
-                yield rest
-            held, count = ([], 0) if is_full else ([rest], len(rest[1]))
-    if held:
-        yield from _cut_parts(held)
+                yield last
+            pending, count = ([], 0) if is_full else ([last], len(last[1]))
+    if pending:
+        yield from _split_packs(pending)
 
 
-def _cut_parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
-    """Return the references of packs in packs of 4,096, and a last one of 4,096 or fewer."""
-    packs, digests = zip(*held, strict=True)
+def _split_packs(parts: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
+    """Concatenate packs and split them into packs of 4,096; the last may be smaller."""
+    packs, digests = zip(*parts, strict=True)
     all_digests = digests[0] if len(digests) == 1 else np.concatenate(digests)
-    parts = np.split(all_digests, range(PACK_REFERENCES, len(all_digests), PACK_REFERENCES))
-    return list(zip(Pack.join(packs).in_parts(), parts, strict=True))
+    split_digests = np.split(all_digests, range(PACK_REFERENCES, len(all_digests), PACK_REFERENCES))
+    return list(zip(Pack.join(packs).divide(), split_digests, strict=True))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -77,7 +77,7 @@ class Pack(PackColumns):
     Attributes:
         positions: uint64 [n]: positions in the order, see beam_jobs.references.record_order.
         sizes: integers [n]: sizes in bytes.
-        offsets: integers [n], or [1] if one value stands for all.
+        offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
         root: prefix of the key in every path; empty without a common one. With one, `paths` are empty.
     """
@@ -121,17 +121,17 @@ class Pack(PackColumns):
         **others: Any,
     ) -> Pack:
         """Return a pack of these columns, see `Pack`; positions are 0."""
-        same = offsets[:1] if (offsets == offsets[0]).all() else offsets
-        rest: dict[str, Any] = {name: shortest(column) for name, column in others.items()}
+        stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
+        other_columns: dict[str, Any] = {name: shortest(column) for name, column in others.items()}
         root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
             sizes=narrow(sizes),
-            offsets=narrow(same),
+            offsets=narrow(stored_offsets),
             keys=keys,
             root=root,
             paths=[""] if root else shortest(paths),
-            **rest,
+            **other_columns,
         )
 
     @classmethod
@@ -140,7 +140,7 @@ class Pack(PackColumns):
         if len(packs) == 1:
             return packs[0]
         if len({pack.root for pack in packs}) > 1:
-            packs = [dataclasses.replace(pack, root="", paths=pack.all_paths()) for pack in packs]
+            packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
         one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
@@ -164,7 +164,7 @@ class Pack(PackColumns):
             **self.take_fields(rows),
         )
 
-    def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
+    def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
         """Yield the `count` references of each split whose keys have the smallest digests: the same in any order.
 
         Args:
@@ -184,8 +184,8 @@ class Pack(PackColumns):
             if len(rows):
                 yield self.take(rows)
 
-    def without_contents(self) -> Pack:
-        """Return the same keys and places; the other columns are empty, and take a byte or two a reference."""
+    def drop_contents(self) -> Pack:
+        """Return the pack with its keys and paths only; the other columns are empty, and take a byte or two a reference."""
         empty = np.zeros(len(self.keys), np.uint8)
         return Pack(
             positions=empty.astype(np.uint64),
@@ -204,7 +204,7 @@ class Pack(PackColumns):
         for split in sorted(set(self.splits)):
             yield split, np.flatnonzero([value == split for value in self.splits])
 
-    def by_split(self) -> Iterator[tuple[str, Pack]]:
+    def group_by_split(self) -> Iterator[tuple[str, Pack]]:
         """Yield the references of each split, in their order."""
         for split, rows in self.split_rows():
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
@@ -220,7 +220,7 @@ class Pack(PackColumns):
         for rows in np.split(order, first[1:]):
             yield int(groups[rows[0]]), self.take(rows)
 
-    def in_parts(self) -> Iterator[Pack]:
+    def divide(self) -> Iterator[Pack]:
         """Yield the references, in order, in packs of at most 4,096."""
         if len(self.keys) <= PACK_REFERENCES:
             yield self
@@ -228,8 +228,8 @@ class Pack(PackColumns):
         for start in range(0, len(self.keys), PACK_REFERENCES):
             yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 
-    def all_paths(self) -> list[str]:
-        """Return the path of each reference, or one path that stands for all."""
+    def list_paths(self) -> list[str]:
+        """Return the path of each reference, or a single path that all share."""
         return [self.root + key for key in self.keys] if self.root else self.paths
 
     def reference(self, row: int) -> Reference:
@@ -239,7 +239,7 @@ class Pack(PackColumns):
     def references(self) -> Iterator[Reference]:
         """Return the references, in order."""
         count = len(self.keys)
-        lists = (self.splits, self.labels, self.all_paths(), self.offsets.tolist())
+        lists = (self.splits, self.labels, self.list_paths(), self.offsets.tolist())
         splits, labels, paths, offsets = (spread(column, count) for column in lists)
         payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
         features, data = self.feature_rows(count), itertools.repeat(b"", count)
@@ -284,5 +284,5 @@ class Pack(PackColumns):
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the prefix of the key in every path; empty if there is no common one."""
     root = paths[0].removesuffix(keys[0])
-    is_one = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
-    return root if is_one else ""
+    is_common = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
+    return root if is_common else ""

@@ -1,4 +1,4 @@
-"""The columns of a pack whose values are any objects; all that is done with rows of a pack is done with each, by its field."""
+"""The columns of a pack that are Python lists, and the operations on all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from beam_jobs.references.reference import NO_FEATURES
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class PackColumns:
-    """Columns of references: each a list of n values, or of one that stands for all.
+    """Columns of n references: each a list of n values, or of one value that all references share.
 
     Attributes:
         paths: paths.
@@ -47,30 +47,31 @@ class PackColumns:
     features: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
 
     def take_fields(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
-        """Return by field the columns of these rows, in the order of `rows`."""
-        fields = {name: getattr(self, name) for name in LISTS}
-        has_lists = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
-        places = rows.tolist() if has_lists else []
-        return {name: shortest(take_values(column, places)) for name, column in fields.items()} | {
-            "features": {name: take_values(column, places) for name, column in self.features.items()}
+        """Return each column's values at `rows`, by field."""
+        fields = {name: getattr(self, name) for name in LIST_FIELDS}
+        varies = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
+        # Constant columns need no indices.
+        indices = rows.tolist() if varies else []
+        return {name: shortest(take_values(column, indices)) for name, column in fields.items()} | {
+            "features": {name: take_values(column, indices) for name, column in self.features.items()}
         }
 
     def classes(self) -> dict[str, set[str]]:
-        """Return the names of the classes that references have, by split; splits without any are not there."""
+        """Return the names of the classes of the references by split, omitting splits without classes."""
         if self.labels == [()]:
             return {}
         names_by_split: dict[str, set[str]] = {}
-        for split, names in _iterate_rows(self.splits, self.labels):
+        for split, names in _zip_rows(self.splits, self.labels):
             if names:
                 names_by_split.setdefault(split, set()).update(names)
         return names_by_split
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
-        """Return split, labels and `Reference.entry_texts` of each reference, or one tuple of them that stands for all."""
+        """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
         features = list(self.feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
-        kinds = _iterate_rows(self.payloads, self.crc32s, features)
+        kinds = _zip_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in kinds]
-        return [(split, labels, *text) for split, labels, text in _iterate_rows(self.splits, self.labels, texts)]
+        return [(split, labels, *text) for split, labels, text in _zip_rows(self.splits, self.labels, texts)]
 
     def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references."""
@@ -86,26 +87,26 @@ class PackColumns:
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
-LISTS = tuple(name for name in COLUMNS if name != "features")
+LIST_FIELDS = tuple(name for name in COLUMNS if name != "features")
 
 
 def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[str, Any]:
-    """Return by field the columns of the concatenation of packs with these numbers of references."""
+    """Concatenate the columns of packs, by field; `lengths` are the numbers of their references."""
     names = dict.fromkeys(itertools.chain.from_iterable(pack.features for pack in packs))
     features = {name: join_values([pack.features.get(name, [None]) for pack in packs], lengths) for name in names}
-    return {name: join_columns([getattr(pack, name) for pack in packs], lengths) for name in LISTS} | {
+    return {name: join_columns([getattr(pack, name) for pack in packs], lengths) for name in LIST_FIELDS} | {
         "features": features
     }
 
 
-def _iterate_rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of some columns: one if a value of each stands for all."""
+def _zip_rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of columns; a single row if every column has one shared value."""
     count = max(map(len, columns))
     return zip(*(spread(column, count) for column in columns), strict=True)
 
 
 def feature_columns(features: list[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], dict[str, list[Any]]]:
-    """Return the features of references as the column of their names, and by name the column of its values."""
+    """Return the features of references as a column of tuples of names, and a column of values for each name."""
     if not any(features):
         return [()], {}
     names = shortest(list(map(tuple, features)))

@@ -1,9 +1,9 @@
-"""Reading of the bytes of a shard's references, many with one read.
+"""Reading the bytes of a shard's references, many with one read.
 
 A shard of text may have a million inputs of a hundred bytes each. They are in a few files, and in each file they form runs in the
 order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is kept
-until all its inputs were yielded. So memory holds a piece of each run: 32 MB in all, or 16 kB each if that is
-more, see `PieceSizes`.
+until all its inputs were yielded. So memory holds one piece of each run: 32 MB in all, or 16 kB a run if that is more (see
+`PieceSizes`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
-# Between neighbours, such as line ends and headings: reading them costs less than another read.
+# Largest gap between neighbours, such as line ends and headings: reading it costs less than another read.
 _GAP_BYTES = 1 << 14
-# Bytes of references that are yielded together, unless one is larger.
+# Bytes of the references in a block, unless a single one is larger.
 _BLOCK_BYTES = 1 << 23
 
 
 class PieceSizes(NamedTuple):
-    """Sizes of what is read with one read, in bytes.
+    """Sizes of pieces and of the read-ahead, in bytes.
 
     Attributes:
-        held: of the pieces of all runs together, which are in memory at the same time.
-        least: least size of a piece of a run, even if all hold more then.
-        most: largest size of a piece.
-        ahead: of what is read ahead from an object store.
+        held: pieces of all runs together, which are in memory at the same time.
+        least: smallest piece of a run, even if all pieces together then exceed `held`.
+        most: largest piece.
+        ahead: bytes read ahead from an object store.
     """
 
     held: int = 1 << 25
@@ -52,7 +52,7 @@ _SIZES = PieceSizes()
 
 
 class _Piece(NamedTuple):
-    """Range that is read at once.
+    """Range of a file that is read with one read.
 
     Attributes:
         path: path of the file.
@@ -80,8 +80,8 @@ def read_packs(
 
     Args:
         packs: packs of references.
-        is_checked: as for `Storage.read_range`: whether the caller compares the bytes with a checksum.
-        piece_sizes: sizes of what is read with one read.
+        is_checked: whether the caller compares the bytes with a checksum, as for `Storage.read_range`.
+        piece_sizes: sizes of pieces and of the read-ahead.
     """
     for block, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
         if isinstance(data, BadRecordError):
@@ -94,7 +94,7 @@ def read_packs(
 def read_blocks(
     packs: Sequence[Pack], *, is_checked: bool = False, piece_sizes: PieceSizes = _SIZES
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield the references of packs in groups, in order.
+    """Yield the references of packs in blocks, in order.
 
     Args:
         packs: packs of references.
@@ -102,70 +102,76 @@ def read_blocks(
         piece_sizes: as for `read_packs`.
 
     Yields:
-        References with their concatenated bytes, and the sizes of these; or a single one with the error of reading.
+        (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).
     """
-    for are_fetched, group in itertools.groupby(packs, key=_are_fetched):
-        if are_fetched:
+    for has_fetched, group in itertools.groupby(packs, key=_has_fetched):
+        if has_fetched:
             yield from itertools.chain.from_iterable(map(_fetch_blocks, group))
         else:
             yield from _read_ranges(list(group), piece_sizes, is_checked=is_checked)
 
 
-def _are_fetched(pack: Pack) -> bool:
+def _has_fetched(pack: Pack) -> bool:
+    """Return whether the payload of a reference fetches bytes itself, so that its size is not known before."""
     return any(payload.is_fetched for payload in pack.payloads)
 
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield references some of which are fetched: their sizes are known once they are read."""
-    held, size = list[bytes](), 0
+    """Read a pack with fetched references one by one, and yield blocks with the sizes of their bytes."""
+    records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
-        if held and (isinstance(data, BadRecordError) or size >= _BLOCK_BYTES):
-            yield _take_block(pack, row, held)
-            held, size = [], 0
+        if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):
+            yield _take_block(pack, row, records)
+            records, block_bytes = [], 0
         if isinstance(data, BadRecordError):
             yield pack.take(np.array([row])), data
         else:
-            held.append(data)
-            size += len(data)
-    if held:
-        yield _take_block(pack, len(pack.keys), held)
+            records.append(data)
+            block_bytes += len(data)
+    if records:
+        yield _take_block(pack, len(pack.keys), records)
 
 
-def _take_block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
-    """Return the references before row `stop` whose bytes are held, with these."""
-    read_part = pack.take(np.arange(stop - len(held), stop))
-    return dataclasses.replace(read_part, sizes=narrow(list(map(len, held)))), b"".join(held)
+def _take_block(pack: Pack, stop: int, records: Sequence[bytes]) -> tuple[Pack, bytes]:
+    """Return the references of `records`, the last of them before row `stop`, with their bytes concatenated."""
+    read_part = pack.take(np.arange(stop - len(records), stop))
+    return dataclasses.replace(read_part, sizes=narrow(list(map(len, records)))), b"".join(records)
 
 
 def _read_ranges(
     packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    pieces, piece_of = _plan_pieces(packs, piece_sizes)
-    read_piece = functools.partial(_read, is_checked=is_checked)
-    read = _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
-    held: dict[int, bytes | _MissingPiece] = {}
-    rest = [piece.inputs for piece in pieces]
-    begins = np.array([piece.start for piece in pieces], np.int64)
-    done = 0
+    """Read the pieces of packs in the order of use, and yield blocks; a piece is dropped after its last input."""
+    pieces, piece_by_input = _plan_pieces(packs, piece_sizes)
+    read_piece = functools.partial(_read_piece, is_checked=is_checked)
+    piece_contents = (
+        _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
+    )
+    held_pieces: dict[int, bytes | _MissingPiece] = {}
+    unread_counts = [piece.inputs for piece in pieces]
+    piece_starts = np.array([piece.start for piece in pieces], np.int64)
+    first_row = 0
     for pack in packs:
         for rows in _cut_blocks(pack.sizes):
             readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
-            numbers = piece_of[done : done + len(rows)]
-            done += len(rows)
-            needed_pieces, counts = np.unique(numbers, return_counts=True)
+            piece_numbers = piece_by_input[first_row : first_row + len(rows)]
+            first_row += len(rows)
+            needed_pieces, counts = np.unique(piece_numbers, return_counts=True)
             for number in needed_pieces.tolist():
-                if number not in held:
+                if number not in held_pieces:
                     # Pieces are numbered in the order in which they are needed.
-                    held[number] = next(read)
-            yield from _cut(readable, numbers, readable.offsets - begins[numbers], held)
+                    held_pieces[number] = next(piece_contents)
+            yield from _cut_records(
+                readable, piece_numbers, readable.offsets - piece_starts[piece_numbers], held_pieces
+            )
             for number, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
-                rest[number] -= count
-                if not rest[number]:
-                    del held[number]
+                unread_counts[number] -= count
+                if not unread_counts[number]:
+                    del held_pieces[number]
 
 
 def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield the rows of neighbours of up to 8 MiB, or of one larger reference."""
+    """Yield the rows of consecutive blocks of up to 8 MiB, or of one larger reference."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first = 0
     while first < len(ends):
@@ -175,40 +181,53 @@ def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.
         first = stop
 
 
-def _cut(
-    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _MissingPiece]
+def _cut_records(
+    pack: Pack,
+    numbers: npt.NDArray[np.int32],
+    starts: npt.NDArray[np.int64],
+    held_pieces: Mapping[int, bytes | _MissingPiece],
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield references and their bytes, cut from these pieces at these places."""
-    places = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
-    read = {number: piece for number, piece in held.items() if not isinstance(piece, _MissingPiece)}
-    if all(number in read for number in set(numbers.tolist())):
-        data = b"".join([read[number][start : start + size] for number, start, size in places])
+    """Cut the bytes of a pack's references out of their pieces.
+
+    Args:
+        pack: references of one block.
+        numbers: number of the piece of each reference, [n].
+        starts: offset of each reference in its piece, in bytes, [n].
+        held_pieces: pieces by number.
+
+    Yields:
+        The pack with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
+    """
+    spans = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
+    contents = {number: piece for number, piece in held_pieces.items() if not isinstance(piece, _MissingPiece)}
+    if all(number in contents for number in set(numbers.tolist())):
+        data = b"".join([contents[number][start : start + size] for number, start, size in spans])
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
             yield pack, data
             return
     # A piece is missing: yield one by one.
-    for row, (number, start, size) in enumerate(places):
-        row_pack, piece = pack.take(np.array([row])), held[number]
+    for row, (number, start, size) in enumerate(spans):
+        row_pack, piece = pack.take(np.array([row])), held_pieces[number]
         (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)
             continue
         record = piece[start : start + size]
-        is_cut = len(record) < size
+        is_short = len(record) < size
         reason = f"cut: {len(record)} of {size} bytes"
-        yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_cut else record
+        yield row_pack, BadRecordError(reference.origin, reason, reference.offset) if is_short else record
 
 
-def _plan_pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """Return the pieces in the order of use, and the number of the piece of each input."""
+def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
+    """Return the pieces in the order of use, and for each input the number of its piece, [n]."""
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # Sorted by file and place. With millions of inputs every array matters, so types are narrow.
+    # Sorted by file and offset. With millions of inputs the size of every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # A run ends if the next input is in another file, not a neighbour, or used earlier.
+    # A run ends before an input in another file, an input that is not a neighbour, and one that is used earlier.
     breaks = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
     breaks[1:] = (
@@ -220,51 +239,55 @@ def _plan_pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], n
         | (offsets[:-1] == WHOLE_FILE)
     )
     del gaps
-    most = min(of.most, max(of.least, of.held // int(breaks.sum())))
-    # Within a run, a piece ends at each multiple of `most` bytes.
+    piece_bytes = min(limits.most, max(limits.least, limits.held // int(breaks.sum())))
+    # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
     first = np.flatnonzero(breaks)
-    parts = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
-    parts //= most
-    breaks[1:] |= parts[1:] != parts[:-1]
-    del parts
+    part_numbers = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
+    part_numbers //= piece_bytes
+    breaks[1:] |= part_numbers[1:] != part_numbers[:-1]
+    del part_numbers
     first = np.flatnonzero(breaks)
     inputs = np.diff(first, append=len(order))
     last = first + inputs - 1
-    needed = np.argsort(np.minimum.reduceat(order, first), kind="stable")
-    rank = np.empty(len(needed), np.int32)
-    rank[needed] = np.arange(len(needed))
-    piece_of = np.empty(len(order), np.int32)
-    piece_of[order] = np.repeat(rank, inputs)
+    use_order = np.argsort(np.minimum.reduceat(order, first), kind="stable")
+    rank = np.empty(len(use_order), np.int32)
+    rank[use_order] = np.arange(len(use_order))
+    piece_by_input = np.empty(len(order), np.int32)
+    piece_by_input[order] = np.repeat(rank, inputs)
     starts, ends = (column.astype(np.int64) for column in (offsets[first], sizes[last]))
     ends += offsets[last]
     lengths = np.where(starts == WHOLE_FILE, sizes[first], ends - starts)
-    names = list(paths)
+    path_list = list(paths)
     columns = (files[first], starts, lengths, inputs)
     return [
-        _Piece(names[file], start, size, inputs)
-        for file, start, size, inputs in zip(*(column[needed].tolist() for column in columns), strict=True)
-    ], piece_of
+        _Piece(path_list[file], start, size, inputs)
+        for file, start, size, inputs in zip(*(column[use_order].tolist() for column in columns), strict=True)
+    ], piece_by_input
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the number of the file of each input in `paths`."""
-    count, spools, originals = len(pack.keys), pack.spools, pack.all_paths()
+    """Return the number in `paths` of each input's file; add files that are new."""
+    count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)
-    both = zip(*(column * count if len(column) == 1 else column for column in (spools, originals)), strict=True)
-    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int32)
+    spooled_and_original = zip(
+        *(column * count if len(column) == 1 else column for column in (spools, originals)), strict=True
+    )
+    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in spooled_and_original], np.int32)
 
 
 def _read_remote(
     pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
 ) -> Iterator[bytes | _MissingPiece]:
-    # A part of an object is read twice, at the same time, and compared.
+    """Yield the pieces of objects in order, reading ahead."""
+    # Each range of an object is read twice at the same time and compared, so each piece takes two of the threads.
     threads = max(1, request_limits().read_threads // 2)
     return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
 
 
-def _read(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
+def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
+    """Read a piece, or return the reason why it is missing."""
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:

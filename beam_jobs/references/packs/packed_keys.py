@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.packs.columns import join_columns, narrow, shortest, spread
-from beam_jobs.references.reference import DIGEST_BYTES, Digests, as_digests, key_bytes, key_digests
+from beam_jobs.references.reference import DIGEST_BYTES, Digests, key_bytes, key_digests, parse_digests
 
 # More digits may not fit int64.
 _MOST_DIGITS = 18
@@ -71,7 +71,7 @@ class PackedKeys:
             digest = hashed[head].copy()
             digest.update(b"%d" % number)
             digest_bytes.append(digest.digest())
-        return as_digests(digest_bytes)
+        return parse_digests(digest_bytes)
 
     def take(self, rows: npt.NDArray[np.intp]) -> PackedKeys:
         """Return the keys of these rows, in the order of `rows`."""

@@ -65,7 +65,7 @@ class PictureIndex:
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
-    """Return the index of a folder, which a process makes once for each run; `run` tells runs apart."""
+    """Return the index of a folder; `run` is part of the cache's key, so that a process makes it once a run."""
     del run
     return PictureIndex(folder, omitted)
 
@@ -79,7 +79,7 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
 
 
 def below_folder(folder: str, path: str) -> str:
-    """Return the path of what is inside of a folder, below it; an empty string for what is not."""
+    """Return a path relative to a folder; an empty string if it is outside."""
     start = f"{folder.rstrip('/')}/"
     return path.removeprefix(start).rstrip("/") if path.startswith(start) else ""
 

@@ -14,7 +14,7 @@ from beam_jobs.annotations.annotation import ImageAnnotation
 from beam_jobs.annotations.contents import Contents
 from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
-from beam_jobs.references.rejection import with_key
+from beam_jobs.references.rejection import add_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
 from beam_jobs.sources.annotated.picture_index import Picture, below_folder
 from tpudata.errors import BadRecordError
@@ -25,7 +25,7 @@ _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 
 
 class AnnotatedPicture(NamedTuple):
-    """A picture with what is said of it."""
+    """A picture with its annotation."""
 
     picture: Picture
     annotation: ImageAnnotation
@@ -56,10 +56,10 @@ class AnnotationFacts:
     """Facts about annotation files.
 
     Attributes:
-        contents: what the annotations have.
-        files: by number of the file, its path and in how many blocks it is cut.
+        contents: values and classes that the annotations have.
+        files: by number of the file, its path and its number of blocks.
         digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
-        missing: a name for which the input has no picture; empty if there is none.
+        missing: a name for which the input has no picture; empty without one.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
@@ -79,7 +79,7 @@ class AnnotationFacts:
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
-        """Return by number of a file how many blocks the files before it have."""
+        """Return, by number of a file, the number of blocks of the files before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.files.items()):
             firsts[number] = before
@@ -136,23 +136,23 @@ class AnnotationScan:
         Raises:
             SourceError: the file is damaged, or annotations in it do not fit together.
         """
-        held: list[AnnotatedPicture | BadRecordError] = []
+        pictures: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
         for annotation in self._form.read(self._part, self.facts.contents.names):
             picture = self._place(annotation)
-            held.append(picture)
+            pictures.append(picture)
             if not isinstance(picture, BadRecordError):
                 objects += len(picture.annotation.objects)
-            if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
-                yield Block.of(held)
-                held, objects, blocks = [], 0, blocks + 1
-        if held:
-            yield Block.of(held)
+            if len(pictures) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
+                yield Block.of(pictures)
+                pictures, objects, blocks = [], 0, blocks + 1
+        if pictures:
+            yield Block.of(pictures)
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
     def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
-        """Return the picture of an annotation, and add what it has to the facts."""
+        """Return the picture of an annotation, and add the annotation to the facts."""
         if isinstance(annotation, BadRecordError):
             return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)
@@ -166,7 +166,7 @@ class AnnotationScan:
             )
         self.facts.contents.add(annotation)
         if annotation.map_file is not None and (below := below_folder(self._folder, annotation.map_file.path)):
-            # A PNG of segments among the pictures is none that lacks an annotation.
+            # A PNG of segments among the pictures needs no annotation.
             self.facts.add_annotated([below])
         self._keys.append(pictures[0].key)
         self._read += 1
@@ -175,7 +175,7 @@ class AnnotationScan:
     def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
         """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
         self.facts.add_annotated([picture.key for picture in pictures])
-        return with_key(error, pictures[0].key) if len(pictures) == 1 else error
+        return add_key(error, pictures[0].key) if len(pictures) == 1 else error
 
 
 class PictureScan:

@@ -1,4 +1,4 @@
-"""Pictures with annotations: the files of a folder, joined with what annotation files say of them."""
+"""Pictures with annotations: the files of a folder, joined with annotation files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AnnotatedImages(ScannedSource):
             source_options: name the annotations.
 
         Raises:
-            SourceError: the input is no folder, or the annotations have no known form.
+            SourceError: the input is not a folder, or the annotations have no known form.
             UsageError: the options deal out splits, but the annotations have lists of them.
         """
         entry = storage_for(options.input).stat(options.input)
@@ -83,13 +83,13 @@ class AnnotatedImages(ScannedSource):
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
         if source_options.masks is not None:
-            form = LabelMapsForm.find_folder(source_options.masks, [])
+            form = LabelMapsForm.detect_folder(source_options.masks, [])
             if form is None:
                 raise SourceError(
                     f"--masks {source_options.masks}: it has no label maps (expected PNGs, grey or with a palette)."
                 )
         elif source_options.targets is not None:
-            form = TargetsForm.find_folder(source_options.targets, [])
+            form = TargetsForm.detect_folder(source_options.targets, [])
             if form is None:
                 raise SourceError(f"--targets {source_options.targets}: no pictures. Pass the folder that has them.")
         else:
@@ -134,7 +134,7 @@ class AnnotatedImages(ScannedSource):
         index = load_index(self.options.input, self._omitted, self.run)
         return AnnotationScan(self.form, part, number, index.find, self.options.input)
 
-    def scanned(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
+    def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
         """Return the source with the features of its annotations.
 
         Raises:
@@ -150,19 +150,19 @@ class AnnotatedImages(ScannedSource):
         labels_file = self.source_options.labels_file
         labels = None if labels_file is None else read_labels(labels_file)
         schema = AnnotationSchema.of(facts.contents, labels, label_offset=self.options.label_offset)
-        kept = None if blocks is None else tuple(blocks)
-        return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=kept)
+        block_tuple = None if blocks is None else tuple(blocks)
+        return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=block_tuple)
 
-    def repeated(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
         first, _ = facts.files[repeat.first_number]
         second, _ = facts.files[repeat.number]
-        places = " and ".join(dict.fromkeys((first, second)))
+        origins = " and ".join(dict.fromkeys((first, second)))
         key = self._find_key(second, repeat)
-        return SourceError(f"{places}: two annotations for the picture {key!r}. Keep one of them.")
+        return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
 
     def parts(self) -> Iterator[str | Unit]:
-        """Yield the annotation files and what stands for the pictures; once these are scanned in this process, their blocks."""
+        """Yield the annotation files and the index of pictures; after a scan in this process, their blocks."""
         if self.blocks is not None:
             yield from self.blocks
             return
@@ -185,33 +185,33 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for item in unit.pictures():
-            if isinstance(item, BadRecordError):
-                reject(item)
-            elif self.form.split_lists.split_of(item.picture.key) is None:
-                ignored.append(self._join_path(item.picture))
+        for picture_or_error in unit.pictures():
+            if isinstance(picture_or_error, BadRecordError):
+                reject(picture_or_error)
+            elif self.form.split_lists.find_split(picture_or_error.picture.key) is None:
+                ignored.append(self._join_path(picture_or_error.picture))
             else:
-                yield self._make_reference_of(item.picture, item.annotation)
+                yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        for picture in self._without_annotation(files):
+        for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
-            if rule == SKIP_UNANNOTATED or self.form.split_lists.split_of(picture.key) is None:
+            if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reject(BadRecordError(path, self._missing, key=picture.key))
             else:
-                yield self._make_reference_of(picture, ImageAnnotation(picture.key, Place(path)))
+                yield self._make_annotated_reference(picture, ImageAnnotation(picture.key, Place(path)))
 
-    def _without_annotation(self, files: Range) -> Iterator[Picture]:
+    def _find_unannotated(self, files: Range) -> Iterator[Picture]:
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             digests = key_digests([picture.key for picture in batch])[:, 0]
-            places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
-            yield from (batch[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
+            nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
+            yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
-    def _make_reference_of(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        split = self.form.split_lists.split_of(picture.key) or ""
+    def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
+        split = self.form.split_lists.find_split(picture.key) or ""
         if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(

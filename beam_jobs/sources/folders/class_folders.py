@@ -39,7 +39,7 @@ class ClassFolder(NamedTuple):
     Attributes:
         path: the folder.
         key: its path below the input, with `/`.
-        split: the split that its parent stands for, or empty.
+        split: split that its parent stands for; empty without one.
         label: name of the class.
     """
 
@@ -122,7 +122,7 @@ class ClassFolders(Source):
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
             try:
-                classes.name(entry.name, entry.path)
+                classes.resolve(entry.name, entry.path)
             except BadRecordError as error:
                 raise _describe_no_class(entry, classes, error) from None
         if classes.labels is not None:
@@ -158,7 +158,7 @@ class ClassFolders(Source):
         for top in self.tops:
             for entry in _list_subfolders(top.path):
                 try:
-                    name = self.classes.name(entry.name, entry.path)
+                    name = self.classes.resolve(entry.name, entry.path)
                 except BadRecordError:
                     name = ""
                 if name not in names:
@@ -198,7 +198,7 @@ class ClassFolders(Source):
 
 
 def _describe_no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
-    """Return the error of a folder whose name is no class."""
+    """Return the error of a folder whose name is not a class."""
     if classes.labels is None:
         return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")
     return SourceError(
@@ -225,7 +225,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
         if file is not None and (subfolders or number >= _MOST_NAMES):
             break
     if file is not None:
-        raise SourceError(_with_files(folder, file, subfolders))
+        raise SourceError(_describe_loose_files(folder, file, subfolders))
     if not subfolders:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
@@ -234,7 +234,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
     return sorted(subfolders, key=operator.attrgetter("name"))
 
 
-def _with_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
+def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
     """Return the message about a folder with files that have no class."""
     if not folders:
         return (

@@ -5,7 +5,7 @@
                   synset of ILSVRC2012_val_0000000i.JPEG; or validation/SYNSET/FILE or val/SYNSET/FILE
 
 A key is the file's own name, which is unique in ImageNet, so tars and folders give the same dataset. Classes are synsets in sorted
-order; the further feature image/class/synset repeats the class for readers that look for it there.
+order; the extra feature image/class/synset repeats the class for readers that look for it there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
@@ -131,7 +131,7 @@ class ImageNet(Source):
             )
             classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
         for number, synset in enumerate(synsets, 1):
-            classes.name(synset, f"{synset_file} line {number}")
+            classes.resolve(synset, f"{synset_file} line {number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
 
     @property
@@ -158,9 +158,9 @@ class ImageNet(Source):
         """Yield a reference to every image of a part."""
         for name, path, offset, size in _list_images(unit, ignored, reject):
             try:
-                synset = self.classes.name(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
+                synset = self.classes.resolve(unit.synset or self._find_synset(name, unit.path), f"{unit.path}/{name}")
             except BadRecordError as error:
-                reject(with_key(error, name))
+                reject(add_key(error, name))
                 continue
             yield make_reference(
                 self.options,
@@ -214,7 +214,10 @@ def _is_synset_folders(entries: Iterator[Entry]) -> bool:
     image = next(images, None)
     if image is None:
         return False
-    return all(_IMAGE_NAME.fullmatch(one.name) and not one.is_folder for one in itertools.chain((image,), images))
+    return all(
+        _IMAGE_NAME.fullmatch(image_entry.name) and not image_entry.is_folder
+        for image_entry in itertools.chain((image,), images)
+    )
 
 
 def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Iterator[ImageNetUnit]:

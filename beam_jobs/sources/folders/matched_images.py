@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.named_splits import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
@@ -66,7 +66,7 @@ class MatchedImages(ClassifiedSource):
         pattern: the parts after it, see `split_pattern`.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
-        path_labels: how paths say classes and columns; None if folders are classes, or nothing is.
+        path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
     """
 
@@ -95,7 +95,7 @@ class MatchedImages(ClassifiedSource):
 
         Raises:
             StorageError: the fixed folder is not there.
-            UsageError: the options deal out splits, but the folders are splits already; or as of `PathLabels.find`.
+            UsageError: the options deal out splits, but the folders are splits already; or `PathLabels.find` raises it.
         """
         paths = (
             below
@@ -121,15 +121,15 @@ class MatchedImages(ClassifiedSource):
         """The columns in paths."""
         return () if self.path_labels is None else self.path_labels.features
 
-    def _split_of(self, below: str) -> str:
-        """Return the split that the place of a file or folder says, or nothing; `below` is its path, a folder's with a slash."""
+    def _find_split(self, below: str) -> str:
+        """Return the split of a file or folder by its path below the input; empty without one. Paths of folders end with `/`."""
         names = below.split("/")[:-1]
         # If no folder is a class, the outermost may be a split.
         names = names[-2:-1] if self.folder_classes else names[:1]
         return folder_split(names[0]) if names else ""
 
     def _check_splits(self, below: Iterable[str]) -> None:
-        splits = sorted({split for path in below if (split := self._split_of(path))})
+        splits = sorted({split for path in below if (split := self._find_split(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
@@ -162,7 +162,7 @@ class MatchedImages(ClassifiedSource):
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            reject: called with the error of a file whose folder is no known class, or whose path says none.
+            reject: called with the error of a file whose folder is not a known class, or whose path says none.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._match_files(unit):
@@ -176,18 +176,18 @@ class MatchedImages(ClassifiedSource):
                 if self.folder_classes:
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
-                        labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
+                        labels = (self.classes.resolve(class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
-                        reject(with_key(error, key))
+                        reject(add_key(error, key))
                         continue
-                last = folder, self._split_of(key), labels
+                last = folder, self._find_split(key), labels
             _, split, labels = last
             columns: Mapping[str, Any] = NO_FEATURES
             if self.path_labels is not None:
                 try:
                     labels, columns = self.path_labels.read(key, entry.path)
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                     continue
             yield make_reference(
                 self.options, key, path=entry.path, size=entry.size, split=split, labels=labels, features=columns

@@ -76,7 +76,7 @@ def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
         CorruptionError: the file has fewer, or if it is compressed, more.
     """
     start = _MAGIC + 4
-    sizes = (min(_LABELS, length - done) for done in range(0, length, _LABELS))
+    sizes = (min(_LABELS, length - first_label) for first_label in range(0, length, _LABELS))
     compression = read_compression(path)
     if not compression:
         start += first
@@ -97,11 +97,11 @@ def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
 def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
     """Return the next `size` bytes of a file; CorruptionError if it has fewer."""
     # Reading takes memory for all that is asked for, and the file may have less.
-    pieces, left = [], size
-    while left and (piece := file.read(min(left, _PIECE_BYTES))):
+    pieces, missing = [], size
+    while missing and (piece := file.read(min(missing, _PIECE_BYTES))):
         pieces.append(piece)
-        left -= len(piece)
-    if left:
+        missing -= len(piece)
+    if missing:
         raise CorruptionError(path, file.tell(), _TOO_SHORT)
     return b"".join(pieces)
 

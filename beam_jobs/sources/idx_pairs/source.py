@@ -19,7 +19,7 @@ from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.named_splits import folder_split
@@ -71,7 +71,7 @@ class IdxPairs(ClassifiedSource):
         runs: to be listed.
         classes: names of the labels, which are whole numbers.
         has_classes: False if records are unlabelled.
-        named_splits: those that the names of the files stand for.
+        named_splits: splits in the names of the files.
         note: gets the name of each set.
     """
 
@@ -97,7 +97,7 @@ class IdxPairs(ClassifiedSource):
 
         Raises:
             SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
-            CorruptionError: a file's size is not what its header says.
+            CorruptionError: a file's size differs from its header.
             UsageError: the options deal out splits, but the pairs are of several splits already.
         """
         pairs = [_find_partners(path) for path in paths]
@@ -137,9 +137,9 @@ class IdxPairs(ClassifiedSource):
                 key = f"{unit.name}/{number:08d}"
                 data = b"" if images is None else read_exactly(images, size, unit.images)
                 try:
-                    name = self.classes.name(str(label), f"{unit.labels}, label {number}")
+                    name = self.classes.resolve(str(label), f"{unit.labels}, label {number}")
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                     continue
                 yield make_reference(
                     self.options,
@@ -167,8 +167,8 @@ def _find_partners(path: str) -> tuple[str, str, str, str]:
     other_name = f"{match['prefix']}{other}"
     # A dash or a dot follows.
     for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
-        theirs = _NAME.fullmatch(entry.name)
-        if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
+        other_match = _NAME.fullmatch(entry.name)
+        if other_match and (other_match["prefix"], other_match["what"]) == (match["prefix"], other):
             paths.setdefault(other, f"{folder}{slash}{entry.checked().name}")
     if other not in paths:
         raise SourceError(

@@ -6,7 +6,7 @@
     cifar-100-binary        train.bin, test.bin, fine_label_names.txt, coarse_label_names.txt
 
 An image is 3,072 bytes: the red rows, the green ones, the blue ones. In a binary file its label precedes it, a byte; of CIFAR-100
-the coarse one, and then the fine one. A class of CIFAR-100 is the fine one; the coarse one is the further feature `coarse_label`.
+the coarse one, and then the fine one. A class of CIFAR-100 is the fine one; the coarse one is the extra feature `coarse_label`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PIXELS = Pixels((32, 32, 3), CHANNELS_FIRST)
 _IMAGE_BYTES = 3 * 32 * 32
 _NAME = re.compile(r"(?P<what>data_batch_\d+|test_batch|train|test)(?P<binary>\.bin)?")
 _HUNDRED = ("train", "test")
-# Files with the names of the classes: of pickles the key that has them, of binary files none.
+# Files with class names: the key of the names in a pickle, None for text files.
 _NAME_FILES = {
     "batches.meta": b"label_names",
     "meta": b"fine_label_names",
@@ -39,7 +39,7 @@ _NAME_FILES = {
     "fine_label_names.txt": None,
 }
 NOTES = (*_NAME_FILES, "coarse_label_names.txt", "readme.html", "readme.txt", "file.txt~")
-# Records that are read at once.
+# Records that are read with one read.
 _RECORDS = 1000
 _MOST_NAMES_BYTES = 1 << 16
 
@@ -50,15 +50,15 @@ def is_cifar_name(name: str) -> bool:
 
 
 def is_cifar_batch_name(name: str) -> bool:
-    """Return whether a file has a name that files with images have in CIFAR-10 alone: `train` may be anything."""
+    """Return whether a file name is unmistakably CIFAR-10's: other datasets have files called `train` and `test`, too."""
     return is_cifar_name(name) and not name.startswith(_HUNDRED[0]) and name not in ("test", "test.bin")
 
 
-def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
-    """Return the names of the classes in a folder of CIFAR, and their file; nothing of both if there is none.
+def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
+    """Return the class names in a folder of CIFAR, and the path of their file; None if the folder has no names file.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
     """
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():
@@ -69,12 +69,12 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
         if key is None:
             lines = storage.read_range(path, 0, _MOST_NAMES_BYTES).decode(errors="replace").split("\n")
             return tuple(line.strip() for line in lines if line.strip()), path
-        values = _by_text(read_pickle(path), path)
+        values = _decode_keys(read_pickle(path), path)
         names = values.get(key.decode())
         if not isinstance(names, list):
             raise CorruptionError(path, 0, f"no {key.decode()}")
-        return tuple(_decode_text(one) for one in names), path
-    return (), ""
+        return tuple(_decode_text(name_bytes) for name_bytes in names), path
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class CifarFile(ImageSet):
         return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
     def _read_pickled(self) -> Iterator[ImageRow]:
-        values = _by_text(read_pickle(self.path), self.path)
+        values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_hundred else "labels")
         coarse = values.get("coarse_labels") if self.is_hundred else labels
@@ -115,8 +115,8 @@ class CifarFile(ImageSet):
                 " them). Save its images as files."
             )
         count = len(labels)
-        is_right = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
-        if not is_right or array.shape != (count, _IMAGE_BYTES) or len(coarse) != count:
+        is_valid = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
+        if not is_valid or array.shape != (count, _IMAGE_BYTES) or len(coarse) != count:
             raise SourceError(
                 f"{self.path}: images of {array.dtype} {list(array.shape)} and {counted(count, 'label')} (expected u1"
                 f" [{count}, {_IMAGE_BYTES}]). Download it again."
@@ -130,27 +130,31 @@ class CifarFile(ImageSet):
             yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
 
     def _read_binary(self) -> Iterator[ImageRow]:
-        before = 2 if self.is_hundred else 1
-        record = before + _IMAGE_BYTES
+        label_bytes = 2 if self.is_hundred else 1
+        record_bytes = label_bytes + _IMAGE_BYTES
         size = file_size(self.path)
-        if size % record:
+        if size % record_bytes:
             raise CorruptionError(
-                self.path, size - size % record, f"{size:,} bytes, which are no records of {record:,} bytes"
+                self.path, size - size % record_bytes, f"{size:,} bytes, which are no records of {record_bytes:,} bytes"
             )
-        for begin in range(0, size, _RECORDS * record):
-            data = storage_for(self.path).read_range(self.path, begin, min(_RECORDS * record, size - begin))
-            if len(data) % record:
-                raise CorruptionError(self.path, begin + len(data), "the file was cut during the run")
-            for start in range(0, len(data), record):
-                label, group = data[start + before - 1], data[start]
-                yield ImageRow(begin + start + before, (str(label),), columns=self._list_columns(group))
+        for block_start in range(0, size, _RECORDS * record_bytes):
+            data = storage_for(self.path).read_range(
+                self.path, block_start, min(_RECORDS * record_bytes, size - block_start)
+            )
+            if len(data) % record_bytes:
+                raise CorruptionError(self.path, block_start + len(data), "the file was cut during the run")
+            for record_start in range(0, len(data), record_bytes):
+                label, group = data[record_start + label_bytes - 1], data[record_start]
+                yield ImageRow(
+                    block_start + record_start + label_bytes, (str(label),), columns=self._list_columns(group)
+                )
 
     def _list_columns(self, coarse: Any) -> Mapping[str, Any]:
         return {COARSE_LABEL.name: coarse} if self.is_hundred else NO_FEATURES
 
 
-def _by_text(value: Any, path: str) -> dict[str, Any]:
-    """Return a dict by texts: Python 2 has written bytes."""
+def _decode_keys(value: Any, path: str) -> dict[str, Any]:
+    """Return a dict with its keys as text: pickles of Python 2 have bytes."""
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
     return {_decode_text(key): item for key, item in value.items()}

@@ -17,7 +17,7 @@ class ImageRow(NamedTuple):
         offset: byte offset of its pixels in the file.
         labels: its classes, as the file has them.
         data: its pixels, if the file has no addressable ones; otherwise empty.
-        columns: further features.
+        columns: extra features.
     """
 
     offset: int
@@ -32,7 +32,7 @@ class ImageSet(abc.ABC):
     Attributes:
         path: the file.
         name: stands before the numbers in keys.
-        split: the split that its name stands for, or empty.
+        split: split that its name stands for; empty without one.
         payload: kind of the images' bytes.
     """
 
@@ -50,6 +50,6 @@ class ImageSet(abc.ABC):
         """Yield the images in order.
 
         Raises:
-            CorruptionError: the file is cut or damaged.
+            CorruptionError: the file is truncated or damaged.
             SourceError: it has other arrays than those of its form.
         """

@@ -51,7 +51,7 @@ class _Variable(NamedTuple):
         element: offset of the content of its element in the file.
         size: bytes of that.
         is_compressed: whether it is a stream of zlib.
-        order: of bytes, as of `struct`.
+        order: byte order, in the notation of `struct`.
     """
 
     name: str
@@ -115,7 +115,7 @@ def open_mat_file(path: str) -> MatFile:
 
     Raises:
         SourceError: it has other variables than SVHN.
-        CorruptionError: it is cut or damaged.
+        CorruptionError: it is truncated or damaged.
     """
     variables = {variable.name: variable for variable in _list_variables(path)}
     images, labels = variables.get("X"), variables.get("y")
@@ -146,15 +146,15 @@ def _list_variables(path: str) -> Iterator[_Variable]:
     while offset < size:
         tag = storage_for(path).read_range(path, offset, _TAG_BYTES)
         if len(tag) < _TAG_BYTES:
-            raise CorruptionError(path, offset, "the MATLAB file is cut inside of a tag")
+            raise CorruptionError(path, offset, "the MATLAB file is truncated inside a tag")
         kind, length = struct.unpack(f"{order}II", tag)
         offset += _TAG_BYTES
         if length > size - offset:
-            raise CorruptionError(path, offset, f"the MATLAB file is cut: a variable has {length:,} bytes")
+            raise CorruptionError(path, offset, f"the MATLAB file is truncated: a variable has {length:,} bytes")
         if kind in (_MATRIX, _COMPRESSED):
             yield _read_variable(path, offset, length, order, is_compressed=kind == _COMPRESSED)
-        # A compressed element is not filled up.
-        offset += length if kind == _COMPRESSED else length + -length % 8
+        # Compressed elements are not padded.
+        offset += length if kind == _COMPRESSED else _padded_size(length)
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
@@ -173,8 +173,13 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.position, offset, size, is_compressed, order)
 
 
+def _padded_size(size: int) -> int:
+    """Return the size of an element's data with its padding to a multiple of 8 bytes."""
+    return size + -size % 8
+
+
 class _ElementReader:
-    """The elements of a variable.
+    """Reader of the elements of a variable.
 
     Attributes:
         position: bytes that were read.
@@ -186,7 +191,7 @@ class _ElementReader:
         self.position = 0
 
     def tag(self) -> tuple[int, int]:
-        """Return type and size of the next element; a small one has its content in the tag."""
+        """Return type and size of the next element; an element of up to 4 bytes has its content in the tag."""
         data = self._take(4)
         (kind,) = struct.unpack(f"{self._order}I", data)
         if kind >> 16:
@@ -201,7 +206,7 @@ class _ElementReader:
         if size > _MOST_HEADER_BYTES:
             raise self._reader.error("a variable of a MATLAB file with a large header")
         is_small = self.position - begin == 4
-        data = self._take(4 if is_small else size + -size % 8)
+        data = self._take(4 if is_small else _padded_size(size))
         return data[:size]
 
     def _take(self, size: int) -> bytes:

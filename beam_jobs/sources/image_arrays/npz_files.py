@@ -3,7 +3,7 @@
     mnist.npz                x_train  y_train  x_test  y_test
     pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
 
-One word of an array's name says what it is, images or labels, and the others which of them: a split, or nothing. Images are uint8
+One word of an array's name is `images` or `labels` or the like; the others, if any, name the split. Images are uint8
 [N, height, width] or [N, height, width, channels]; labels whole numbers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
 headers of the arrays are read before the images, and nothing is unpickled.
 """
@@ -44,7 +44,7 @@ class _Array(NamedTuple):
     Attributes:
         name: its name, without ending.
         shape: its sizes.
-        form: of a number, as of `struct`, with its order of bytes; empty for what is no number.
+        form: format of a number, in the notation of `struct`, with its byte order; empty for other types.
         header: bytes before the first number.
         is_stored: whether its numbers are not compressed.
         offset: of the first number in the file, if it is stored.
@@ -75,7 +75,7 @@ class NpzSet(ImageSet):
     Attributes:
         path: the archive.
         name: its name, and that of the array of images.
-        split: that their names stand for, or empty.
+        split: split that their names stand for; empty without one.
         images: the array of images.
         labels: the array of labels.
     """
@@ -102,9 +102,9 @@ class NpzSet(ImageSet):
         with contextlib.ExitStack() as stack:
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for number, written in enumerate(self._label_rows(labels)):
+            for number, row_label in enumerate(self._label_rows(labels)):
                 data = b"" if images is None else images.take(size)
-                yield ImageRow(self.images.offset + number * size, written, data)
+                yield ImageRow(self.images.offset + number * size, row_label, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
         width = math.prod(self.labels.shape[1:])
@@ -127,11 +127,11 @@ def open_npz_file(path: str) -> list[NpzSet]:
 
     Raises:
         SourceError: it has no images, or labels of another number; names its arrays.
-        CorruptionError: it is cut or damaged.
+        CorruptionError: it is truncated or damaged.
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)
-    images, labels = (_by_split(arrays, words, path) for words in (_IMAGES, _LABELS))
+    images, labels = (_group_arrays(arrays, words, path) for words in (_IMAGES, _LABELS))
     if not images or images.keys() != labels.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
@@ -146,19 +146,19 @@ def open_npz_file(path: str) -> list[NpzSet]:
     return sets
 
 
-def _by_split(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
+def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
     """Return the arrays that have one of some words in their names, by the rest of the name."""
     arrays_by_split: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
         used = [part for part in parts if part in words]
         if len(used) == 1:
-            rest = "_".join(part for part in parts if part not in words)
-            if rest in arrays_by_split:
+            array_name = "_".join(part for part in parts if part not in words)
+            if array_name in arrays_by_split:
                 raise SourceError(
-                    f"{path}: {arrays_by_split[rest].name} and {array.name} have one meaning. Rename one of them."
+                    f"{path}: {arrays_by_split[array_name].name} and {array.name} have one meaning. Rename one of them."
                 )
-            arrays_by_split[rest] = array
+            arrays_by_split[array_name] = array
     return arrays_by_split
 
 

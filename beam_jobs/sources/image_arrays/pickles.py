@@ -33,7 +33,7 @@ class BytesPlace(NamedTuple):
 
     Attributes:
         offset: of the first one.
-        size: how many they are.
+        size: their number.
     """
 
     offset: int
@@ -74,7 +74,7 @@ def read_pickle(path: str) -> Any:
     """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `BytesPlace`.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
+        CorruptionError: the file is truncated or damaged.
         SourceError: it has objects of another kind; names them.
     """
     size = file_size(path)
@@ -142,13 +142,13 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
-        place = len(self._stack) - 1
-        while self._stack[place] is not _MARK:
-            place -= 1
-            if place < 0:
+        index = len(self._stack) - 1
+        while self._stack[index] is not _MARK:
+            index -= 1
+            if index < 0:
                 raise ValueError("no mark")
-        items = self._stack[place + 1 :]
-        del self._stack[place:]
+        items = self._stack[index + 1 :]
+        del self._stack[index:]
         return items
 
     def _pop(self, count: int) -> tuple[Any, ...]:
@@ -185,6 +185,7 @@ class _PickleReader:
             raise TypeError(f"a call of {function!r}")
 
     def _build(self) -> None:
+        """Set the state of the array on top of the stack; a dtype needs none."""
         (state,) = self._pop(1)
         value = self._stack[-1]
         if isinstance(value, PickledArray):

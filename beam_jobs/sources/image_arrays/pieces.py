@@ -29,16 +29,16 @@ class PieceReader:
         self._held = memoryview(b"")
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; CorruptionError if there are fewer, or what is compressed is damaged."""
+        """Return the next bytes; CorruptionError if there are fewer, or compressed data are damaged."""
         parts = []
-        left = size
-        while left:
+        missing = size
+        while missing:
             if not len(self._held):
                 self._held = memoryview(self._read_next())
-            part = self._held[:left]
+            part = self._held[:missing]
             self._held = self._held[len(part) :]
             parts.append(part)
-            left -= len(part)
+            missing -= len(part)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def _read_next(self) -> bytes:
@@ -56,7 +56,7 @@ class PieceReader:
 
 
 def plain_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
-    """Yield a part of a file in pieces; fewer bytes if it is cut."""
+    """Yield a range of a file in pieces; fewer bytes if the file is truncated."""
     end = start + size
     while start < end:
         piece = storage_for(path).read_range(path, start, min(_PIECE_BYTES, end - start))
@@ -71,9 +71,11 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
 
     Args:
         reader: has them.
-        form: of one, with its byte order, as of `struct`.
-        count: how many.
+        form: format of one number, in the notation of `struct`, with its byte order.
+        count: number of numbers.
     """
-    size, most = struct.calcsize(form), 1 << 16
-    for done in range(0, count, most):
-        yield from (number for (number,) in struct.iter_unpack(form, reader.take(size * min(most, count - done))))
+    size, batch_size = struct.calcsize(form), 1 << 16
+    for first in range(0, count, batch_size):
+        yield from (
+            number for (number,) in struct.iter_unpack(form, reader.take(size * min(batch_size, count - first)))
+        )

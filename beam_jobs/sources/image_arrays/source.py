@@ -14,7 +14,7 @@ from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.image_arrays.cifar import (
     COARSE_LABEL,
@@ -37,7 +37,7 @@ _HEAD_BYTES = 512
 
 
 def is_array_name(name: str) -> bool:
-    """Return whether a file of a pattern is one of arrays, by its name alone."""
+    """Return whether a name is that of a file of arrays."""
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
@@ -74,10 +74,10 @@ class ImageArrays(ClassifiedSource):
         options: deal out splits and seed the order.
         sets: to be listed.
         classes: names of the labels, which are whole numbers.
-        features: further features.
+        features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.
-        named_splits: those that the names of files and arrays stand for.
+        named_splits: splits in the names of the files and arrays.
     """
 
     options: ConvertOptions
@@ -99,7 +99,7 @@ class ImageArrays(ClassifiedSource):
 
         Raises:
             SourceError: a file has other arrays than images and labels, or none; or sets differ in their kind of classes.
-            CorruptionError: a file is cut or damaged.
+            CorruptionError: a file is truncated or damaged.
             UsageError: the options deal out splits, but the sets are of several splits already.
         """
         files = [path for path in paths if _is_data(path.rpartition("/")[2])]
@@ -142,10 +142,10 @@ class ImageArrays(ClassifiedSource):
         for number, row in enumerate(unit.rows()):
             key = f"{unit.name}/{number:08d}"
             try:
-                where = f"{unit.path}, label {number}"
-                labels = tuple(self.classes.name(label, where) for label in row.labels) if self.has_classes else ()
+                origin = f"{unit.path}, label {number}"
+                labels = tuple(self.classes.resolve(label, origin) for label in row.labels) if self.has_classes else ()
             except BadRecordError as error:
-                reject(with_key(error, key))
+                reject(add_key(error, key))
                 continue
             yield make_reference(
                 self.options,
@@ -166,6 +166,7 @@ def _is_data(name: str) -> bool:
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:
+    """Return the sets of images in a file, by its content, or for CIFAR by its name."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
     kind = file_kinds.file_kind(head)
@@ -181,17 +182,16 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the names of labels: those of `--labels FILE`, or else of the file of CIFAR's classes."""
+    """Return the classes of `--labels FILE`, or without that flag those of CIFAR's names file."""
     if options.labels_file is None:
         folders = {image_set.path.rpartition("/")[0] or "." for image_set in sets if isinstance(image_set, CifarFile)}
-        paths_by_names = {
-            names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names
-        }
+        found_names = filter(None, map(read_cifar_names, sorted(folders)))
+        paths_by_names = {names: path for names, path in found_names if names}
         if len(paths_by_names) > 1:
             raise SourceError(
                 f"{' and '.join(paths_by_names.values())}: different names of classes. Convert the folders apart,"
                 " or pass --labels FILE."
             )
         for names, path in paths_by_names.items():
-            return Classes(Labels(names), path, integers=True, are_of_input=True)
+            return Classes(Labels(names), path, integers=True, comes_from_metadata=True)
     return Classes.open(options, integers=True)

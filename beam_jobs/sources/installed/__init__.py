@@ -1,1 +1,1 @@
-"""Sources of installed packages: how they are found, their arguments, and checks of what they give."""
+"""Sources of installed packages: finding them, their arguments, and checks of the values that they return."""

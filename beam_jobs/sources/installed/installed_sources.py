@@ -27,7 +27,7 @@ def installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Load the source of an installed package by its name; None if there is none, UsageError if it is invalid."""
+    """Load the source of an installed package by its name; None without one, UsageError if it is invalid."""
     points = _entry_points(group)
     if name not in points:
         return None
@@ -45,12 +45,12 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
 
     Args:
         name: name of the source.
-        installed: what its entry point names.
+        installed: object that its entry point names.
         arguments: its own arguments, as text.
         options: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
-        UsageError: as of `open_with_arguments`, a function has no arguments or returns no source, or an attribute is of another
+        UsageError: arguments are wrong, a function has no arguments or returns no source, or an attribute is of another
             type.
     """
     if isinstance(installed, type):
@@ -69,7 +69,7 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
 
 
 def unknown_source(group: str, name: str, names: Sequence[str]) -> UsageError:
-    """Return the error of a source that is not there.
+    """Return the error of a source that is not installed.
 
     Args:
         group: group of the sources that the conversion takes.

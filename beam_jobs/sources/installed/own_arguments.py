@@ -31,7 +31,7 @@ def open_with_arguments(name: str, kind: type[Source], texts: Mapping[str, str],
         options: options of the conversion by the name of the field that gets them, if there is one.
 
     Raises:
-        UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is no source.
+        UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
     fields, hints = argument_fields(kind), _read_type_hints(kind)
     unknown = next((argument for argument in texts if argument not in fields), None)
@@ -59,17 +59,19 @@ def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields of a source's class that are arguments, by name.
 
     Raises:
-        UsageError: the class is no dataclass that derives from Source, or a field has the name of an attribute of all sources.
+        UsageError: the class is not a dataclass that derives from Source, or a field has the name of an attribute of all sources.
     """
-    where = f"{kind.__module__}.{kind.__qualname__}"
+    class_name = f"{kind.__module__}.{kind.__qualname__}"
     if not dataclasses.is_dataclass(kind) or not issubclass(kind, Source):
-        raise UsageError(f"{where}: not a source (expected a dataclass that derives from beam_jobs.sources.Source).")
+        raise UsageError(
+            f"{class_name}: not a source (expected a dataclass that derives from beam_jobs.sources.Source)."
+        )
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name not in _SET}
     taken = next((name for name in fields if hasattr(Source, name)), None)
     if taken is not None:
         raise UsageError(
-            f"{where}: the field {taken} has the name of an attribute of all sources, and would be an argument. Rename it; or set"
-            " the attribute without a type annotation, or as a property."
+            f"{class_name}: the field {taken} has the name of an attribute of all sources, and would be an argument. Rename it; or"
+            " set the attribute without a type annotation, or as a property."
         )
     return fields
 
@@ -82,7 +84,7 @@ def describe_source(name: str, kind: Any) -> str:
         kind: its class, or a function, which has no arguments.
 
     Raises:
-        UsageError: as of `argument_fields`, or a type annotation cannot be evaluated.
+        UsageError: the class is invalid, see `argument_fields`, or a type annotation cannot be evaluated.
     """
     lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
     fields = argument_fields(kind) if isinstance(kind, type) else {}
@@ -115,6 +117,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse(name: str, text: str, hint: Any, source: str) -> Any:
+    """Return an argument's value by its type annotation; UsageError if the type or the text is unsupported."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] if is_union else [hint]
     if len(kinds) != 1 or kinds[0] not in _PARSERS:

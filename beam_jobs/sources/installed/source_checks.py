@@ -1,6 +1,6 @@
-"""Checks of what a source gives: that of an installed package may give anything.
+"""Checks of the values that a source returns: one from an installed package may return anything.
 
-A source is asked for its parts, units and references by the functions below, so that what is wrong ends in one line that names it.
+The functions below call a source's methods for parts, units and references, and report wrong values in one line that names them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def check_attributes(source: Source) -> None:
 
 
 def list_parts(source: Source) -> Iterable[Any]:
-    """Return the parts of a source; UsageError if these are none."""
+    """Return the parts of a source; UsageError if its method returns something else."""
     return _check_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
-    """Return the units of a part, see `Source.units`; UsageError if these are none."""
+    """Return the units of a part, see `Source.units`; UsageError if the method returns something else."""
     return _check_iterable(source, "units", source.units(part, ignored))
 
 
@@ -67,24 +67,24 @@ def list_references(
     Args:
         source: lists the unit.
         unit: one of `list_units`.
-        ignored: as of `Source.references`.
-        reject: as of `Source.references`.
+        ignored: see `Source.references`.
+        reject: see `Source.references`.
         stores_classes: whether records have a place for classes, so that one without is rejected.
 
     Raises:
-        UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
+        UsageError: one is not a reference, or has classes or features that the source's attributes do not declare, so that its
             record would silently lack them.
     """
-    where = f"{_name_source(source)}.references"
+    method_name = f"{_name_source(source)}.references"
 
     def check_and_reject(error: Any) -> None:
         if not isinstance(error, BadRecordError):
             raise UsageError(
-                f"{where}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
+                f"{method_name}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
             )
         reject(error)
 
-    check = _ReferenceCheck(source, where, stores_classes=stores_classes)
+    check = _ReferenceCheck(source, method_name, stores_classes=stores_classes)
     references = source.references(unit, ignored, check_and_reject)
     for reference in _check_iterable(source, "references", references):
         reason = None if check.is_usual(reference) else check.find_reason(reference)
@@ -100,12 +100,12 @@ class _ReferenceCheck:
     Args:
         source: lists the unit.
         where: beginning of the messages.
-        stores_classes: as of `list_references`.
+        stores_classes: as for `list_references`.
     """
 
-    def __init__(self, source: Source, where: str, *, stores_classes: bool) -> None:
+    def __init__(self, source: Source, origin: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
-        self._where, self._has_classes, self._stores_classes = where, source.has_classes, stores_classes
+        self._where, self._has_classes, self._stores_classes = origin, source.has_classes, stores_classes
         self._needs_class = stores_classes and source.has_classes and not columns.several_labels
         self._has_annotations = columns.annotations is not None
         self._needs_class = self._needs_class and not self._has_annotations
@@ -114,7 +114,7 @@ class _ReferenceCheck:
         self._labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
-        """Return whether a reference needs no further check."""
+        """Return whether a reference needs no other check."""
         if type(reference) is not Reference:
             return False
         key, split, labels, path, offset, size, payload, _, features, data, _ = reference
@@ -133,7 +133,7 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why a reference is rejected, or None; UsageError as of `list_references`."""
+        """Return why a reference is rejected, or None; UsageError as `list_references` raises it."""
         _check_types(reference, self._where)
         labels, features = reference.labels, reference.features
         if labels and not self._has_classes:
@@ -160,30 +160,30 @@ def _name_source(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _check_iterable(source: Source, method: str, result: Any) -> Iterable[Any]:
-    if not isinstance(result, Iterable) or isinstance(result, (str, bytes)):
+def _check_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
+    if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
-            f"{_name_source(source)}.{method}: no {method} (got {type(result).__name__}, expected an iterable). {_FIX}"
+            f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
         )
-    return result
+    return returned
 
 
-def _check_types(reference: Any, where: str) -> None:
-    """Raise UsageError if a reference is none, or a field of another type, which its pack would find without its name."""
+def _check_types(reference: Any, method_name: str) -> None:
+    """Raise UsageError if an object is not a reference, or a field has the wrong type: the error of its pack would not name it."""
     if not isinstance(reference, Reference):
         raise UsageError(
-            f"{where}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
+            f"{method_name}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
         )
     labels = reference.labels
     if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
         raise UsageError(
-            f"{where}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
+            f"{method_name}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
         )
     for name, kind in _TYPES.items():
         value = getattr(reference, name)
         if not isinstance(value, kind):
             expected = "int" if kind is numbers.Integral else kind.__name__
             raise UsageError(
-                f"{where}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected {expected})."
-                f" {_FIX}"
+                f"{method_name}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected"
+                f" {expected}). {_FIX}"
             )

@@ -1,6 +1,6 @@
-"""The further columns of a list, which become features.
+"""The extra columns of a list, which become features.
 
-The kind of a further column is the narrowest that all its values fit, over the whole list: `int` (whole numbers that fit int64,
+The kind of an extra column is the narrowest that all its values fit, over the whole list: `int` (whole numbers that fit int64,
 without leading zeros), `float`, else `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is NaN in
 a `float` column and empty in a `str` column. In an `int` column it is an error, unless a value for it is declared: float32 would
 change large numbers next to it.
@@ -55,13 +55,13 @@ LISTED_IMAGE = ListedImage()
 
 @dataclasses.dataclass
 class Column:
-    """Values of one further column in some rows.
+    """Facts about one extra column in some rows.
 
     Attributes:
-        widest: place in `_KINDS` of the widest value or item; None if all are missing.
+        widest: index in `_KINDS` of the widest value or item; None if all are missing.
         missing: the first row without a value, or None.
         inexact: the first row with a number that float32 would change, and the problem; or None.
-        scalar: the first row with a value that is no list, or None.
+        scalar: the first row with a value that is not a list, or None.
         listed: the first row with a list, or None.
     """
 
@@ -72,7 +72,7 @@ class Column:
     listed: RowPlace | None = None
 
     def merge(self, other: Column) -> Column:
-        """Return the column of these rows and others."""
+        """Return the facts about these rows and those of `other`."""
         widest = [column.widest for column in (self, other) if column.widest is not None]
         firsts = (
             earliest(getattr(self, name), getattr(other, name)) for name in ("missing", "inexact", "scalar", "listed")
@@ -80,14 +80,14 @@ class Column:
         return Column(max(widest, default=None), *firsts)
 
     def add(self, value: Any, typed: bool, place: RowPlace, name: str) -> None:
-        """Learn from one value; SourceError if it is neither a scalar nor a list of scalars."""
+        """Update the facts with one value; SourceError if it is neither a scalar nor a list of scalars."""
         if isinstance(value, list):
             self.listed = self.listed or place
             if None in value:
                 raise SourceError(
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
                 )
-            # An empty text is one in a list.
+            # In a list, an empty string is a value, not a missing one.
             kinds = [_KINDS.index(STR) if item == "" else _find_kind(item, typed, place, name) for item in value]
             items, kind = value, max((number for number in kinds if number is not None), default=0)
         else:
@@ -104,7 +104,7 @@ class Column:
 
 @dataclasses.dataclass
 class ColumnFacts:
-    """Values of the further columns in some rows; those of other rows can be merged, in any order.
+    """Facts about the extra columns in some rows; facts about other rows can be merged, in any order.
 
     Attributes:
         columns: by name.
@@ -115,9 +115,9 @@ class ColumnFacts:
     first: RowPlace | None = None
 
     def merge(self, other: ColumnFacts) -> None:
-        """Add the values of other rows."""
+        """Update these facts with those about other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
-            # Rows without the key have no value.
+            # A column that one side lacks is missing from that side's first row on.
             ours = self.columns.get(name) or Column(missing=self.first)
             self.columns[name] = ours.merge(other.columns.get(name) or Column(missing=other.first))
         self.first = earliest(self.first, other.first)
@@ -142,12 +142,12 @@ class ColumnFacts:
 
 
 class ColumnReader:
-    """Reader of the further columns of a list, row by row.
+    """Reader of the extra columns of a list, row by row.
 
     Args:
         declared: kinds by column, which their values must fit.
-        roles: columns that are no features.
-        typed: values have a kind themselves, as in JSONL; otherwise strings are taken by what they look like.
+        roles: columns that are not features.
+        typed: whether values have types, as in JSONL; otherwise kinds are inferred from text.
 
     Attributes:
         facts: about the rows so far.
@@ -160,7 +160,7 @@ class ColumnReader:
         self._roles = (roles.path, roles.label, roles.split)
 
     def add(self, values: Mapping[str, Any], place: RowPlace) -> None:
-        """Learn from one row; SourceError if a value is no scalar, or does not fit what is declared."""
+        """Update the facts with one row; SourceError if a value has an unsupported type, or does not fit its declared kind."""
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
             if not is_utf8(name):
@@ -168,7 +168,7 @@ class ColumnReader:
                     f"{place}: column {name!r} is not Unicode, which a feature's name must be. Rename it."
                 )
             if name not in self._roles:
-                # The rows before had no such key.
+                # Missing from the list's first row on.
                 columns[name] = Column(missing=self.facts.first)
         self.facts.first = self.facts.first or place
         for name, column in columns.items():
@@ -180,6 +180,7 @@ class ColumnReader:
 
 
 def _infer_kind(name: str, column: Column) -> ColumnKind:
+    """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
     if column.listed is not None and column.scalar is not None:
         raise SourceError(
             f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"
@@ -201,7 +202,7 @@ def _infer_kind(name: str, column: Column) -> ColumnKind:
 
 
 def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
-    """Return the schema of the further columns."""
+    """Return the schema of the extra columns."""
     types = {
         INT: ("int64", "int64", None),
         FLOAT: ("float", "float32", None),
@@ -216,29 +217,30 @@ def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
 
 
 def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
-    """Return the values of the further columns of a row."""
+    """Return the values of a row's extra columns."""
     return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
 
 
 def _convert_value(value: Any, kind: ColumnKind) -> Any:
+    """Return a value of a list as the column's kind stores it."""
     if kind.kind in LIST_KINDS:
-        item = ColumnKind(LIST_KINDS[kind.kind])
-        return [_convert_value(one, item) for one in value or ()]
+        element_kind = ColumnKind(LIST_KINDS[kind.kind])
+        return [_convert_value(element, element_kind) for element in value or ()]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
         # `ColumnFacts.kinds` rejects an int column with missing values and no value for them.
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR:
-        # A column of strings may hold numbers, too, in a JSONL list: as they were written.
+        # In JSONL, a column of strings may hold numbers too; they are stored as JSON text.
         return value if isinstance(value, str) else json.dumps(value)
     return int(value) if kind.kind == INT else float(value)
 
 
 def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | None:
-    """Return the narrowest kind that a value fits, as its place in `_KINDS`; None if it is missing.
+    """Return the narrowest kind that a value fits, as its index in `_KINDS`; None if it is missing.
 
-    A string is taken by what it looks like, unless the list is `typed`: then a string is one.
+    The kind of a string is inferred from its text, unless the list is `typed`.
     """
     if value is None or value == "":
         return None
@@ -260,12 +262,12 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
 
 def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str] | None:
     """Return the place and description of a number that float32 would change; None if it would not."""
-    number = _as_number(value)
+    number = _parse_number(value)
     problem = "is too large for float32" if number is None else float32_problem(number)
     return (place, f"column {name!r} is {value}, which {problem}") if problem else None
 
 
-def _as_number(value: Any) -> int | float | None:
+def _parse_number(value: Any) -> int | float | None:
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
     return int(value) if find_kind_of_text(value) == INT else parse_float(value)
@@ -275,12 +277,12 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
     """Raise SourceError if a value does not fit a declared kind."""
     if declared.kind == STR or isinstance(value, bool):
         return
-    where = f"{place}: column {name!r}"
+    row_and_column = f"{place}: column {name!r}"
     text = "" if value is None else str(value)
     if not text:
         if declared.kind == INT and declared.missing is None:
             raise SourceError(
-                f"{where} has no value; --column-types says int. Pass {name}=int=0 to store 0 there, or another number."
+                f"{row_and_column} has no value; --column-types says int. Pass {name}=int=0 to store 0 there, or another number."
             )
         return
     if declared.kind == INT:
@@ -292,9 +294,11 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
         exact = int(text) if _DECLARED_INT.fullmatch(text) and len(text) <= 40 else number
         problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
     if not fits:
-        raise SourceError(f"{where} is {value!r}; --column-types says {declared}. Fix the value, or declare it str.")
+        raise SourceError(
+            f"{row_and_column} is {value!r}; --column-types says {declared}. Fix the value, or declare it str."
+        )
     if problem:
-        raise SourceError(f"{where} is {text}, which {problem}. Declare it int or str, or float32 to round.")
+        raise SourceError(f"{row_and_column} is {text}, which {problem}. Declare it int or str, or float32 to round.")
 
 
 def _fits_int64(value: int | str) -> bool:

@@ -74,27 +74,28 @@ def csv_rows(
 
 
 def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
-    whole = _WholeLines(pieces, offset)
-    for lines in whole:
-        start = whole.end - len(lines)
+    """Split pieces into the cells of rows: with one call of the csv module a piece if possible, else row by row."""
+    aligned_pieces = _LineAlignedPieces(pieces, offset)
+    for lines in aligned_pieces:
+        start = aligned_pieces.end - len(lines)
         rows = _split_in_bulk(lines, form, start)
         if rows is not None:
-            yield from _place(rows, lines, start, line)
+            yield from _locate_bulk_rows(rows, lines, start, line)
             line += lines.count(b"\n")
             continue
-        for cells, number, end in _split_cells_one_by_one(itertools.chain((lines,), whole), form, start, line):
+        for cells, number, end in _split_cells_one_by_one(itertools.chain((lines,), aligned_pieces), form, start, line):
             # A last line may have no end.
-            yield cells, number, min(end, whole.end)
-            if end >= whole.end:
+            yield cells, number, min(end, aligned_pieces.end)
+            if end >= aligned_pieces.end:
                 line = number
                 break
 
 
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
-    """Return the cells of the rows of whole lines, with blank ones.
+    """Return the cells of each row of whole lines, blank lines included.
 
     Returns:
-        None if the lines have an error, which is to be found by row, or end inside quotes.
+        None if the lines have an error, which splitting row by row then reports, or end inside quotes.
     """
     if not data.endswith(b"\n") or len(data) > MOST_ROW_BYTES or (start == 0 and data.startswith(BOM)):
         return None
@@ -110,7 +111,8 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
         return None
 
 
-def _place(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterator[_Cells]:
+def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterator[_Cells]:
+    """Yield the rows of `data` that are not blank, each with its last line's number and its end in the file."""
     lines = list(io.BytesIO(data))
     ends = list(itertools.accumulate(map(len, lines), initial=start))
     numbers: Iterable[int] = range(1, len(lines) + 1)
@@ -122,37 +124,40 @@ def _place(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterato
 
 
 def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
+    """Split rows one by one, so that an error names its line."""
     spans = line_spans(pieces, offset, MOST_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, lines, end in rows:
         number = line + lines
-        where = f"{form.path} line {number}"
+        origin = f"{form.path} line {number}"
         if not span.data:
             raise SourceError(
-                f"{where}: a row of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
+                f"{origin}: a row of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
             )
         if number == 1 and span.data.startswith(UTF16_BOMS):
-            raise SourceError(f"{where}: it is UTF-16; save it as UTF-8.")
+            raise SourceError(f"{origin}: it is UTF-16; save it as UTF-8.")
         try:
             text = span.data.decode()
             cells = csv_cells(text, form.delimiter, is_raw=form.is_raw)
         except UnicodeDecodeError as error:
-            raise SourceError(f"{where}: byte {error.start} of the row is not UTF-8; save the list as UTF-8.") from None
+            raise SourceError(
+                f"{origin}: byte {error.start} of the row is not UTF-8; save the list as UTF-8."
+            ) from None
         except ValueError as error:
             hint = ", or pass --raw-tsv if they are ordinary characters" if form.delimiter == "\t" else ""
-            raise SourceError(f"{where}: not CSV: {error}. Check the quotes{hint}.") from None
+            raise SourceError(f"{origin}: not CSV: {error}. Check the quotes{hint}.") from None
         yield cells, number, end
 
 
-class _WholeLines:
-    """Pieces of a file, cut where lines end, except for the last one and for lines longer than a row may be.
+class _LineAlignedPieces:
+    """Pieces of a file that end with a line, except for the last piece and for parts of lines longer than a row may be.
 
     Args:
         pieces: bytes in pieces of any size.
-        offset: of the first piece in the file.
+        offset: offset of the first piece in the file.
 
     Attributes:
-        end: offset of the end of the last piece.
+        end: offset in the file after the last piece yielded.
     """
 
     def __init__(self, pieces: Iterable[bytes], offset: int) -> None:
@@ -161,7 +166,7 @@ class _WholeLines:
         self._held: list[bytes] = []
         self._held_bytes = 0
 
-    def __iter__(self) -> _WholeLines:
+    def __iter__(self) -> _LineAlignedPieces:
         return self
 
     def __next__(self) -> bytes:

@@ -18,8 +18,8 @@ class ListFacts:
     """Facts about the rows of some lists.
 
     Attributes:
-        lists: by number of the list, its path and in how many blocks it is cut.
-        columns: of the further columns.
+        lists: by number of the list, its path and its number of blocks.
+        columns: facts about the extra columns.
         names: the classes, each with the first row that has it.
         several: whether a row has a list of labels.
         splits: the names in the column of splits, each with the first row that has it.
@@ -36,12 +36,12 @@ class ListFacts:
         self.lists.update(other.lists)
         self.columns.merge(other.columns)
         for mine, others in ((self.names, other.names), (self.splits, other.splits)):
-            for name, place in others.items():
-                mine[name] = min(place, mine.get(name, place))
+            for name, row_place in others.items():
+                mine[name] = min(row_place, mine.get(name, row_place))
         self.several |= other.several
 
     def first_blocks(self) -> dict[int, int]:
-        """Return by number of a list how many blocks the lists before it have."""
+        """Return, by number of a list, the number of blocks of the lists before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.lists.items()):
             firsts[number] = before

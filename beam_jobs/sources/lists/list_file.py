@@ -31,7 +31,7 @@ class ListFile(NamedTuple):
         path: the file.
         columns: those of a CSV list; nothing for a JSONL list.
         delimiter: between two cells of a CSV list.
-        is_array: whether it is one JSON array.
+        is_array: whether the file is a single JSON array.
     """
 
     path: str
@@ -102,7 +102,7 @@ class ListBlock(NamedTuple):
     Attributes:
         file: the list.
         start, end: bytes of the file.
-        line: how many lines are before them.
+        line: number of lines before them.
     """
 
     file: ListFile

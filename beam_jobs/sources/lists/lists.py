@@ -1,4 +1,4 @@
-"""CSV and JSONL lists and JSON arrays: a row an image, with its path, its class or classes, its split, and further columns.
+"""CSV and JSONL lists and JSON arrays: a row an image, with its path, its class or classes, its split, and extra columns.
 
 Further columns become features.
 
@@ -6,7 +6,7 @@ Further columns become features.
     cats/1.jpg,cat,3                                {"path": "dogs/7.jpg", "label": ["dog", "puppy"], "age": 1}
 
 The first row of a CSV list names its columns. Paths are absolute or relative to the list's
-folder. A key is the path as it is written.
+folder. A key is the path as written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels, is_integer_label
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
@@ -30,7 +30,7 @@ from beam_jobs.sources.lists.list_file import ListBlock, first_columns, list_fil
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, parse_labels, row_path
-from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
+from beam_jobs.sources.lists.sizes import ListedFile, attach_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, find_listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import ScannedSource, make_reference
@@ -44,7 +44,7 @@ class ListSchema(NamedTuple):
     """Schema of lists, known once they were read.
 
     Attributes:
-        kinds: name and kind of each further column.
+        kinds: name and kind of each extra column.
         labels: the classes, or None without a column of labels.
         integers: whether labels are whole numbers that stand for themselves, or with a file of names for its lines.
         several: whether a row may have any number of labels.
@@ -64,7 +64,7 @@ class Lists(ScannedSource):
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
-        splits: those that the names of the lists stand for, without a column of splits.
+        splits: splits in the names of the lists, without a column of splits.
         first: path of the first list.
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
@@ -152,12 +152,12 @@ class Lists(ScannedSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Schema of the further columns."""
+        """Schema of the extra columns."""
         return features(dict(self.schema.kinds))
 
     @property
     def takes_label_type(self) -> bool:
-        """Whether labels are values whose type `--label-type` may say."""
+        """Whether `--label-type` applies to the labels."""
         return True
 
     def no_facts(self) -> ListFacts:
@@ -186,8 +186,8 @@ class Lists(ScannedSource):
         separator = self.source_options.label_separator
         return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
 
-    def scanned(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
-        """Return the source with what the scans of all lists found.
+    def apply_scans(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
+        """Return the source with the facts that the scans of all lists found.
 
         Args:
             facts: about all lists.
@@ -199,7 +199,7 @@ class Lists(ScannedSource):
         """
         facts.check_splits()
         source_options = self.source_options
-        # With a file of names, a label that is none of them is rejected when its row is listed.
+        # With a file of names, an unknown label is rejected when its row is listed.
         checked = source_options.labels_file is None
         integers = facts.has_integers(source_options.label_type) if checked else all(map(is_integer_label, facts.names))
         kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())
@@ -213,7 +213,7 @@ class Lists(ScannedSource):
             blocks=None if blocks is None else tuple(blocks),
         )
 
-    def repeated(self, repeat: Repeat, facts: ListFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
         """Return the error of two rows with one path."""
         path, _ = facts.lists[repeat.number]
         first, _ = facts.lists[repeat.first_number]
@@ -251,14 +251,14 @@ class Lists(ScannedSource):
         size = unit.end - unit.start
         data = storage_for(path).read_range(path, unit.start, size)
         if len(data) < size:
-            # The rows that are gone would be missing without a word.
+            # Removed rows would otherwise be missing silently.
             raise SourceError(
                 f"{path} was cut during the run (got {len(data)} bytes at byte {unit.start}, expected {size}). Run again when it"
                 " is complete."
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
         split = self._find_named_split(path)
-        for listed in with_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
+        for listed in attach_sizes(self._list_row(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(listed, BadRecordError):
                 reject(listed)
                 continue
@@ -275,22 +275,25 @@ class Lists(ScannedSource):
             )
 
     def _find_named_split(self, path: str) -> str:
-        """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
-        return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
+        """Return the split that a list's name stands for, or an empty string; SourceError if it is ambiguous."""
+        return "" if self.roles.split is not None else self.splits.of(self.files.find_name(path))
 
     def _list_row(
-        self, row: ListRow, where: str, folder: str, kinds: Mapping[str, ColumnKind]
+        self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
         """Return the file that a row lists, or its rejection."""
         key = None
         try:
-            key = row_path(row, self.roles, where)
-            names, _ = parse_labels(row, self.roles, self.source_options.label_separator, where)
-            if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
-                self.note(LABEL_BLANKS, written)
-            labels = tuple(self.classes.name(name, where) for name in names)
+            key = row_path(row, self.roles, origin)
+            names, _ = parse_labels(row, self.roles, self.source_options.label_separator, origin)
+            if (
+                isinstance(label_text := row.values.get(self.roles.label or ""), str)
+                and label_text != label_text.strip()
+            ):
+                self.note(LABEL_BLANKS, label_text)
+            labels = tuple(self.classes.resolve(name, origin) for name in names)
         except BadRecordError as error:
-            return with_key(error, key)
+            return add_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
         split = find_listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
-        return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))
+        return ListedFile(origin, key, file, split, labels, column_values(row.values, kinds))

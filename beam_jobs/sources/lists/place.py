@@ -1,4 +1,4 @@
-"""Places in lists: rows compare as they are listed, so the first row with a defect is the same however many workers read."""
+"""Places in lists, which compare in the order of rows, so any number of workers reports the same first defect."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class RowPlace(NamedTuple):
         return f"{self.path} line {self.line}"
 
 
-def earliest(one: _Row | None, other: _Row | None) -> _Row | None:
+def earliest(first: _Row | None, second: _Row | None) -> _Row | None:
     """Return the first of two places, or of two tuples that begin with one; the other if one is None."""
-    return min((row for row in (one, other) if row is not None), default=None)
+    return min((row for row in (first, second) if row is not None), default=None)

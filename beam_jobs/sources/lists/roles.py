@@ -30,10 +30,10 @@ class Roles:
 
     @classmethod
     def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
-        """Find the roles of columns, by what the options say or else by their names.
+        """Find the roles of columns, from the options, or else from their names.
 
         Raises:
-            SourceError: there is no such column, or more than one may be meant; names the columns that there are.
+            SourceError: no column fits, or more than one; names all columns.
         """
         names = list(columns)
         label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)
@@ -48,12 +48,15 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
-def _pick(names: list[str], wanted: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+    """Return the requested column, or the only one with a usual name."""
     listing = ", ".join(map(repr, names))
-    if wanted is not None:
-        if wanted not in names:
-            raise UsageError(f"{flag}: {source} has no column {wanted!r}; it has {listing}{suggestion(wanted, names)}")
-        return wanted
+    if requested is not None:
+        if requested not in names:
+            raise UsageError(
+                f"{flag}: {source} has no column {requested!r}; it has {listing}{suggestion(requested, names)}"
+            )
+        return requested
     matches = [name for name in names if name.lower() in usual]
     if len(matches) != 1:
         choice = (

@@ -96,11 +96,11 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
     line_ends: collections.deque[int] = collections.deque()
 
     def note_pieces() -> Iterator[bytes]:
-        place = offset
+        position = offset
         for data in pieces:
-            place += len(data)
+            position += len(data)
             if data.endswith(b"\n"):
-                line_ends.append(place)
+                line_ends.append(position)
             yield data
 
     line += 1
@@ -109,18 +109,18 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()
             line += 1
-        where = f"{path} line {line}"
+        row_origin = f"{path} line {line}"
         if not span.data:
             raise SourceError(
-                f"{where}: an element of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it."
+                f"{row_origin}: an element of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it."
             )
         try:
             value = parse_json(span.data.decode())
         except ValueError as error:
-            raise SourceError(f"{where}: not JSON: {error}. Fix the element.") from None
+            raise SourceError(f"{row_origin}: not JSON: {error}. Fix the element.") from None
         if not isinstance(value, dict):
             raise SourceError(
-                f'{where}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
+                f'{row_origin}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
             )
         yield ListRow(line, end, value)
 

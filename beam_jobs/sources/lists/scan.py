@@ -1,4 +1,4 @@
-"""Reading a list from start to end, once: its blocks, and what its rows hold.
+"""Scanning a list once, from start to end, for its blocks and facts about its rows.
 
 Only this finds where rows end, since a quoted cell may hold line breaks, and which line a row is on. So one worker reads a list,
 and many lists are read at the same time.
@@ -35,7 +35,7 @@ class ListScan:
         file: the list.
         number: of the list among all.
         roles: columns of path, label and split.
-        reader: of the further columns.
+        reader: of the extra columns.
         separator: between several labels in a CSV cell, or None.
         block_bytes: bytes after which a block ends with its row.
 
@@ -78,7 +78,7 @@ class ListScan:
         """Read the list, and yield its blocks.
 
         Raises:
-            SourceError: a row is not as it should be: its cells, its split, a further column; names file and line.
+            SourceError: a row is invalid: its cells, its split, an extra column; names file and line.
         """
         blocks = 0
         with self._file.open() as (first, rows):
@@ -95,28 +95,29 @@ class ListScan:
         self.facts.lists[self._number] = self._file.path, blocks
 
     def _add(self, row: ListRow) -> None:
+        """Add a row to the facts, and its path to the paths that are compared; SourceError if its split or a value is invalid."""
         place = RowPlace(self._number, row.line, self._file.path)
-        where = str(place)
+        origin = str(place)
         self._reader.add(row.values, place)
         if self._roles.split is not None:
             split = row.values.get(self._roles.split)
             if not isinstance(split, str) or not _SPLIT_NAME.fullmatch(split):
                 raise SourceError(
-                    f"{where}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
+                    f"{origin}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
             self.facts.splits.setdefault(split, place)
         # A row without path or label is rejected when it is listed: there it may be skipped.
         with contextlib.suppress(BadRecordError):
-            path = row_path(row, self._roles, where)
+            path = row_path(row, self._roles, origin)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = parse_labels(row, self._roles, self._separator, where)
+            names, several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
             self.facts.several |= several
 
 
-def row_path(row: ListRow, roles: Roles, where: str) -> str:
+def row_path(row: ListRow, roles: Roles, origin: str) -> str:
     """Return the path that a row names.
 
     Raises:
@@ -124,16 +125,16 @@ def row_path(row: ListRow, roles: Roles, where: str) -> str:
     """
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
-        raise BadRecordError(where, f"column {roles.path!r} has no path: {shown_json(value)}")
+        raise BadRecordError(origin, f"column {roles.path!r} has no path: {shown_json(value)}")
     try:
         key_bytes(value)
     except UnicodeEncodeError:
         # JSON can write half of a surrogate pair.
-        raise BadRecordError(where, f"column {roles.path!r} is not Unicode: {shown_json(value)}") from None
+        raise BadRecordError(origin, f"column {roles.path!r} is not Unicode: {shown_json(value)}") from None
     return value
 
 
-def parse_labels(row: ListRow, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
+def parse_labels(row: ListRow, roles: Roles, separator: str | None, origin: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels of a row, and whether they are a list.
 
     Raises:
@@ -141,4 +142,4 @@ def parse_labels(row: ListRow, roles: Roles, separator: str | None, where: str) 
     """
     if roles.label is None:
         return (), False
-    return row_labels(row.values.get(roles.label), separator, where, f"column {roles.label!r}")
+    return row_labels(row.values.get(roles.label), separator, origin, f"column {roles.label!r}")

@@ -1,4 +1,4 @@
-"""The sizes of the files that a list names: one after the other from a disk, many at once from an object store."""
+"""Looking up the sizes of listed files: one after the other on a disk, many at once in an object store."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 @dataclasses.dataclass(frozen=True)
 class ListedFile:
-    """A row of a list whose columns are as they should be.
+    """A valid row of a list.
 
     Attributes:
         where: list and line, for messages.
-        key: the path as it is written.
+        key: the path as written.
         file: the full path.
         split: the split in its column; empty without such a column.
         labels: names of its classes.
-        features: values of the further columns.
+        features: values of the extra columns.
     """
 
     where: str
@@ -33,37 +33,39 @@ class ListedFile:
     features: Mapping[str, Any]
 
 
-def with_sizes(
+def attach_sizes(
     rows: Iterable[ListedFile | BadRecordError],
 ) -> Iterator[tuple[ListedFile, int] | BadRecordError]:
-    """Yield each row with the size of its file, or its rejection, in order; asks as many times at once as limits allow.
+    """Yield each row with the size of its file, or its rejection, in order; look up remote sizes concurrently.
 
     Raises:
-        StorageUnavailableError: a store cannot be asked.
+        StorageUnavailableError: a store cannot be reached.
     """
     pending: collections.deque[tuple[ListedFile | BadRecordError, Future[int | BadRecordError] | None]]
     pending = collections.deque()
-    at_once = request_limits().read_threads
-    with ThreadPoolExecutor(at_once, thread_name_prefix="tpudata-look") as pool:
+    concurrency = request_limits().read_threads
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="tpudata-look") as pool:
         try:
             for row in rows:
-                is_far = isinstance(row, ListedFile) and is_remote(row.file)
-                if not is_far and not pending:
-                    yield _with_size(row, None)
+                future = None
+                if isinstance(row, ListedFile) and is_remote(row.file):
+                    future = pool.submit(_look_up_size, row)
+                elif not pending:
+                    yield _attach_size(row, None)
                     continue
-                future = pool.submit(_look_up_size, row) if is_far and isinstance(row, ListedFile) else None
                 pending.append((row, future))
-                if len(pending) >= at_once:
-                    yield _with_size(*pending.popleft())
+                if len(pending) >= concurrency:
+                    yield _attach_size(*pending.popleft())
             while pending:
-                yield _with_size(*pending.popleft())
+                yield _attach_size(*pending.popleft())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _with_size(
+def _attach_size(
     row: ListedFile | BadRecordError, future: Future[int | BadRecordError] | None
 ) -> tuple[ListedFile, int] | BadRecordError:
+    """Return a row with the size from its look-up, or look it up now without one; return a rejection as it is."""
     if isinstance(row, BadRecordError):
         return row
     size = _look_up_size(row) if future is None else future.result()
@@ -71,11 +73,11 @@ def _with_size(
 
 
 def _look_up_size(row: ListedFile) -> int | BadRecordError:
-    """Return the size of the file that a row lists, or the rejection of the row if it lists none."""
+    """Return the size of a row's file in bytes, or the row's rejection if there is no such file."""
     try:
         entry = storage_for(row.file).stat(row.file)
     except StorageUnavailableError:
-        # It is no fault of the row's.
+        # An outage aborts the job; it never counts as a bad record.
         raise
     except StorageError as error:
         return BadRecordError(row.where, f"it lists what cannot be read: {error}", key=row.key)

@@ -64,10 +64,10 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and further features.
+    """Return the columns of images, labels and extra features.
 
     Raises:
-        SourceError: there are no images or labels, or a further column is missing or of another type.
+        SourceError: there are no images or labels, or an extra column is missing or of another type.
     """
     described = describe_columns(schema)
     types = {field.name: field.type for field in schema}
@@ -77,8 +77,8 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
     has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
-        wanted = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
-        raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
+        problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
+        raise SourceError(f"{path}: {problem}; {has}. Name the column of the images' bytes with --path-column.")
     _check_once(image, doubled, path)
     objects = _find_objects(schema)
     further = tuple(sorted(options.column_kinds.items()))
@@ -103,6 +103,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
+    """Return the column of objects, a list of structs or a struct of lists with `bbox`; None without one."""
     if schema.names.count(OBJECTS) != 1:
         return None
     kind = schema.field(OBJECTS).type
@@ -121,6 +122,7 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
 
 
 def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], doubled: Container[str], path: str) -> None:
+    """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
     if name not in types:
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."

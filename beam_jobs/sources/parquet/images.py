@@ -25,11 +25,11 @@ def iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
 
 
-def image_bytes(data: bytes | None, path: bytes | None, where: str) -> bytes:
-    """Return the bytes of an image; BadRecordError if there are none. `where` names the row."""
+def image_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
+    """Return the bytes of an image; BadRecordError if there are none. `origin` names the row."""
     if data is None and path:
         shown = path.decode("utf-8", "backslashreplace")
-        raise BadRecordError(where, f"no bytes, and only a path: {shown}; store the images' bytes in the Parquet file")
+        raise BadRecordError(origin, f"no bytes, and only a path: {shown}; store the images' bytes in the Parquet file")
     if not data:
-        raise BadRecordError(where, "the image is empty" if data is not None else "no image: a null")
+        raise BadRecordError(origin, "the image is empty" if data is not None else "no image: a null")
     return data

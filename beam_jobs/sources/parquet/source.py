@@ -25,7 +25,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, file_rejection, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, file_rejection, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import column_values as further_values
@@ -63,7 +63,7 @@ class ParquetUnit(NamedTuple):
         path: the file.
         size: its bytes.
         name: that keys begin with.
-        split: that its name stands for, or nothing.
+        split: split that its name stands for; empty without one.
         group: number of the row group; None if the file is damaged.
         first: number of its first row.
     """
@@ -86,7 +86,7 @@ class ParquetImages(Source):
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the files.
-        splits: those that the names of the files stand for.
+        splits: splits in the names of the files.
         columns: of the first file; all have the same.
         classes: how labels become names.
         note: gets columns that are not stored.
@@ -116,7 +116,7 @@ class ParquetImages(Source):
         Raises:
             SourceError: there is no column of images or labels (names the columns that there are); or some names of files are
                 splits, and some are not.
-            CorruptionError: the first file is cut or damaged.
+            CorruptionError: the first file is truncated or damaged.
             UsageError: the options deal out splits, but the names of the files are splits.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
@@ -135,12 +135,12 @@ class ParquetImages(Source):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The schema of the further columns."""
+        """The schema of the extra columns."""
         return features(dict(self.columns.further))
 
     @property
     def annotations(self) -> AnnotationSchema | None:
-        """The features of the objects and the further columns, if there are objects."""
+        """The features of the objects and the extra columns, if there are objects."""
         objects = self.columns.objects
         if objects is None:
             return None
@@ -198,7 +198,7 @@ class ParquetImages(Source):
 
         Raises:
             SourceError: the file has other columns or class names than the first one, or its name leaves a doubt about splits.
-            CorruptionError: the file is cut or damaged, unless bad records are skipped.
+            CorruptionError: the file is truncated or damaged, unless bad records are skipped.
         """
         del ignored
         size, split, row = file_size(part.path), self.splits.of(part.name), 0
@@ -249,6 +249,7 @@ class ParquetImages(Source):
             reject(file_rejection(unit.path, error, lost))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
+        """Yield a reference with its image for each row of a row group."""
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
             rows = [list(iterate_images(batch.column(columns.image)))]
@@ -257,14 +258,14 @@ class ParquetImages(Source):
             texts = (STR, "strings")
             rows += [column_values(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
             for listed, (image, elsewhere), *values in zip(objects, *rows, strict=True):
-                where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
+                origin, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
-                    data = image_bytes(image, elsewhere, where)
-                    names = tuple(self._name(value, where) for value in labels)
-                    features = self._read_further(further, where)
+                    data = image_bytes(image, elsewhere, origin)
+                    names = tuple(self._name(value, origin) for value in labels)
+                    features = self._read_further(further, origin)
                     if columns.objects is not None:
-                        features = {ANNOTATION: self._make_annotation(listed, names, features, where)}
+                        features = {ANNOTATION: self._make_annotation(listed, names, features, origin)}
                     yield make_reference(
                         self.options,
                         key,
@@ -277,14 +278,15 @@ class ParquetImages(Source):
                         data=data,
                     )
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                 number += 1
 
     def _make_annotation(
-        self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], where: str
+        self, objects: Any, classes: tuple[str, ...], further: Mapping[str, Any], origin: str
     ) -> CarriedAnnotation:
+        """Return the annotation of a row with objects; BadRecordError if they are invalid."""
         assert self.columns.objects is not None
-        place = Place(where)
+        place = Place(origin)
         try:
             names = self.columns.objects.names
             if names is None and (listed := self._pick_listed_labels(is_of_pictures=False)):
@@ -296,25 +298,26 @@ class ParquetImages(Source):
             ImageAnnotation("", place, objects=objects_of_row, classes=classes, values=tuple(further.items()))
         )
 
-    def _read_further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
-        """Return the values of the further columns of a row; the conversion checks them."""
+    def _read_further(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
+        """Return the values of the extra columns of a row; the conversion checks them."""
         for (name, kind), value in zip(self.columns.further, values, strict=True):
             problem = _find_problem(value, kind)
             if problem:
-                raise BadRecordError(where, f"column {name!r} {problem}")
+                raise BadRecordError(origin, f"column {name!r} {problem}")
         declared = dict(self.columns.further)
         return further_values(dict(zip(declared, values, strict=True)), declared) if declared else NO_FEATURES
 
-    def _name(self, value: Any, where: str) -> str:
+    def _name(self, value: Any, origin: str) -> str:
+        """Return the class name of a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
-            raise BadRecordError(where, f"its label cannot be read: {value.problem}, {value.detail}")
+            raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
-                raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
-            return self.classes.name(str(value), where)
+                raise BadRecordError(origin, f"its label is neither text nor a whole number: {value!r}")
+            return self.classes.resolve(str(value), origin)
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
-            raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
-        return self.classes.name(self.columns.names[value], where)
+            raise BadRecordError(origin, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
+        return self.classes.resolve(self.columns.names[value], origin)
 
 
 def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None:
@@ -333,7 +336,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
 
 
 def _find_problem(value: Any, kind: ColumnKind) -> str:
-    """Return why a further column cannot hold a value, or nothing."""
+    """Return why an extra column cannot hold a value, or nothing."""
     if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
     items = value if isinstance(value, list) else [value]
@@ -344,5 +347,5 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
         return f"has a list whose item {items.index(None)} is null"
     if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
         return ""
-    problems = ((item, float32_problem(item, rounds=kind.kind == FLOAT32)) for item in items)
-    return next((f"is {item}, which {problem}" for item, problem in problems if problem), "")
+    problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in items)
+    return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")

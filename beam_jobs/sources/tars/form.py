@@ -21,8 +21,8 @@ from beam_jobs.sources.tars.samples import (
     TEXT,
     MemberContent,
     field_labels,
+    find_label_map_field,
     label_field,
-    map_field,
     samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit, is_record
@@ -119,8 +119,8 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
 
 
 def _map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
-    """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are no classes."""
-    name = map_field(fields)
+    """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are not classes."""
+    name = find_label_map_field(fields)
     kind = None if name is None else png_kind(_read_head(file, fields[name].member))
     if kind is None or kind[1] not in (GREY, PALETTE):
         return ""
@@ -200,10 +200,10 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
 class _FirstBytes:
     """The first bytes of a compressed tar; what reads or seeks beyond them raises a SourceError before anything is unpacked."""
 
-    def __init__(self, file: BinaryIO, path: str, most: int) -> None:
+    def __init__(self, file: BinaryIO, path: str, limit: int) -> None:
         self._file = file
         self._path = path
-        self._most = most
+        self._most = limit
 
     def seek(self, offset: int) -> int:
         self._check(offset)
@@ -222,9 +222,9 @@ class _FirstBytes:
 
 
 @contextlib.contextmanager
-def _open_start(path: str, compression: str, most: int) -> Iterator[tuple[BinaryIO, int | None]]:
+def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
     with open_tar(path, compression) as (file, size):
-        yield (cast(BinaryIO, _FirstBytes(file, path, most)) if compression else file), size
+        yield (cast(BinaryIO, _FirstBytes(file, path, limit)) if compression else file), size
 
 
 def _read_head(file: BinaryIO, member: Member) -> bytes:

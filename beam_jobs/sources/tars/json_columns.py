@@ -1,4 +1,4 @@
-"""Columns of samples: the keys of their JSON, as of a row of a JSONL list. The first samples show what kinds they have."""
+"""Columns of samples: the keys of their JSON, like those of a JSONL list; the first samples determine their kinds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JsonColumns(NamedTuple):
             path: of the tar.
 
         Raises:
-            SourceError: values of a column are missing or differ in kind, as of lists.
+            SourceError: values of a column are missing or differ in kind, as for lists.
             UsageError: there is no column of a declared name.
         """
         scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
@@ -61,16 +61,16 @@ class JsonColumns(NamedTuple):
 
     def select(self, names: Iterable[str]) -> JsonColumns:
         """Return the columns of these names."""
-        wanted = set(names)
-        return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in wanted))
+        selected_names = set(names)
+        return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in selected_names))
 
-    def read(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def read(self, values: Mapping[str, Any], origin: str) -> dict[str, Any]:
         """Return the value of each column in a sample, for the features of its record, which check its kind.
 
         Raises:
             BadRecordError: a whole number is missing.
         """
-        return {name: _convert_value(name, kind, values.get(name), where) for name, kind in self.kinds}
+        return {name: _convert_value(name, kind, values.get(name), origin) for name, kind in self.kinds}
 
 
 class _SamplePlace(RowPlace):
@@ -86,7 +86,9 @@ NO_COLUMNS = JsonColumns()
 def _is_flat(value: Any) -> bool:
     """Return whether a value is a scalar or a list of scalars."""
     return (
-        all(item is not None and _is_scalar(item) for item in value) if isinstance(value, list) else _is_scalar(value)
+        all(element is not None and _is_scalar(element) for element in value)
+        if isinstance(value, list)
+        else _is_scalar(value)
     )
 
 
@@ -94,11 +96,12 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
+def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
+    """Return a value of a sample's JSON as the column's kind stores it; BadRecordError if it is missing and required."""
     if kind.kind in LIST_KINDS:
-        item = ColumnKind(LIST_KINDS[kind.kind], "")
+        element_kind = ColumnKind(LIST_KINDS[kind.kind], "")
         return (
-            [_convert_value(name, item, element, where) for element in value]
+            [_convert_value(name, element_kind, element, origin) for element in value]
             if isinstance(value, list)
             else value or []
         )
@@ -107,7 +110,7 @@ def _convert_value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
             return kind.missing
         if kind.kind == INT:
             raise BadRecordError(
-                where,
+                origin,
                 f"column {name!r} has no value; pass --column-types {name}=int=0 to store 0 there, or another number",
             )
         return "" if kind.kind == STR else math.nan

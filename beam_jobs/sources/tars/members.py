@@ -118,7 +118,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         size = int(pax["size"]) if pax.get("size") else _number(header[124:136], path, offset)
         if not 0 <= size <= _MOST_BYTES - content:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
-        claimed, size = size, 0 if kind in _DATALESS_TYPES else size
+        stated_size, size = size, 0 if kind in _DATALESS_TYPES else size
         if end is not None and content + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
         if kind in _HEADER_TYPES:
@@ -138,21 +138,21 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         elif kind != b"V":
             # The path of a sparse file of format 1.0 is made up.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _name(header)
-            inside = member_path(name)
+            safe_path = member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 kind = b"S"
             if kind in _REJECTED_TYPES:
-                raise SourceError(f"{path} at byte {offset}: {inside or name} is {_REJECTED_TYPES[kind]}.")
+                raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")
             # Before there was a type for folders, a slash at the end marked them.
             if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
                 link = (
                     (pax.get("linkpath") or long_link or _decode_text(header[157:257])) if kind in _LINK_TYPES else ""
                 )
                 problem = _find_problem(kind, name, size)
-                if inside is None and kind in _FILE_TYPES and not is_path_left_behind(name):
+                if safe_path is None and kind in _FILE_TYPES and not is_path_left_behind(name):
                     problem = problem or OUTSIDE
-                yield Member(inside or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
-            dataless = (inside or name) if claimed > size else ""
+                yield Member(safe_path or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
+            dataless = (safe_path or name) if stated_size > size else ""
             long_name = long_link = ""
             pax = {}
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK
@@ -176,13 +176,14 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where: str) -> bytes:
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, origin: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before."""
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {where}")
+        raise CorruptionError(path, offset, f"the tar is cut {origin}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {where}")
+        raise CorruptionError(path, offset, f"the tar is cut {origin}")
     return data
 
 
@@ -198,14 +199,17 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 
 
 def _checksum_fits(header: bytes) -> bool:
+    """Return whether a header has its checksum, of unsigned or signed bytes."""
     field = header[148:156]
     try:
-        wanted = int(field.strip(b" \0"), 8)
+        stored_checksum = int(field.strip(b" \0"), 8)
     except ValueError:
         return False
     total = sum(header) - sum(field) + 8 * ord(" ")
     # Some old programs sum signed bytes. Counting those takes twice as long as everything else here.
-    return wanted == total or wanted == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
+    return stored_checksum == total or stored_checksum == total - 256 * sum(
+        byte > 127 for byte in header[:148] + header[156:]
+    )
 
 
 def _number(field: bytes, path: str, offset: int) -> int:

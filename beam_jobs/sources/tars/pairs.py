@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reference import NO_FEATURES
-from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.json_columns import JsonColumns
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import (
@@ -22,10 +22,10 @@ from beam_jobs.sources.tars.samples import (
     MemberContent,
     caption,
     field_labels,
+    find_label_map_field,
     image_problem,
     json_object,
     label_field,
-    map_field,
     samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit
@@ -42,8 +42,8 @@ class TarRecord(NamedTuple):
     Attributes:
         content: its member.
         split: the split that names say, or empty.
-        labels: its classes, as they are written.
-        columns: further features.
+        labels: its classes, as written.
+        columns: extra features.
     """
 
     content: MemberContent
@@ -89,41 +89,41 @@ class Pairs:
             unit: where it is.
             members: its files.
             ignored: gets the fields that are not stored.
-            reject: called with the error of a sample that is no record.
+            reject: called with the error of a sample that is not a record.
             compressed: whether images are read here.
         """
         for key, fields in samples(file, unit.path, members, compressed):
-            where = f"{unit.path}/{key}"
+            origin = f"{unit.path}/{key}"
             images = [name for name in fields if name in IMAGE_FIELDS]
             source = label_field(fields) if self.has_classes else None
             columns: dict[str, Any] = {}
             try:
                 if len(images) != 1:
-                    raise BadRecordError(where, image_problem(fields))
+                    raise BadRecordError(origin, image_problem(fields))
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
                     if source is None:
                         got = fields[images[0]].member.name
                         raise BadRecordError(
-                            where,
+                            origin,
                             f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
                         )
-                    written, several = field_labels(fields[source], source, unit.path)
+                    labels_as_written, several = field_labels(fields[source], source, unit.path)
                     if several and not self.several_labels:
-                        raise BadRecordError(where, "it has a list of labels, and the first sample has not")
-                    labels = written
+                        raise BadRecordError(origin, "it has a list of labels, and the first sample has not")
+                    labels = labels_as_written
                 if self.has_captions:
                     has_caption = TEXT in fields and source != TEXT
                     columns[CAPTION.name] = [caption(fields[TEXT], unit.path)] if has_caption else []
                 if self.has_maps:
-                    columns[LABEL_MAP] = _label_map(fields, unit, where, compressed=compressed)
+                    columns[LABEL_MAP] = _label_map(fields, unit, origin, compressed=compressed)
                 values = json_object(fields[JSON], unit.path) if JSON in fields else {}
-                columns |= self.columns.read(values, where)
+                columns |= self.columns.read(values, origin)
             except BadRecordError as error:
-                reject(with_key(error, unit.key(key)))
+                reject(add_key(error, unit.key(key)))
                 continue
             used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
-            used |= {map_field(fields)} if self.has_maps else set()
+            used |= {find_label_map_field(fields)} if self.has_maps else set()
             used |= {JSON} if self.columns.kinds else set()
             if source == TEXT:
                 self.note(TEXT_CLASSES, TEXT)
@@ -132,7 +132,7 @@ class Pairs:
             yield TarRecord(fields[images[0]], unit.split, labels, columns or NO_FEATURES)
 
     def _note_fields(self, fields: Iterable[str], used: Collection[str | None], values: Mapping[str, Any]) -> None:
-        """Note what is not stored of a sample; `values` are those of its JSON."""
+        """Note the fields and JSON keys of a sample that are not stored; `values` is its JSON."""
         for name in fields:
             if name not in used:
                 self.note(SAMPLE_FIELDS, name)
@@ -141,14 +141,14 @@ class Pairs:
                 self.note(SAMPLE_FIELDS, f"{key} in {JSON}")
 
 
-def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
-    """Return the place of a sample's label map; BadRecordError if there is none."""
-    name = map_field(fields)
+def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, compressed: bool) -> RangedMap:
+    """Return the file range of a sample's label map; BadRecordError if it has none."""
+    name = find_label_map_field(fields)
     if name is None:
-        raise BadRecordError(where, "no label map, and the first sample has one")
+        raise BadRecordError(origin, "no label map, and the first sample has one")
     if compressed:
         raise BadRecordError(
-            where, "its label map is in a compressed tar, and the first tar is not compressed; unpack it"
+            origin, "its label map is in a compressed tar, and the first tar is not compressed; unpack it"
         )
     member = fields[name].member
     return RangedMap(unit.path, member.offset, member.size)

@@ -1,4 +1,4 @@
-"""Samples of a WebDataset tar: neighbours whose base names are alike up to the first dot; what follows it is the field's name.
+"""Samples of a WebDataset tar: neighbours with equal base names up to the first dot; the field's name follows the dot.
 
 Source: webdataset, tariterators.py (base_plus_ext).
 """
@@ -67,7 +67,7 @@ def label_field(fields: Iterable[str]) -> str | None:
 
 
 def caption(content: MemberContent, path: str) -> str:
-    """Return the text of a sample that is its caption, without space around it; BadRecordError if it is not UTF-8."""
+    """Return a sample's caption, without space around it; BadRecordError if it is not UTF-8."""
     try:
         return content.data.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -76,27 +76,27 @@ def caption(content: MemberContent, path: str) -> str:
 
 def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels that a field of a sample holds, and whether they are a list."""
-    where = f"{path}/{content.member.name}"
+    origin = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()
         value: Any = parse_json(text) if field == JSON else text
     except ValueError as error:
-        raise BadRecordError(where, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
+        raise BadRecordError(origin, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
     if field != JSON:
         if not text or "\n" in text:
             raise BadRecordError(
-                where, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
+                origin, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
             )
         return (text,), False
     if not isinstance(value, dict) or LABEL not in value:
         raise BadRecordError(
-            where, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
+            origin, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
         )
-    return json_labels(value[LABEL], where, f'"{LABEL}"')
+    return json_labels(value[LABEL], origin, f'"{LABEL}"')
 
 
 def json_object(content: MemberContent, path: str) -> dict[str, Any]:
-    """Return the keys and values of a field of JSON; none if it is no object. BadRecordError if it is not JSON."""
+    """Return the keys and values of a field of JSON; none if it is not an object. BadRecordError if it is not JSON."""
     try:
         value = parse_json(content.data.decode("utf-8-sig"))
     except ValueError as error:
@@ -105,8 +105,8 @@ def json_object(content: MemberContent, path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def map_field(fields: Iterable[str]) -> str | None:
-    """Return the field of a sample that may hold its label map; None if there is none."""
+def find_label_map_field(fields: Iterable[str]) -> str | None:
+    """Return the field of a sample that may hold its label map; None without one."""
     names = set(fields)
     return next((name for name in MAP_FIELDS if name in names), None)
 

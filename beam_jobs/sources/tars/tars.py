@@ -5,7 +5,7 @@
     pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes; a text that is not the class
               is a caption, KEY.seg.png a label map, and keys of JSON are columns
 
-The first members of the first tar say which. With `--label-from` a file's path in the tar says its class. A key is TAR/MEMBER,
+The first members of the first tar determine which. With `--label-from` a file's path in the tar has its class. A key is TAR/MEMBER,
 where TAR is the tar's file name without .gz (the path below the folder, if there are several). Of an uncompressed tar only the
 headers and labels are read, and references say where in it an image lies; images of a compressed tar travel themselves.
 """
@@ -22,7 +22,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import Note, ignore_note
 from beam_jobs.references.reference import Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
@@ -67,13 +67,13 @@ class Tars(ClassifiedSource):
     Attributes:
         options: deal out splits and seed the order.
         files: the tars.
-        splits: those that the names of the tars stand for.
+        splits: splits in the names of the tars.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: how labels become names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
-        path_labels: how paths say classes and columns; None if they do not.
+        path_labels: pattern for classes and columns in paths; None without one.
         has_captions: whether samples have captions.
         map_dtype: dtype of the label maps of samples; empty if they have none.
         columns: those of the JSON of samples.
@@ -112,7 +112,7 @@ class Tars(ClassifiedSource):
             SourceError: a tar of tars is compressed; the first members of a compressed tar are too large to say what it is; or the
                 names of some tars are splits, and of some are not.
             CorruptionError: a header is damaged or a tar is cut.
-            UsageError: the options deal out splits, but the names of the tars are splits; or as of `PathLabels.find`.
+            UsageError: the options deal out splits, but the names of the tars are splits; or `PathLabels.find` raises it.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)
@@ -128,8 +128,8 @@ class Tars(ClassifiedSource):
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
         # Without the flag, folders named after numbers are names like any others.
-        unmixed = form == PAIRS and label_type is None and not integers
-        classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
+        rejects_numbers = form == PAIRS and label_type is None and not integers
+        classes = Classes.open(source_options, integers=integers, rejects_numbers=rejects_numbers)
         return cls(
             options,
             files,
@@ -143,14 +143,14 @@ class Tars(ClassifiedSource):
             columns=first_form.columns,
         )
 
-    def with_features(self, names: Iterable[str]) -> Tars:
+    def select_features(self, names: Iterable[str]) -> Tars:
         """Return the source that has captions, label maps and columns of these names alone."""
-        wanted = set(names)
+        selected_names = set(names)
         return dataclasses.replace(
             self,
-            has_captions=self.has_captions and CAPTION.name in wanted,
-            map_dtype=self.map_dtype if LABEL_MAP in wanted else "",
-            columns=self.columns.select(wanted),
+            has_captions=self.has_captions and CAPTION.name in selected_names,
+            map_dtype=self.map_dtype if LABEL_MAP in selected_names else "",
+            columns=self.columns.select(selected_names),
         )
 
     @property
@@ -195,7 +195,7 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the names of members that are no records.
+            ignored: gets the names of members that are not records.
             reject: called with the error of a member that cannot be referred to.
         """
         compression = read_compression(unit.path)
@@ -216,14 +216,14 @@ class Tars(ClassifiedSource):
                 records = self._list_records(file, unit, compressed, members)
             for content, split, labels, columns in records:
                 key = unit.key(content.member.name)
-                where = f"{unit.path}/{content.member.name}"
+                origin = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
-                        names = tuple(self.classes.name(label, where) for label in labels)
+                        names = tuple(self.classes.resolve(label, origin) for label in labels)
                     else:
-                        names, columns = self.path_labels.read(content.member.name, where)
+                        names, columns = self.path_labels.read(content.member.name, origin)
                 except BadRecordError as error:
-                    reject(with_key(error, key))
+                    reject(add_key(error, key))
                     continue
                 yield make_reference(
                     self.options,
@@ -241,6 +241,7 @@ class Tars(ClassifiedSource):
     def _list_records(
         self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
     ) -> Iterator[TarRecord]:
+        """Yield the records of a tar of images in folders, with their classes and splits."""
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""

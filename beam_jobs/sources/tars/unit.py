@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
 
@@ -31,7 +31,7 @@ class TarUnit(NamedTuple):
     split: str = ""
 
     def key(self, member: str) -> str:
-        """Return the key of a member, by its name; of a sample, by what its members' names have in common."""
+        """Return the key of a member by its name, or of a sample by the common part of its members' names."""
         return f"{self.name}/{member}"
 
 
@@ -55,21 +55,21 @@ def tar_files(
         file: the opened tar.
         unit: the tar.
         size: bytes of the file, or None if it is compressed.
-        ignored: gets the names of members that are no records.
+        ignored: gets the names of members that are not records.
         reject: called with the error of a member that cannot be a record.
-        most_bytes: bytes of the largest member that is one.
+        most_bytes: bytes of the largest member that may be a record.
     """
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
-        where, key = f"{unit.path}/{member.name}", unit.key(member.name)
+        origin, key = f"{unit.path}/{member.name}", unit.key(member.name)
         if member.link:
             reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"
-            reject(BadRecordError(where, reason, key=key))
+            reject(BadRecordError(origin, reason, key=key))
         elif member.problem:
-            reject(BadRecordError(where, member.problem, key=key))
+            reject(BadRecordError(origin, member.problem, key=key))
         elif not is_record(member):
-            ignored.append(where)
+            ignored.append(origin)
         elif member.size > most_bytes:
             # In a compressed tar, the member would be read here.
-            reject(with_key(too_large(where, member.size), key))
+            reject(add_key(too_large(origin, member.size), key))
         else:
             yield member

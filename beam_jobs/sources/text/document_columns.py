@@ -16,7 +16,7 @@ from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
-from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.classes import Classes, row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
@@ -34,8 +34,8 @@ class DocumentColumns:
     """The way from documents to their classes and keys.
 
     Attributes:
-        text: what a document is.
-        splits: those that the names of the files stand for; a folder that is one is no class.
+        text: form and fields of documents.
+        splits: splits in the names of the files; a folder that is one is not a class.
         classes: how labels become names.
         several: whether a document may have any number of classes.
         names: class names in the metadata of the first file, or None; the other files have the same.
@@ -49,15 +49,15 @@ class DocumentColumns:
 
     @classmethod
     def find(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
-        """Look at the label of the first document, if there are labels and nothing else says what they are.
+        """Infer the type of labels from the first document, unless options or metadata determine it.
 
         Args:
-            text: what a document is.
-            splits: those that the names of the files stand for.
+            text: form and fields of documents.
+            splits: splits in the names of the files.
             files: the files of the input, in order.
 
         Raises:
-            SourceError: the file of `--labels` is not as it should be.
+            SourceError: the file of `--labels` is invalid.
         """
         options = text.labels
         if options.label_field is None:
@@ -67,17 +67,17 @@ class DocumentColumns:
         value = None if first is None else _read_first_label(first, text)
         several = options.label_separator is not None or isinstance(value, list)
         if first is not None and names is not None and options.labels_file is None:
-            classes = Classes(Labels(names), first.path, integers=True, are_of_input=True)
+            classes = Classes(Labels(names), first.path, integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, several, names)
-        written: tuple[str, ...] = ()
+        labels_as_written: tuple[str, ...] = ()
         if value is not None:
-            # The listing of its document rejects a label that is none.
+            # The listing rejects an invalid label with its document.
             with contextlib.suppress(BadRecordError):
-                written, _ = _parse_labels(value, text, first.path if first else "")
-        looks_whole = bool(written) and all(map(is_integer_label, written))
+                labels_as_written, _ = _parse_labels(value, text, first.path if first else "")
+        looks_whole = bool(labels_as_written) and all(map(is_integer_label, labels_as_written))
         integers = options.label_type == INT or (options.label_type is None and looks_whole)
-        unmixed = options.label_type is None and not integers
-        return cls(text, splits, Classes.open(options, integers=integers, unmixed=unmixed), several)
+        rejects_numbers = options.label_type is None and not integers
+        return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
 
     @property
     def are_read(self) -> bool:
@@ -93,7 +93,7 @@ class DocumentColumns:
             )
 
     def add_to(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
-        """Return the documents of a block whose classes and keys can be read, with these; None if there are none.
+        """Return the documents of a block whose classes and keys can be read, with these; None if all are rejected.
 
         Args:
             block: documents of a file.
@@ -108,7 +108,7 @@ class DocumentColumns:
                 return block._replace(labels=[(self._name_folder_class(block.file.path, name),)])
             except BadRecordError as error:
                 # The file is one document, whose key is the file's name.
-                reject(with_key(error, name))
+                reject(add_key(error, name))
                 return None
         rows: list[int] = []
         labels: list[tuple[str, ...]] = []
@@ -117,7 +117,7 @@ class DocumentColumns:
             try:
                 names, own_key = self._read_row(key, data, block, offset, note)
             except BadRecordError as error:
-                reject(with_key(error, key))
+                reject(add_key(error, key))
                 continue
             rows.append(row)
             labels.append(names)
@@ -131,8 +131,9 @@ class DocumentColumns:
     def _read_row(
         self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
+        """Return the class names and the key of a document that is a row."""
         path = block.file.path
-        where = f"{key} in {path}"
+        origin = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
         try:
             values = row_values(data, block.form, self.text)
@@ -142,21 +143,22 @@ class DocumentColumns:
         except DocumentError as error:
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.at or 0)) from None
-            at = "" if error.at is None else f" (byte {error.at} of the document)"
-            raise BadRecordError(where, f"{error}{at}") from None
-        written = None if label is None else values[label]
-        if isinstance(written, str) and written != written.strip():
-            note(LABEL_BLANKS, written)
-        names = () if label is None else self._name_classes(written, where)
-        return names, key if key_field is None else _check_row_key(values[key_field], key_field, where)
+            position_text = "" if error.at is None else f" (byte {error.at} of the document)"
+            raise BadRecordError(origin, f"{error}{position_text}") from None
+        label_value = None if label is None else values[label]
+        if isinstance(label_value, str) and label_value != label_value.strip():
+            note(LABEL_BLANKS, label_value)
+        names = () if label is None else self._name_classes(label_value, origin)
+        return names, key if key_field is None else _check_row_key(values[key_field], key_field, origin)
 
-    def _name_classes(self, value: Any, where: str) -> tuple[str, ...]:
-        written, are_several = _parse_labels(value, self.text, where)
+    def _name_classes(self, value: Any, origin: str) -> tuple[str, ...]:
+        labels_as_written, are_several = _parse_labels(value, self.text, origin)
         if are_several and not self.several:
-            raise BadRecordError(where, "it has a list of labels, and the first document has not")
-        return tuple(self.classes.name(label, where) for label in written)
+            raise BadRecordError(origin, "it has a list of labels, and the first document has not")
+        return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
     def _name_folder_class(self, path: str, name: str) -> str:
+        """Return the class of the folder that holds a file; BadRecordError if there is no such folder."""
         folders = name.split("/")[:-1]
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
@@ -166,7 +168,7 @@ class DocumentColumns:
                 "lies in no folder of its class; put it into one, or name the files by a pattern, such as --input"
                 " 'DIR/*/*.txt'",
             )
-        return self.classes.name(folders[-1], path)
+        return self.classes.resolve(folders[-1], path)
 
 
 def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
@@ -180,7 +182,7 @@ def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | 
 
 
 def _read_first_label(file: TextFile, text: TextOptions) -> Any:
-    """Return the label of a file's first document, as it is written; None if it cannot be read, which its listing reports."""
+    """Return the label of a file's first document, as written; None if it cannot be read, which its listing reports."""
     with contextlib.suppress(TpudataError, DocumentError):
         for part in text_parts([file], text):
             for block in document_blocks(part, text, _ignore):
@@ -193,16 +195,17 @@ def _ignore(error: BadRecordError) -> None:
     del error
 
 
-def _parse_labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str, ...], bool]:
+def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a value of a row, and whether it may hold several."""
-    return row_labels(value, text.labels.label_separator, where, f"field {text.labels.label_field!r}")
+    return row_labels(value, text.labels.label_separator, origin, f"field {text.labels.label_field!r}")
 
 
-def _check_row_key(value: Any, name: str, where: str) -> str:
+def _check_row_key(value: Any, name: str, origin: str) -> str:
+    """Return the key in a row's field as text; BadRecordError if it is neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(
-            where,
+            origin,
             f"field {name!r} is no key: it is {shown_json(value)}; allowed are a text that is not empty or a whole number",
         )
     return str(value)

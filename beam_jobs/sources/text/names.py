@@ -1,4 +1,4 @@
-"""The files of an input of text, in ranges that are listed apart."""
+"""The files of an input of text, in ranges that are listed separately."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def text_names(path: str) -> list[str]:
     """Return the first names in the input's folder that are files of text, or folders that have some.
 
     Raises:
-        SourceError: there are none, or there is nothing at the path.
+        SourceError: no file matches, or the path does not exist.
     """
     entry = storage_for(path).stat(path)
     if entry is not None and not entry.is_folder:

@@ -1,4 +1,4 @@
-"""Runs of documents: they are listed together, and sorted by their places in the shuffled order."""
+"""Runs of documents, which are listed together and sorted by their positions in the shuffled order."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _RUN_BYTES = 1 << 24
 def gather_runs(
     items: Iterable[_Item], measure: Callable[[_Item], tuple[int, int]], most_documents: int
 ) -> Iterator[list[_Item]]:
-    """Yield items together, of 16 MB or `most_documents` or somewhat more.
+    """Group items into runs that end once they reach 16 MiB or `most_documents`.
 
     Args:
         items: documents, or blocks of them.
         measure: function that returns the bytes that an item holds, and its number of documents.
         most_documents: number of documents at which a run ends.
     """
-    held: list[_Item] = []
+    run: list[_Item] = []
     size = count = 0
     for item in items:
-        held.append(item)
-        more_bytes, more_documents = measure(item)
-        size, count = size + more_bytes, count + more_documents
+        run.append(item)
+        item_bytes, item_documents = measure(item)
+        size, count = size + item_bytes, count + item_documents
         if size >= _RUN_BYTES or count >= most_documents:
-            yield held
-            held, size, count = [], 0, 0
-    if held:
-        yield held
+            yield run
+            run, size, count = [], 0, 0
+    if run:
+        yield run
 
 
 def cut_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]:
-    """Yield a run in packs, sorted by position if the options shuffle."""
+    """Cut a run into packs of at most 4,096 documents, sorted by position if the options shuffle."""
     rows = np.arange(len(run.starts))
     if options.shuffle:
-        # Neither the unit nor a record's number in it decides.
+        # A shuffled position does not depend on unit and first, so pass 0.
         rows = np.argsort(options.order.positions(run.digests[:, 1], 0, 0), kind="stable")
     for start in range(0, len(rows), PACK_REFERENCES):
         yield run.take(rows[start : start + PACK_REFERENCES])

@@ -60,9 +60,9 @@ class TextSource(PackSource):
 
     Attributes:
         options: deal out splits and seed the order.
-        text: what a document is.
-        splits: those that the names of the files stand for.
-        columns: the way to classes and keys of documents.
+        text: form and fields of documents.
+        splits: splits in the names of the files.
+        columns: reader of classes and keys of documents.
         note: gets columns that are not stored, and folders that look like classes.
         range_bytes: target size of a part of a file, and of files that are listed together.
         run_documents: number of documents that are sorted and written aside together.
@@ -88,10 +88,10 @@ class TextSource(PackSource):
 
         Args:
             options: of the conversion.
-            text: what a document is.
+            text: form and fields of documents.
 
         Raises:
-            SourceError: there are no files, or their names leave a doubt about splits.
+            SourceError: there are no files, or their names are ambiguous about splits.
             UsageError: the options deal out splits, but the input has splits itself.
         """
         names = text_names(options.input)
@@ -149,18 +149,18 @@ class TextSource(PackSource):
         Raises:
             SourceError: the name of a file leaves a doubt about splits.
         """
-        held: list[tuple[TextPart, str]] = []
+        group: list[tuple[TextPart, str]] = []
         size = 0
         for text in text_parts(text_files(part, ignored), self.text, self.range_bytes):
             split = self.splits.of(text.file.name)
             self._note_folder(text.file.name, split)
-            held.append((text, split))
+            group.append((text, split))
             size += text.stop - text.start if text.form is None else self.range_bytes
-            if size >= self.range_bytes or len(held) >= _UNIT_FILES:
-                yield TextUnit(tuple(held))
-                held, size = [], 0
-        if held:
-            yield TextUnit(tuple(held))
+            if size >= self.range_bytes or len(group) >= _UNIT_FILES:
+                yield TextUnit(tuple(group))
+                group, size = [], 0
+        if group:
+            yield TextUnit(tuple(group))
 
     def _note_folder(self, name: str, split: str) -> None:
         """Note the folder of a file that is one document: it may be its class."""
@@ -177,17 +177,19 @@ class TextSource(PackSource):
             yield from cut_run(self._list_run(run), self.options)
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
+        """Yield the split and the documents of blocks, with classes and keys, cut to the size of runs."""
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), self.run_documents):
                     spans = block.spans.take(slice(start, start + self.run_documents))
-                    kept = self.columns.add_to(block._replace(spans=spans), reject, self.note)
-                    if kept is not None:
-                        yield split, kept
+                    labelled_block = self.columns.add_to(block._replace(spans=spans), reject, self.note)
+                    if labelled_block is not None:
+                        yield split, labelled_block
 
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
+        """Return the documents of a run as a pack of references; small ones are held if records are shuffled."""
         own_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
         rows = np.repeat(np.arange(len(blocks)), counts)
@@ -203,7 +205,7 @@ class TextSource(PackSource):
         if own_splits[0]:
             splits = join_columns([[split] for split in own_splits], counts)
         else:
-            splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
+            splits = self.options.split.assign_splits(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = join_columns([[block.file.path] for block in blocks], counts)
         payloads = join_columns([[block.form] for block in blocks], counts)
         labels = join_columns([list(block.labels) for block in blocks], counts)
@@ -213,7 +215,7 @@ class TextSource(PackSource):
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 
-def _measure(item: _SplitBlock) -> tuple[int, int]:
+def _measure(split_block: _SplitBlock) -> tuple[int, int]:
     """Return the bytes that documents hold, and their number."""
-    _, block = item
+    _, block = split_block
     return len(block.spans.data), len(block.spans.sizes)

@@ -1,4 +1,4 @@
-"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it.
+"""Documents of an installed package's source, converted to references for text.
 
 Small documents are written aside by their place in the shuffled order, as those of files are (beam_jobs.sources.text.source): a
 shard of a million would else be a million reads, and on an object store as many requests.
@@ -22,7 +22,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
-from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed.installed_sources import (
     DOCUMENTS,
@@ -51,15 +51,15 @@ _RUN_DOCUMENTS = 1 << 14
 class SourceDocuments(PackSource):
     """The documents that a source of an installed package refers to.
 
-    Sequences have no place for classes and further features, so these are omitted there.
+    Sequences have no place for classes and extra features, so these are omitted there.
 
     Attributes:
         options: options of the conversion, which seed the order.
         source: the source.
-        text: what a document is; its labels are those of the source.
-        classes: the way to class names.
+        text: form and fields of documents; its labels are those of the source.
+        classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
-        schema: schema of the further features of documents.
+        schema: schema of the extra features of documents.
     """
 
     options: ConvertOptions
@@ -75,12 +75,12 @@ class SourceDocuments(PackSource):
 
         Args:
             options: options of the conversion.
-            text: what a document is.
+            text: form and fields of documents.
             source_options: the source's name and arguments.
 
         Raises:
             UsageError: there is no such source, its arguments are wrong, or an option is for files of text.
-            SourceError: the file of `--labels` is not as it should be.
+            SourceError: the file of `--labels` is invalid.
         """
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
@@ -129,7 +129,7 @@ class SourceDocuments(PackSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Schema of the further features of documents."""
+        """Schema of the extra features of documents."""
         return self.schema
 
     @property
@@ -164,6 +164,7 @@ class SourceDocuments(PackSource):
             yield from cut_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
+        """Return documents as a pack of references; small ones are read and held if records are shuffled."""
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
         if self.options.shuffle:
@@ -179,9 +180,10 @@ class SourceDocuments(PackSource):
             try:
                 yield self._convert_document(reference)
             except BadRecordError as error:
-                reject(with_key(error, reference.key))
+                reject(add_key(error, reference.key))
 
     def _convert_document(self, reference: Reference) -> Reference:
+        """Return a source's reference with class names, features and payload of a document; BadRecordError if it is too large."""
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -195,6 +197,7 @@ class SourceDocuments(PackSource):
         return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
     def _name_classes(self, reference: Reference) -> tuple[str, ...]:
+        """Return the class names of a document; BadRecordError if it needs exactly one label and has not."""
         if not self.has_classes:
             return ()
         if not self.several and len(reference.labels) != 1:
@@ -202,17 +205,17 @@ class SourceDocuments(PackSource):
                 reference.origin,
                 f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
             )
-        return tuple(self.classes.name(label, reference.origin) for label in reference.labels)
+        return tuple(self.classes.resolve(label, reference.origin) for label in reference.labels)
 
 
 def _is_small(reference: Reference) -> bool:
-    """Return whether a document is to be written aside; a whole file is one read anyway."""
+    """Return whether a document is spooled because it is small; a whole file takes one read anyway."""
     is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
     return is_range and 0 < reference.size < SMALL_BYTES
 
 
 def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
-    """Yield the bytes of some documents, neighbours with one read; none of one that cannot be read, which its shard reports."""
+    """Yield the bytes of documents, neighbours with one read; empty bytes for unreadable ones, which their shard reports."""
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data
@@ -220,7 +223,7 @@ def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
 
 def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
     if labels.labels_file is None and source.labels is not None:
-        return Classes(source.labels, "the source", are_of_input=True)
+        return Classes(source.labels, "the source", comes_from_metadata=True)
     return Classes.open(labels, integers=source.integer_labels)
 
 

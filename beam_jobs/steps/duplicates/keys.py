@@ -15,7 +15,7 @@ import numpy as np
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_digests
-from beam_jobs.steps.global_window import in_global_window
+from beam_jobs.steps.global_window import put_in_global_window
 from tpudata.errors import SourceError
 
 _GROUPS = 256
@@ -31,9 +31,9 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
         return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
-def duplicate_keys(one: Reference, other: Reference) -> SourceError:
+def duplicate_keys(first: Reference, other: Reference) -> SourceError:
     """Return the error for two references of one key."""
-    return SourceError(f"{one.origin} and {other.origin} have the same key {one.key!r}. Every input needs its own.")
+    return SourceError(f"{first.origin} and {other.origin} have the same key {first.key!r}. Every input needs its own.")
 
 
 class _ByKey(beam.DoFn):  # type: ignore[misc]
@@ -44,31 +44,32 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
         self._count = 0
 
     def process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        pack = Pack.from_bytes(data).without_contents()
+        pack = Pack.from_bytes(data).drop_contents()
         self._held.append(pack)
         self._count += len(pack.keys)
         if self._count >= _HELD_REFERENCES:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from in_global_window(self._release())
+        yield from put_in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, bytes]]:
-        held, self._held, self._count = self._held, [], 0
-        if held:
-            pack = Pack.join(held)
+        batch, self._held, self._count = self._held, [], 0
+        if batch:
+            pack = Pack.join(batch)
             groups = key_digests(pack.keys)[:, 0] % np.uint64(_GROUPS)
             for group, part in pack.group(groups.astype(np.intp)):
                 yield group, part.to_bytes()
 
 
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
+    """Raise SourceError if two references of a group have one key; yields nothing."""
     _, packs = group
     seen: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):
         for reference in pack.references():
             if reference.key in seen:
                 pair = seen[reference.key], reference
-                raise duplicate_keys(*sorted(pair, key=lambda one: (one.path, one.offset)))
+                raise duplicate_keys(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
             seen[reference.key] = reference
     yield from ()

@@ -19,7 +19,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
-from beam_jobs.steps.global_window import in_global_window
+from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
@@ -63,7 +63,7 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
         return (
             {"packs": named_packs, "doubles": doubles}
             | "ByPack" >> beam.CoGroupByKey()
-            | "LeaveOut" >> beam.FlatMap(_without).with_outputs(LEFT_OUT, main=KEPT)
+            | "LeaveOut" >> beam.FlatMap(_drop_doubles).with_outputs(LEFT_OUT, main=KEPT)
         )
 
 
@@ -107,6 +107,7 @@ class _Digests(LimitedStep):
 
     @holds_limits
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
+        """Collect the digests of a pack's texts by group, and release them when many are held."""
         name, data = element
         pack = Pack.from_bytes(data)
         texts = readable_texts(read_packs([pack]), self._options)
@@ -119,29 +120,29 @@ class _Digests(LimitedStep):
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from in_global_window(self._release())
+        yield from put_in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
-        held, self._documents, self._count = self._documents, {}, 0
-        yield from held.items()
+        documents, self._documents, self._count = self._documents, {}, 0
+        yield from documents.items()
 
 
 def _find_doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
     """Yield the rows of each pack to be omitted, of the documents of one group."""
-    kept: dict[bytes, _Entry] = {}
+    first_entries: dict[bytes, _Entry] = {}
     rows: dict[bytes, list[int]] = {}
     for entries in group[1]:
         for entry in entries:
-            other = kept.setdefault(entry[0], entry)
+            other = first_entries.setdefault(entry[0], entry)
             if other is entry:
                 continue
             if entry[1] < other[1]:
-                kept[entry[0]], entry = entry, other
+                first_entries[entry[0]], entry = entry, other
             rows.setdefault(entry[2], []).append(entry[3])
     yield from rows.items()
 
 
-def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
+def _drop_doubles(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
     """Yield a pack without some rows, and what these were."""
     _, grouped = element
     (data,) = grouped["packs"]
@@ -155,6 +156,6 @@ def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
         split: (len(rows), int(left_out.sizes[rows].sum(dtype=np.int64))) for split, rows in left_out.split_rows()
     }
     yield TaggedOutput(LEFT_OUT, InputCounts(duplicates=counts))
-    rest = np.setdiff1d(np.arange(len(pack.keys)), doubles)
-    if len(rest):
-        yield pack.take(rest).to_bytes()
+    kept_rows = np.setdiff1d(np.arange(len(pack.keys)), doubles)
+    if len(kept_rows):
+        yield pack.take(kept_rows).to_bytes()

@@ -11,13 +11,13 @@ _EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
 
 def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield items in lists of `size`, later of more."""
-    held, lists = list[Any](), 0
-    for item in items:
-        held.append(item)
-        if len(held) >= size:
-            yield held
-            held, lists = [], lists + 1
+    batch, lists = list[Any](), 0
+    for element in items:
+        batch.append(element)
+        if len(batch) >= size:
+            yield batch
+            batch, lists = [], lists + 1
             if lists == _EQUAL_ELEMENTS and size < _MOST_ITEMS:
                 size, lists = 2 * size, 0
-    if held:
-        yield held
+    if batch:
+        yield batch

@@ -20,7 +20,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.notes import Notes
-from beam_jobs.references.packs.pack import Pack, full_packs, packs
+from beam_jobs.references.packs.pack import Pack, pack_references, repack
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.references.rejection import Reject
 from beam_jobs.run.progress import ProgressReport
@@ -81,13 +81,14 @@ class ListReferences(LimitedStep):
             yield from self._list(number, [unit])
 
     def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
+        """Yield the packs of a unit, and as side outputs its tallies, sample and counts."""
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
         for pack, digests in self._group_packs(number, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
-            for part in pack.smallest(digests, SAMPLE_SIZE, sample_bounds):
+            for part in pack.select_smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())
             classes = pack.classes()
             yield TaggedOutput(NAMES, set[str]().union(*classes.values()))
@@ -102,10 +103,10 @@ class ListReferences(LimitedStep):
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
-            yield from packs(references, order, number)
+            yield from pack_references(references, order, number)
             return
         listed = self._list_packs(source, number, units, counts)
-        yield from listed if source.has_own_packs else full_packs(listed)
+        yield from listed if source.has_own_packs else repack(listed)
 
     def _list_packs(
         self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
@@ -116,7 +117,7 @@ class ListReferences(LimitedStep):
                 noted = source.noting(listing.notes.add)
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.join_held())
-                    pack = listed.with_held_file(listing.spool.path, begin)
+                    pack = listed.point_into_file(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)

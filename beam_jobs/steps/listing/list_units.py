@@ -31,7 +31,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
 
     Args:
         source: of the conversion.
-        options: say whether records are shuffled, and the limits of requests.
+        options: options for the shuffle and the limits of requests.
     """
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
@@ -69,11 +69,11 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
     """Return the units of parts that a scan has found, each with its number.
 
     Args:
-        parts: of the source; each is one unit.
+        parts: parts of the source; each is one unit.
         source: with its schema.
         firsts: by number of a scanned part of the input, the number of its first unit; None if no number counts.
     """
-    numbers = [0 if firsts is None else firsts[number] + place for number, place, _ in parts]
+    numbers = [0 if firsts is None else firsts[number] + number_in_group for number, number_in_group, _ in parts]
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(numbers, units, strict=True))
 

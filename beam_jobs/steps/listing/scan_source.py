@@ -17,7 +17,7 @@ from beam_jobs.references.repeated_keys import Repeat, first_repeat, group_rows
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
-from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
+from beam_jobs.steps.limited_step import LimitedStep, apply_limits, holds_limits
 from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
@@ -44,7 +44,7 @@ class ScanOutputs(NamedTuple):
 
 
 class ScanSource(beam.PTransform):  # type: ignore[misc]
-    """Transform from the beginning of a pipeline to what the scans of all parts of a source find.
+    """Transform that scans all parts of a source, and yields its facts and parts.
 
     Args:
         source: of the conversion.
@@ -71,7 +71,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
             repeats
             | "Repeat" >> beam.combiners.ToList()
             | "Check"
-            >> beam.Map(with_limits(self._options.request_limits, _check_repeats), self._source, AsSingleton(facts))
+            >> beam.Map(apply_limits(self._options.request_limits, _check_repeats), self._source, AsSingleton(facts))
         )
         return ScanOutputs(outputs.parts, facts, checked)
 
@@ -80,7 +80,7 @@ def scan_here(source: ScannedSource) -> Source:
     """Scan a source in this process, and return it with its schema and the parts that were found.
 
     Raises:
-        SourceError: two rows have one key, or the input is not as it should be.
+        SourceError: two rows have one key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
@@ -92,8 +92,8 @@ def scan_here(source: ScannedSource) -> Source:
         facts.merge(scan.facts)
     repeat = first_repeat(keys)
     if repeat is not None:
-        raise source.repeated(repeat, facts)
-    return source.scanned(facts, parts)
+        raise source.describe_repeat(repeat, facts)
+    return source.apply_scans(facts, parts)
 
 
 def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
@@ -121,17 +121,18 @@ class _Scan(LimitedStep):
     def _scan_parts(
         self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
+        """Yield the scanned parts with their numbers; append facts and compared rows to the side outputs in `aside`."""
         for number, part in numbered:
             scan = self._source.scan(number, part)
-            for place, scanned_part in enumerate(scan.parts()):
-                yield number, place, scanned_part
+            for part_number, scanned_part in enumerate(scan.parts()):
+                yield number, part_number, scanned_part
                 if scan.held >= _HELD_ROWS:
-                    aside += _by_group(scan)
-            aside += _by_group(scan)
+                    aside += _tag_groups(scan)
+            aside += _tag_groups(scan)
             aside.append(TaggedOutput(_FACTS, scan.facts))
 
 
-def _by_group(scan: Scan) -> list[TaggedOutput]:
+def _tag_groups(scan: Scan) -> list[TaggedOutput]:
     return [TaggedOutput(_KEYS, group) for group in group_rows(scan.take_rows())] if scan.held else []
 
 
@@ -169,5 +170,5 @@ def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
 def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Any) -> InputCounts:
     if repeats:
         # The same whichever worker reports first.
-        raise source.repeated(Repeat(*min(repeats)), facts)
+        raise source.describe_repeat(Repeat(*min(repeats)), facts)
     return InputCounts()

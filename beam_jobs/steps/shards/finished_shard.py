@@ -73,24 +73,24 @@ def find_finished(output: str, name: str, inputs: str, *, compression: str | Non
     return FinishedShard(index, tuple(files))
 
 
-def match_dali_index(output: str, name: str, kept: ShardIndex | None, *, wanted: bool) -> None:
-    """Make what a killed run left for NVIDIA DALI of a shard fit this run.
+def match_dali_index(output: str, name: str, shard_index: ShardIndex | None, *, has_dali_index: bool) -> None:
+    """Write a kept shard's index for NVIDIA DALI if shards get one; remove an index that a killed run left if they do not.
 
     Args:
         output: folder of the dataset.
         name: the shard's file name.
-        kept: its index if the shard is kept.
-        wanted: whether shards get an index for DALI.
+        shard_index: its index if the shard is kept.
+        has_dali_index: whether shards get an index for DALI.
     """
     storage = storage_for(output)
-    if not wanted:
+    if not has_dali_index:
         storage.delete(storage.join(output, dali_index_name(name)))
-    elif kept is not None:
-        write_dali_index(output, name, kept)
+    elif shard_index is not None:
+        write_dali_index(output, name, shard_index)
 
 
 def remove_shard(output: str, name: str) -> None:
-    """Remove what a run with other inputs has left under the name of a shard."""
+    """Remove the files that a run with other inputs left under the name of a shard."""
     storage = storage_for(output)
     for path in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
         storage.delete(storage.join(output, path))

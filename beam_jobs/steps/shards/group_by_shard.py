@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.steps.global_window import in_global_window
+from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.spread import Spread
 
 # (split, number) of a shard.
@@ -44,7 +44,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
             packs
             | "ByRun" >> beam.ParDo(ByRun(), self._plan)
             | "Group" >> beam.GroupByKey()
-            | "ByShard" >> beam.FlatMap(by_shard, self._plan)
+            | "ByShard" >> beam.FlatMap(split_by_shard, self._plan)
             | "Spread" >> Spread()
         )
 
@@ -61,7 +61,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Hold a pack back, and yield all that is held if it is enough."""
         self._plan = plan
-        for split, part in Pack.from_bytes(references).by_split():
+        for split, part in Pack.from_bytes(references).group_by_split():
             self._held[split].append(part)
             self._count += len(part.keys)
         runs = sum(split.count // split.group_width for split in plan.splits.values())
@@ -71,26 +71,26 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
     def finish_bundle(self) -> Iterator[Any]:
         """Yield the rest of the buffer."""
         if self._plan is not None:
-            yield from in_global_window(self._release(self._plan))
+            yield from put_in_global_window(self._release(self._plan))
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
-        held, self._held, self._count = self._held, defaultdict(list), 0
-        for split, packs in held.items():
+        packs_by_split, self._held, self._count = self._held, defaultdict(list), 0
+        for split, packs in packs_by_split.items():
             # At once: of a pack of 4,096, each of a thousand runs has a few references.
             pack, split_plan = Pack.join(packs), plan.splits[split]
-            for run, inside in pack.group(split_plan.shards_of(pack.positions) // split_plan.group_width):
-                yield (split, run), inside.to_bytes()
+            for run, pack_of_run in pack.group(split_plan.find_shards(pack.positions) // split_plan.group_width):
+                yield (split, run), pack_of_run.to_bytes()
 
 
-def by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
+def split_by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
     """Sort the references of a run of shards, and yield those of each shard."""
     (split, _), packs = element
-    references = _in_order(Pack.join([Pack.from_bytes(data) for data in packs]))
-    for number, inside in references.group(plan.splits[split].shards_of(references.positions)):
-        yield (split, number), [part.to_bytes() for part in inside.in_parts()]
+    references = _sort_references(Pack.join([Pack.from_bytes(data) for data in packs]))
+    for number, pack_of_shard in references.group(plan.splits[split].find_shards(references.positions)):
+        yield (split, number), [part.to_bytes() for part in pack_of_shard.divide()]
 
 
-def _in_order(pack: Pack) -> Pack:
+def _sort_references(pack: Pack) -> Pack:
     order = np.argsort(pack.positions, kind="stable")
     positions = pack.positions[order]
     if (positions[1:] == positions[:-1]).any():

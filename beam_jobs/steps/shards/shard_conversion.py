@@ -25,7 +25,7 @@ class ShardConversion:
         progress: gets the bytes of each input.
 
     Attributes:
-        summary: what the converter has counted.
+        summary: counts of the converter.
         rejects: the rejected inputs, in their order.
         rejected_rows: the places of the rejected inputs among all.
         bytes_read: of inputs that could be read.
@@ -67,6 +67,7 @@ class ShardConversion:
         self._progress.flush()
 
     def _read_inputs(self) -> Iterator[Input]:
+        """Yield the readable inputs with their bytes, and count them; reject the others."""
         for reference, data in self._converter.read(self._packs):
             if isinstance(data, BadRecordError):
                 self._reject(reference, data)

@@ -49,10 +49,10 @@ class ShardResult(NamedTuple):
         name: its file name.
         records: number of records; 0 if all inputs were rejected, so that there is no shard.
         bytes: size of the file.
-        crc32c: of the file.
-        summary: the converter's summary of its records as JSON: a runner takes no names that are not UTF-8.
-        rejected: how many of its inputs were rejected, by kind.
-        files: those that belong to it, as they were written or found.
+        crc32c: checksum of the file.
+        summary: the converter's summary of its records as JSON text: Beam cannot encode names that are not UTF-8.
+        rejected: number of rejected inputs by kind.
+        files: the shard's other files, as written or found.
     """
 
     split: str
@@ -72,8 +72,8 @@ class _Inputs(NamedTuple):
         split: the shard's split.
         name: its file name.
         packs: references to the inputs, in order.
-        entries: what an append knows each input by.
-        digest: of what decides the shard's bytes.
+        entries: the entry by which an append recognises each input.
+        digest: digest of everything that determines the shard's bytes.
     """
 
     split: str
@@ -111,25 +111,26 @@ class WriteShards(LimitedStep):
     def process(
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext
     ) -> Iterator[tuple[Any, ...]]:
-        """Write one shard, unless a killed run has."""
+        """Write one shard, unless a killed run has finished it."""
         inputs = self._collect_inputs(element, plan, context)
         check_claim(self._output, self._spec.claim)
         result = self._keep_finished(inputs) if self._resume else None
         yield tuple(result or self._write(inputs, context))
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
+        """Return the inputs of a shard; SourceError if a key that may not repeat does."""
         (split, number), data = element
         packs = [Pack.from_bytes(pack) for pack in data]
         try:
             _check_duplicates(packs)
         except SourceError:
-            # Another attempt would fail as well, and the files written aside may be as large as the dataset.
+            # A retry fails too; delete the temporary shards, which may be as large as the dataset.
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
         entries = make_entries(packs)
         return _Inputs(
-            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.in_context(context), context)
+            split, name, packs, entries, _digest_inputs(entries, self._spec.converter.apply_context(context), context)
         )
 
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
@@ -141,7 +142,9 @@ class WriteShards(LimitedStep):
         # Rejected inputs are read again if they are no longer tolerated.
         if finished is not None and finished.rejected and not self._skip:
             finished = None
-        match_dali_index(self._output, name, None if finished is None else finished.index, wanted=self._spec.dali_index)
+        match_dali_index(
+            self._output, name, None if finished is None else finished.index, has_dali_index=self._spec.dali_index
+        )
         if finished is None:
             return None
         self._shards_kept.inc()
@@ -156,7 +159,7 @@ class WriteShards(LimitedStep):
         conversion = ShardConversion(
             inputs.name,
             inputs.packs,
-            self._spec.converter.in_context(context),
+            self._spec.converter.apply_context(context),
             context,
             skip=self._skip,
             progress=self._progress,
@@ -164,8 +167,8 @@ class WriteShards(LimitedStep):
         records = conversion.records()
         first = next(records, None)
         if first is None:
-            return self._without_shard(inputs, conversion)
-        # A run that began with an empty folder and skips nothing leaves no rejects; on an object store each question is a request.
+            return self._finish_without_shard(inputs, conversion)
+        # A run that began with an empty folder and skips nothing has no rejects; looking for them costs an object store a request.
         may_have_rejects = self._skip or self._resume
         if may_have_rejects:
             conversion.rejects.remove_without_shard(self._output)
@@ -184,7 +187,7 @@ class WriteShards(LimitedStep):
             # A run that began with an empty folder finds a shard only if another run writes there, or it wrote it itself.
             replace=self._resume,
         )
-        # The index is there now; a resumed run takes the shard for finished only if its rejects and keys are there, too.
+        # Written after the index: a resumed run takes the shard for finished only if its rejects and keys exist, too.
         if may_have_rejects:
             files += conversion.rejects.write(self._output)
         if self._spec.keys:
@@ -197,8 +200,8 @@ class WriteShards(LimitedStep):
             inputs.split, inputs.name, shard.records, shard.bytes, shard.crc32c, summary, rejected, files
         )
 
-    def _without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
-        """List the rejected inputs of a shard that has no others, and remove any file under its name."""
+    def _finish_without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
+        """List the inputs of a shard that are all rejected, and remove any file under its name."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
         mark_rejected(inputs.entries, rows)
@@ -221,7 +224,7 @@ class WriteShards(LimitedStep):
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbours have one key that may not repeat."""
+    """Raise SourceError if two neighbours share a key that may not repeat."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():

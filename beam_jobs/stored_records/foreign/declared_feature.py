@@ -60,7 +60,7 @@ class DeclaredFeature:
             raise _wrong_declaration(text) from None
 
     def check(self, values: Value) -> None:
-        """Raise ValueError if the values of a record are of another kind or number.
+        """Raise ValueError if the values of a record are of a different kind or number.
 
         Args:
             values: values of the feature; none if the record lacks it.
@@ -78,8 +78,8 @@ class DeclaredFeature:
 
     def _fits(self, count: int) -> bool:
         shape = self.feature.shape
-        each = math.prod(size for size in shape if size is not None)
-        return count % each == 0 if None in shape else count == each
+        entry_size = math.prod(size for size in shape if size is not None)
+        return count % entry_size == 0 if None in shape else count == entry_size
 
 
 def _wrong_declaration(text: str) -> UsageError:

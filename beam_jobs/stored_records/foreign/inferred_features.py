@@ -1,4 +1,4 @@
-"""The schema of foreign records: what each feature is in all of them, learned from the records themselves.
+"""The schema of foreign records, inferred from the records: the type of each feature over all of them.
 
     values in every record                          feature
     integers                                        int64
@@ -39,7 +39,7 @@ class ValueStatistics:
     Attributes:
         kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" before there was a value.
         key: of the first record that has a value, for messages.
-        records: how many records have the feature.
+        records: number of records that have the feature.
         low: fewest values in a record that has it.
         high: most values in a record.
         heights: smallest and largest height of images in pixels.
@@ -59,11 +59,11 @@ class ValueStatistics:
     dtype: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Add what was seen elsewhere; FeatureError if the values are of another kind.
+        """Merge facts about other records; FeatureError if the values have a different kind.
 
         Args:
             name: of the feature.
-            other: what was seen elsewhere.
+            other: facts about the same feature in other records.
         """
         kind = other.kind if not self.kind else self.kind
         if other.kind not in ("", kind):
@@ -112,7 +112,7 @@ class InferredSummary:
 
     Attributes:
         decoded_bytes: of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
-        records: how many.
+        records: number of records.
         features: by name.
     """
 
@@ -138,8 +138,8 @@ class InferredSummary:
             label_maps: names of the features that hold label maps.
 
         Raises:
-            FeatureError: a feature has values of another kind than in the records before.
-            ValueError: a feature does not hold an image or the bytes of its array; says which.
+            FeatureError: a feature has values of a different kind than in the records before.
+            ValueError: a feature does not hold an image or the bytes of its array; names the feature.
         """
         seen_by_name = {
             name: _look_at_image(name, values, key)

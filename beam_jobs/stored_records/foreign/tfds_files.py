@@ -36,7 +36,7 @@ class TfdsFacts(NamedTuple):
 
 
 def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOptions:
-    """Return the options with what the metadata of the inputs say, where the options say nothing.
+    """Return the options, completed from the TFDS metadata of the inputs.
 
     Raises:
         SourceError: the metadata of two inputs differ in this, or are damaged.
@@ -84,6 +84,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
 
 
 def _read(folder: str, name: str) -> Mapping[str, Any] | None:
+    """Return the object in a metadata file of a folder; None without one."""
     storage = storage_for(folder)
     entry = storage.stat(folder)
     path = storage.join(folder, name)
@@ -111,13 +112,14 @@ def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     """Return the name of the label: the one of the supervised keys, or the only class of a record."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
     items = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
-    for item in items[1:2]:
-        if item.get("featureKey") in classes:
-            return str(item["featureKey"])
+    for class_feature in items[1:2]:
+        if class_feature.get("featureKey") in classes:
+            return str(class_feature["featureKey"])
     return classes[0] if len(classes) == 1 else None
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
+    """Return the class names in a dataset's file of labels, or the numbers without that file."""
     storage = storage_for(folder)
     # The package has dashes between the names of nested features, and dots in place of slashes in a name.
     paths = [storage.join(folder, name) for name in (labels_name(label.replace("/", "-")), labels_name(label))]

@@ -33,9 +33,9 @@ def unread_records(path: str, size: int) -> str:
 
 
 def _has_header(data: bytes) -> bool:
-    place = data.find(_ZEROS, 5)
-    while place >= 0:
-        if is_header(data[place - 4 : place + 8]):
+    position = data.find(_ZEROS, 5)
+    while position >= 0:
+        if is_header(data[position - 4 : position + 8]):
             return True
-        place = data.find(_ZEROS, place + 1)
+        position = data.find(_ZEROS, position + 1)
     return False

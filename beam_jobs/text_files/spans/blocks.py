@@ -1,6 +1,6 @@
-"""Documents of a file in blocks: arrays of places and sizes, without a Python object for each document.
+"""Documents of a file in blocks: arrays of offsets and sizes, without a Python object for each document.
 
-This finds a line of 28 bytes in a tenth of a microsecond; an object takes several.
+Finding a line of 28 bytes takes 0.1 microseconds this way; creating an object for it takes several.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from beam_jobs.compression.streams import READ_SIZES, ReadSizes, plain_chunks
 from beam_jobs.text_files.spans.lines import BOM, Span
 
 Numbers = npt.NDArray[np.int64]
-# Most spans that are gathered into one block.
+# Spans and bytes at which a block ends.
 _BLOCK_DOCUMENTS, _BLOCK_BYTES = 1 << 12, 1 << 22
 _LF, _CR = 0x0A, 0x0D
 # Per byte value: whether it is not whitespace, as in bytes.isspace.
@@ -28,9 +28,9 @@ class SpanBlock(NamedTuple):
 
     Attributes:
         data: bytes that contain them.
-        starts: int64 [n], place of the first byte of each in `data`; 0 if the span is longer than the limit and has no data there.
+        starts: int64 [n], index of the first byte of each in `data`; 0 if the span is longer than the limit and has no data.
         sizes: int64 [n], bytes of each.
-        offsets: int64 [n], place of each in the file.
+        offsets: int64 [n], offset of each in the file.
     """
 
     data: bytes
@@ -52,16 +52,16 @@ class SpanBlock(NamedTuple):
 
 def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
     """Yield spans in blocks of at most 4,096 spans that end at 4 MiB."""
-    held: list[Span] = []
+    gathered: list[Span] = []
     size = 0
     for span in spans:
-        held.append(span)
+        gathered.append(span)
         size += len(span.data)
-        if size >= _BLOCK_BYTES or len(held) >= _BLOCK_DOCUMENTS:
-            yield SpanBlock.of(held)
-            held, size = [], 0
-    if held:
-        yield SpanBlock.of(held)
+        if size >= _BLOCK_BYTES or len(gathered) >= _BLOCK_DOCUMENTS:
+            yield SpanBlock.of(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield SpanBlock.of(gathered)
 
 
 def line_blocks(
@@ -76,40 +76,40 @@ def line_blocks(
         stop: offset from which on no line begins; None takes all.
         inside: whether to skip the bytes up to the first LF, which belong to a line that began earlier.
     """
-    rest = iter(chunks)
+    remaining = iter(chunks)
     if inside:
-        for chunk in rest:
+        for chunk in remaining:
             end = chunk.find(b"\n") + 1
             offset += end or len(chunk)
             if end:
-                rest = itertools.chain([chunk[end:]], rest)
+                remaining = itertools.chain([chunk[end:]], remaining)
                 break
-    # The beginning of an unfinished line; it is dropped once it is too long.
-    held: list[bytes] = []
+    # Pieces of an unfinished line, which are dropped once it is too long.
+    pieces: list[bytes] = []
     size = 0
-    for chunk in rest:
+    for chunk in remaining:
         if stop is not None and offset >= stop:
             return
         first = chunk.find(b"\n")
         if first >= 0 and size + first > limit:
             yield _mark_too_long(offset, size + first)
             offset += size + first + 1
-            chunk, held, size = chunk[first + 1 :], [], 0
+            chunk, pieces, size = chunk[first + 1 :], [], 0
         end = chunk.rfind(b"\n") + 1
         if end:
-            data = b"".join([*held, chunk[:end]])
+            data = b"".join([*pieces, chunk[:end]])
             yield from _cut_lines(data, offset, limit, stop)
             offset += len(data)
-            held, size = [], 0
+            pieces, size = [], 0
         size += len(chunk) - end
         if size <= limit:
-            held.append(chunk[end:])
+            pieces.append(chunk[end:])
         else:
-            held.clear()
+            pieces.clear()
     if size > limit and (stop is None or offset < stop):
         yield _mark_too_long(offset, size)
     elif size:
-        yield from _cut_lines(b"".join([*held, b"\n"]), offset, limit, stop)
+        yield from _cut_lines(b"".join([*pieces, b"\n"]), offset, limit, stop)
 
 
 def line_blocks_in_range(
@@ -141,11 +141,11 @@ def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterat
     if offset == 0 and not is_long[0] and data.startswith(BOM):
         starts[0] = len(BOM)
     # A line that begins with text is not blank; the few others are checked.
-    kept = is_long | _IS_TEXT[octets[starts]]
-    for row in np.flatnonzero(~kept).tolist():
+    is_kept = is_long | _IS_TEXT[octets[starts]]
+    for row in np.flatnonzero(~is_kept).tolist():
         line = data[starts[row] : ends[row]]
-        kept[row] = bool(line) and not line.isspace()
-    starts, ends, is_long = starts[kept], ends[kept], is_long[kept]
+        is_kept[row] = bool(line) and not line.isspace()
+    starts, ends, is_long = starts[is_kept], ends[is_kept], is_long[is_kept]
     sizes = ends - starts
     # Kept lines are not empty, so the byte before the end belongs to the line.
     sizes -= (octets[ends - 1] == _CR) & ~is_long

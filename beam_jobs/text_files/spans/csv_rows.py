@@ -2,7 +2,7 @@
 
 The rules are those of RFC 4180, whatever the delimiter: a cell that begins with a double quote ends with one, has each quote inside
 it doubled, and may hold delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. A
-row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are no rows. The end of a row depends on all quotes
+row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are not rows. The end of a row depends on all quotes
 before it, so a file is read from its beginning, not in ranges.
 
 Raw TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line of only tabs and
@@ -59,7 +59,7 @@ def locate_rows(
         SourceError: a line is longer than `limit`, so it is unknown which quotes are open after it.
     """
     cut = delimiter.encode()
-    held: list[bytes] = []
+    row_lines: list[bytes] = []
     begin: Span | None = None
     size = 0
     for number, span in enumerate(spans, 1):
@@ -76,19 +76,19 @@ def locate_rows(
             if line.is_blank:
                 continue
             if is_raw or b'"' not in line.data:
-                yield PlacedRow(_without_cr(line), number, span.offset + span.size + 1)
+                yield PlacedRow(_strip_cr(line), number, span.offset + span.size + 1)
                 continue
-            begin, held = line, []
+            begin, row_lines = line, []
         size = line.offset + line.size - begin.offset
         if size > limit:
-            held.clear()
+            row_lines.clear()
         else:
-            held.append(line.data)
+            row_lines.append(line.data)
         if not _ends_open(line.data, cut, is_open):
-            yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
+            yield PlacedRow(_join_row(begin, size, row_lines), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
-        yield PlacedRow(_join_row(begin, size, held), number, span.offset + span.size + 1)
+        yield PlacedRow(_join_row(begin, size, row_lines), number, span.offset + span.size + 1)
 
 
 def find_columns(
@@ -96,31 +96,31 @@ def find_columns(
     read_columns: Callable[[str], tuple[str, ...]],
     are_right: Callable[[Sequence[str]], bool],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the first delimiter that gives the right columns, and these; or an empty string, and what the first one gives.
+    """Return the first delimiter that gives the right columns, and these; else an empty string and the first columns found.
 
     Args:
-        delimiters: those to try, in order.
+        delimiters: delimiters to try, in order.
         read_columns: returns the columns that a file's first row has with a delimiter.
         are_right: whether the columns are those of the file.
 
     Raises:
         SourceError: none gives the right columns, and `read_columns` raised it for one.
     """
-    first: tuple[str, ...] = ()
-    wrong: SourceError | None = None
+    first_columns: tuple[str, ...] = ()
+    first_error: SourceError | None = None
     for delimiter in delimiters:
         try:
             columns = read_columns(delimiter)
         except SourceError as error:
             # Quotes may be valid with the next delimiter.
-            wrong = wrong or error
+            first_error = first_error or error
             continue
         if are_right(columns):
             return delimiter, columns
-        first = first or columns
-    if wrong is not None:
-        raise wrong
-    return "", first
+        first_columns = first_columns or columns
+    if first_error is not None:
+        raise first_error
+    return "", first_columns
 
 
 def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
@@ -195,9 +195,9 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
             return False
 
 
-def _join_row(begin: Span, size: int, held: list[bytes]) -> Span:
-    return _without_cr(Span(begin.offset, size, b"\n".join(held)))
+def _join_row(begin: Span, size: int, row_lines: list[bytes]) -> Span:
+    return _strip_cr(Span(begin.offset, size, b"\n".join(row_lines)))
 
 
-def _without_cr(span: Span) -> Span:
+def _strip_cr(span: Span) -> Span:
     return Span(span.offset, span.size - 1, span.data[:-1]) if span.data.endswith(b"\r") else span

@@ -40,15 +40,15 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     quoted = escaped = False
     for chunk in chunks:
         # From `taken` on, the bytes belong to an unfinished element.
-        taken = place = 0
-        while place < len(chunk):
+        taken = position = 0
+        while position < len(chunk):
             if escaped:
-                escaped, place = False, place + 1
+                escaped, position = False, position + 1
                 continue
-            match = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, place)
+            match = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, position)
             if match is None:
                 break
-            token, at, place = match[0], match.start(), match.end()
+            token, token_start, position = match[0], match.start(), match.end()
             if token == b'"':
                 quoted = not quoted
             elif token == b"\\":
@@ -56,34 +56,34 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             elif token in b"{[":
                 depth += 1
                 if depth == 1 and not element.is_first:
-                    raise _after_end(path, offset + at)
-                taken = place if depth == 1 else taken
+                    raise _make_trailing_data_error(path, offset + token_start)
+                taken = position if depth == 1 else taken
             elif token in b"}]":
                 depth -= 1
                 if depth < 0 or (depth == 0 and token == b"}"):
                     raise SourceError(
-                        f"{path} at byte {offset + at}: not a JSON array: this bracket closes no other. {_FIX}"
+                        f"{path} at byte {offset + token_start}: not a JSON array: this bracket closes no other. {_FIX}"
                     )
                 if depth == 0:
-                    element.add(chunk[taken:at], offset + taken)
-                    yield from element.end_element(offset + at, is_last=True)
-                    taken = place
+                    element.add(chunk[taken:token_start], offset + taken)
+                    yield from element.end_element(offset + token_start, is_last=True)
+                    taken = position
             elif depth == 1:
-                element.add(chunk[taken:at], offset + taken)
-                yield from element.end_element(offset + at)
-                taken = place
+                element.add(chunk[taken:token_start], offset + taken)
+                yield from element.end_element(offset + token_start)
+                taken = position
         if depth:
             element.add(chunk[taken:], offset + taken)
         elif element.is_closed and chunk[taken:].strip(_SPACE):
-            raise _after_end(path, offset + taken)
+            raise _make_trailing_data_error(path, offset + taken)
         offset += len(chunk)
     if depth:
         raise SourceError(f"{path} at byte {offset}: the JSON array is cut: it has no end. {_FIX}")
 
 
-def _after_end(path: str, at: int) -> SourceError:
+def _make_trailing_data_error(path: str, offset: int) -> SourceError:
     return SourceError(
-        f"{path} at byte {at}: there is more after the end of the JSON array. Keep one array, or write one object a line."
+        f"{path} at byte {offset}: there is more after the end of the JSON array. Keep one array, or write one object a line."
     )
 
 
@@ -109,14 +109,14 @@ class _Element:
         else:
             self._held.clear()
 
-    def end_element(self, at: int, *, is_last: bool = False) -> Iterator[Span]:
-        """Yield the element, which ends before byte `at`, and begin the next one; an empty array has none."""
+    def end_element(self, offset: int, *, is_last: bool = False) -> Iterator[Span]:
+        """Yield the element, which ends before byte `offset`, and begin the next one; an empty array has none."""
         if self._size:
             data = b"".join(self._held).rstrip(_SPACE)
             yield Span(self._start, len(data) if data else self._size, data)
         elif not (is_last and self.is_first):
             raise SourceError(
-                f"{self._path} at byte {at}: not a JSON array: no value before this comma or bracket. {_FIX}"
+                f"{self._path} at byte {offset}: not a JSON array: no value before this comma or bracket. {_FIX}"
             )
         self._held, self._size = [], 0
         self.is_first, self.is_closed = False, is_last

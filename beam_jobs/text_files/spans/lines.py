@@ -45,26 +45,26 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
         offset: offset of the first chunk.
         limit: bytes of the longest line; longer ones have no data.
     """
-    held: list[bytes] = []
+    pieces: list[bytes] = []
     size = 0
     for chunk in chunks:
         first, *others = chunk.split(b"\n")
         size += len(first)
         if size <= limit:
-            held.append(first)
+            pieces.append(first)
         else:
-            held = []
+            pieces = []
         if not others:
             continue
-        yield Span(offset, size, b"".join(held))
+        yield Span(offset, size, b"".join(pieces))
         offset += size + 1
         last = others.pop()
         for line in others:
             yield Span(offset, len(line), line if len(line) <= limit else b"")
             offset += len(line) + 1
-        held, size = [last] if len(last) <= limit else [], len(last)
+        pieces, size = [last] if len(last) <= limit else [], len(last)
     if size:
-        yield Span(offset, size, b"".join(held))
+        yield Span(offset, size, b"".join(pieces))
 
 
 def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
@@ -77,9 +77,9 @@ def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
     for span in spans:
         if stop is not None and span.offset >= stop:
             return
-        line = span if span.offset else _without_mark(span)
+        line = span if span.offset else _strip_mark(span)
         if not line.is_blank:
-            yield _without_cr(line)
+            yield _strip_cr(line)
 
 
 def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, inside: bool = False) -> Iterator[Span]:
@@ -91,41 +91,41 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
         stop: offset from which on no paragraph begins; None takes all.
         inside: whether the lines before the first blank one belong to a paragraph that began earlier.
     """
-    held: list[bytes] = []
+    lines: list[bytes] = []
     begin: Span | None = None
     size = 0
     for span in spans:
         if begin is None and stop is not None and span.offset >= stop:
             return
-        line = span if span.offset else _without_mark(span)
+        line = span if span.offset else _strip_mark(span)
         if line.is_blank:
             if begin is not None:
-                yield _join_paragraph(begin, size, held)
+                yield _join_paragraph(begin, size, lines)
             begin, inside = None, False
         elif begin is not None or not inside:
-            begin, held = (line, []) if begin is None else (begin, held)
+            begin, lines = (line, []) if begin is None else (begin, lines)
             size = line.offset + line.size - begin.offset
             if size <= limit:
-                held.append(line.data)
+                lines.append(line.data)
             else:
-                held.clear()
+                lines.clear()
     if begin is not None:
-        yield _join_paragraph(begin, size, held)
+        yield _join_paragraph(begin, size, lines)
 
 
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
     if start <= len(BOM):
-        # Not inside a byte order mark: start a few bytes earlier.
+        # Read from the start of the file, so as not to begin inside a byte order mark.
         for span in paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
                 yield span
         return
     spans = line_spans(plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
-    rest = next(spans, None)
-    if rest is not None:
-        inside = not (rest.is_blank and _is_blank_before(path, start - 1, sizes.before))
+    first_line = next(spans, None)
+    if first_line is not None:
+        inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
         yield from paragraphs(spans, limit, stop, inside=inside)
 
 
@@ -134,7 +134,7 @@ def _is_blank_before(path: str, position: int, length: int) -> bool:
     storage = storage_for(path)
     while position > 0:
         start = position - length
-        # A byte order mark is not to be cut.
+        # Do not start inside a byte order mark.
         start = start if start > len(BOM) else 0
         data = storage.read_range(path, start, position - start)
         if start == 0:
@@ -153,17 +153,17 @@ def has_mark(path: str) -> bool:
     return storage_for(path).read_range(path, 0, len(BOM)) == BOM
 
 
-def _without_mark(span: Span) -> Span:
+def _strip_mark(span: Span) -> Span:
     if span.offset or not span.data.startswith(BOM):
         return span
     return Span(len(BOM), span.size - len(BOM), span.data[len(BOM) :])
 
 
-def _without_cr(span: Span) -> Span:
+def _strip_cr(span: Span) -> Span:
     if not span.data.endswith(b"\r"):
         return span
     return Span(span.offset, span.size - 1, span.data[:-1])
 
 
-def _join_paragraph(begin: Span, size: int, held: list[bytes]) -> Span:
-    return _without_cr(Span(begin.offset, size, b"\n".join(held)))
+def _join_paragraph(begin: Span, size: int, lines: list[bytes]) -> Span:
+    return _strip_cr(Span(begin.offset, size, b"\n".join(lines)))

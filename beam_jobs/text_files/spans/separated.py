@@ -28,27 +28,31 @@ def split_documents(
         start: offset from which on documents are yielded.
         stop: offset from which on no document begins; None takes all.
     """
-    mark = separator.encode()
-    # Bytes of the file from `at` on: those of the current document unless it is too long, and those that are to be searched.
-    held, at, search = b"", offset, 0
+    separator_bytes = separator.encode()
+    # Bytes of the file from `buffer_start` on: the current document, unless it is too long, and the bytes still to be searched.
+    buffer, buffer_start, search = b"", offset, 0
     begin = None if start > 0 else 0
     for chunk in chunks:
-        held += chunk
-        while (mark_at := held.find(mark, search)) >= 0:
+        buffer += chunk
+        while (separator_start := buffer.find(separator_bytes, search)) >= 0:
             if begin is not None:
-                yield from _cut_document(held, at, begin, at + mark_at, limit)
-            search = mark_at + 1
-            begin = at + mark_at + len(mark)
+                yield from _cut_document(buffer, buffer_start, begin, buffer_start + separator_start, limit)
+            search = separator_start + 1
+            begin = buffer_start + separator_start + len(separator_bytes)
             if begin < start:
                 begin = None
             elif stop is not None and begin >= stop:
                 return
-        search = max(search, len(held) - len(mark) + 1)
-        is_kept = begin is not None and begin >= at and at + len(held) - begin <= limit + len(mark)
-        dropped = min(search, begin - at) if is_kept and begin is not None else min(search, len(held))
-        held, at, search = held[dropped:], at + dropped, search - dropped
+        search = max(search, len(buffer) - len(separator_bytes) + 1)
+        is_kept = (
+            begin is not None
+            and begin >= buffer_start
+            and buffer_start + len(buffer) - begin <= limit + len(separator_bytes)
+        )
+        dropped = min(search, begin - buffer_start) if is_kept and begin is not None else min(search, len(buffer))
+        buffer, buffer_start, search = buffer[dropped:], buffer_start + dropped, search - dropped
     if begin is not None:
-        yield from _cut_document(held, at, begin, at + len(held), limit)
+        yield from _cut_document(buffer, buffer_start, begin, buffer_start + len(buffer), limit)
 
 
 def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
@@ -57,13 +61,13 @@ def split_documents_in_range(path: str, start: int, stop: int, separator: str, l
     return split_documents(plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
 
 
-def _cut_document(held: bytes, at: int, begin: int, end: int, limit: int) -> Iterator[Span]:
-    """Yield the document from `begin` to `end` of the file, given its bytes from `at` on; nothing if it is blank."""
-    if end - begin > limit or begin < at:
+def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit: int) -> Iterator[Span]:
+    """Yield the document from `begin` to `end` of the file, given its bytes from `buffer_start` on; nothing if it is blank."""
+    if end - begin > limit or begin < buffer_start:
         if end > begin:
             yield Span(begin, end - begin, b"")
         return
-    data = held[begin - at : end - at]
+    data = buffer[begin - buffer_start : end - buffer_start]
     if not begin and data.startswith(BOM):
         data, begin = data[len(BOM) :], len(BOM)
     text = data.lstrip(_LINE_ENDS)

@@ -29,7 +29,7 @@ from beam_jobs.sources import Reject, make_reference, raise_rejection
 from beam_jobs.sources import Source as RecordSource
 from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import number_units
-from beam_jobs.steps.shards.group_by_shard import ByRun, by_shard
+from beam_jobs.steps.shards.group_by_shard import ByRun, split_by_shard
 from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -196,7 +196,7 @@ def by_shards(folder: Path, records: int) -> dict[str, Passed]:
                 groups[key].append(part)
             for group in groups.items():
                 inside = 0
-                for shard in by_shard(group, made):
+                for shard in split_by_shard(group, made):
                     found, size = counted(shard)
                     sizes.append(size)
                     inside += found

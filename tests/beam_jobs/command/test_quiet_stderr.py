@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.command.quiet_stderr import without_worker_tracebacks
+from beam_jobs.command.quiet_stderr import hide_worker_tracebacks
 from tests.beam_jobs.images import encode, picture
 from tests.helpers import forked
 
@@ -22,7 +22,7 @@ OF_OTHERS = 'Traceback (most recent call last):\n  File "/x/mine.py", line 1\nVa
 
 def test_omits_only_tracebacks_of_workers(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stderr
-    with without_worker_tracebacks():
+    with hide_worker_tracebacks():
         for text in ("a", OF_BEAM, "b", OF_OTHERS, OF_BEAM):
             print(text, file=sys.stderr)
         sys.stderr.flush()
@@ -34,7 +34,7 @@ def test_omits_only_tracebacks_of_workers(capsys: pytest.CaptureFixture[str]) ->
 def test_silences_only_threads_of_beam(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     program = "def fail():\n    raise ConnectionError('gone')"
-    with without_worker_tracebacks():
+    with hide_worker_tracebacks():
         for file in ("/x/apache_beam/runners/worker/data_plane.py", "/x/mine.py"):
             names: dict[str, Any] = {}
             exec(compile(program, file, "exec"), names)

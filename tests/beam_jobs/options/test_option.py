@@ -38,8 +38,8 @@ from tpudata.console.option import (
     Stored,
     Value,
     check_options,
+    list_options,
     option,
-    options_of,
     stored_options,
 )
 from tpudata.errors import TpudataError, UsageError
@@ -72,7 +72,7 @@ def test_help_states_the_default(kind: str, one: Option) -> None:
         assert stated[1] == str(default).lower()
     elif default is not None or one.choices:
         parsed = one.value.parse(stated[1])
-        assert one.value_of(parsed if one.collect is None else [parsed]) == default
+        assert one.from_flag(parsed if one.collect is None else [parsed]) == default
 
 
 @pytest.mark.parametrize(("kind", "one"), CHOICES)
@@ -97,7 +97,7 @@ def test_help_shows_the_flags_in_groups(kind: str, capsys: pytest.CaptureFixture
 
 
 def test_help_names_all_sources() -> None:
-    text = options_of(SourceOptions)["source"].help
+    text = list_options(SourceOptions)["source"].help
     assert f"the input as {', '.join(SOURCES)} or" in text
 
 
@@ -252,7 +252,7 @@ def test_append_inherits_options_as_they_were_passed(name: str, dataset: Path) -
         if one.name == "tokenizer" and before is not None:
             before = before.replace(":", f":{dataset}/")
         if before is None:
-            assert after is None or one.value_of(after) == one.default, one.name
+            assert after is None or one.from_flag(after) == one.default, one.name
         else:
             assert repr(after) == repr(before), one.name
     assert all(getattr(inherited, one) is None for one in ("num_shards", "shards_multiple_of", "resume", "workers"))
@@ -353,4 +353,4 @@ def test_stores_only_options_declared_as_stored() -> None:
 def test_no_two_options_share_a_flag() -> None:
     for parser in PARSERS.values():
         assert len({one.flag for one in parser.options.values()}) == len(parser.options)
-    assert {*options_of(ConvertOptions)} == {field.name for field in dataclasses.fields(ConvertOptions)}
+    assert {*list_options(ConvertOptions)} == {field.name for field in dataclasses.fields(ConvertOptions)}

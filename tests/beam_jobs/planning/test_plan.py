@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import BUCKET_BITS, Buckets, Tally, TallyPart
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.record_order import RecordOrder
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError, UsageError
@@ -36,7 +36,7 @@ def listed(sizes: list[int]) -> list[Reference]:
 
 def tallied(references: list[Reference], shuffle: bool) -> Tally:
     tally = Tally()
-    for pack, digests in packs(references, RecordOrder(shuffle, 0), 0):
+    for pack, digests in pack_references(references, RecordOrder(shuffle, 0), 0):
         tally.add(TallyPart.of(pack, digests, shuffled=shuffle))
     return tally
 
@@ -49,9 +49,9 @@ def planned(sizes: list[int], *, shuffle: bool = True, ratios: dict[str, float] 
 def placed(plan: Plan, references: list[Reference], shuffle: bool) -> dict[str, list[tuple[int, Reference]]]:
     """By split, each reference with the number of its shard."""
     found: dict[str, list[tuple[int, Reference]]] = {name: [] for name in plan.splits}
-    for pack, _ in packs(references, RecordOrder(shuffle, 0), 0):
-        for split, part in pack.by_split():
-            numbers = plan.splits[split].shards_of(part.positions).tolist()
+    for pack, _ in pack_references(references, RecordOrder(shuffle, 0), 0):
+        for split, part in pack.group_by_split():
+            numbers = plan.splits[split].find_shards(part.positions).tolist()
             found[split].extend(zip(numbers, part.references(), strict=True))
     return found
 
@@ -121,7 +121,7 @@ def test_plan_does_not_depend_on_the_division_into_parts(parts: list[list[int]],
     tallies = []
     for start, end in itertools.pairwise(ends):
         tally = combine.create_accumulator()
-        for pack, digests in packs(references[start:end], RecordOrder(True, 0), 0):
+        for pack, digests in pack_references(references[start:end], RecordOrder(True, 0), 0):
             tally = combine.add_input(tally, TallyPart.of(pack, digests, shuffled=True))
         tallies.append(tally)
     random.shuffle(tallies)
@@ -171,7 +171,7 @@ def test_shards_smaller_than_a_bucket_are_within_15_percent_of_the_target() -> N
     # Of records at even distances, as shuffled positions are.
     inside = np.arange(64, dtype=np.uint64) << np.uint64(64 - BUCKET_BITS - 6)
     filled = np.bincount(
-        split.shards_of((starts[:, None] + inside).ravel()), np.repeat(100_000 * records / 64, 64), minlength=shards
+        split.find_shards((starts[:, None] + inside).ravel()), np.repeat(100_000 * records / 64, 64), minlength=shards
     )
     assert np.abs(filled / target - 1).max() < 0.15
     with pytest.raises(UsageError, match="or 256 records in each"):
@@ -192,7 +192,7 @@ def test_groups_shards_to_at_most_65_536_references(records: int, count: int) ->
     assert plan.count == count
     assert 1 <= plan.group_width <= 64
     assert plan.group_width == 1 or plan.group_width * records // count <= 1 << 16
-    assert plan.shards_of(np.array([0, count - 1, 2**64 - 1], np.uint64)).tolist() == [0, count - 1, count - 1]
+    assert plan.find_shards(np.array([0, count - 1, 2**64 - 1], np.uint64)).tolist() == [0, count - 1, count - 1]
 
 
 def test_omitted_records_take_no_shards() -> None:

@@ -10,7 +10,7 @@ import random
 import numpy as np
 
 from beam_jobs.planning.sample import SAMPLE_SIZE, MergeSamples, Sample
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.record_order import RecordOrder
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
 
@@ -41,9 +41,9 @@ def test_merged_samples_equal_the_sample_of_all_inputs() -> None:
     combine = MergeSamples()
     parts = []
     bounds: dict[str, np.uint64] = {}
-    for pack, digests in packs(references, RecordOrder(shuffle=True, seed=0), 0):
+    for pack, digests in pack_references(references, RecordOrder(shuffle=True, seed=0), 0):
         part = combine.create_accumulator()
-        for smallest in pack.smallest(digests, SAMPLE_SIZE, bounds):
+        for smallest in pack.select_smallest(digests, SAMPLE_SIZE, bounds):
             part = combine.add_input(part, smallest.to_bytes())
         parts.append(part)
     merged = combine.extract_output(combine.merge_accumulators(reversed(parts)))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.plan import Plan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart, join_fingerprints
-from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.packs.pack import pack_references
 from beam_jobs.references.record_order import RecordOrder
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError
@@ -35,7 +35,7 @@ def listed(sizes: list[int], start: int = 0) -> list[Reference]:
 def tallied(units: list[list[Reference]], shuffle: bool) -> Tally:
     order, tally = RecordOrder(shuffle, 0), Tally()
     for number, references in enumerate(units):
-        for pack, digests in packs(references, order, number):
+        for pack, digests in pack_references(references, order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=shuffle, texts=np.arange(len(pack.keys))))
     return tally
 
@@ -67,7 +67,7 @@ def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, 
     whole, merged = tallied(units, shuffle), Tally()
     parts = [Tally() for _ in units]
     for number, (unit, part) in enumerate(zip(units, parts, strict=True)):
-        for pack, digests in packs(unit, RecordOrder(shuffle, 0), number):
+        for pack, digests in pack_references(unit, RecordOrder(shuffle, 0), number):
             part.add(TallyPart.of(pack, digests, shuffled=shuffle))
     for part in reversed(parts):
         merged.merge(part)
@@ -116,9 +116,9 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
     """Bytes of each shard, by the plan."""
     found = {name: [0] * split.count for name, split in plan.splits.items()}
     for number, unit in enumerate(units):
-        for pack, _ in packs(unit, RecordOrder(shuffle, 0), number):
-            for split, part in pack.by_split():
-                shards = plan.splits[split].shards_of(part.positions).tolist()
+        for pack, _ in pack_references(unit, RecordOrder(shuffle, 0), number):
+            for split, part in pack.group_by_split():
+                shards = plan.splits[split].find_shards(part.positions).tolist()
                 for shard, reference in zip(shards, part.references(), strict=True):
                     found[split][shard] += reference.size + FRAME_BYTES
     return found

@@ -241,4 +241,4 @@ def test_warns_of_text_labels_below_0(tmp_path: Path, capsys: Capture) -> None:
             "text", tmp_path / "a.jsonl", capsys, "--field", "text", "--field", "label:int", *flags, output=out
         )
         assert len(found) == 1
-        assert found[0].startswith("1 label below 0 in label, as test sets have them")
+        assert found[0].startswith("1 label below 0 in label (test sets often hide")

@@ -15,7 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from beam_jobs import images, text
-from beam_jobs.run.package import build_wheel, network_problem, with_package
+from beam_jobs.run.package import build_wheel, network_problem, ship_package
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
@@ -27,7 +27,7 @@ DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_loca
 
 def extra_packages(flags: list[str]) -> tuple[list[str] | None, PipelineOptions]:
     options = pipeline_options(flags, 1)[0]
-    with with_package(options) as used:
+    with ship_package(options) as used:
         found: Any = used.view_as(SetupOptions).extra_packages
         assert all(Path(path).is_file() for path in found or [])
     return found, options

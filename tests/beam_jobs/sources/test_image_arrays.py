@@ -91,7 +91,7 @@ def test_references_point_to_pixels_in_the_files(tmp_path: Path, form: str) -> N
     first = min(listed(source), key=lambda reference: ("test" in reference.key, reference.key))
     assert first.data == b""
     data = Path(first.path).read_bytes()[first.offset : first.offset + first.size]
-    assert first.payload.in_rows(data) == every[0].tobytes()  # type: ignore[attr-defined]
+    assert first.payload.arrange_in_rows(data) == every[0].tobytes()  # type: ignore[attr-defined]
 
 
 def test_leaves_large_arrays_of_a_pickle_in_the_file(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_reads_svhn_as_scipy_does(tmp_path: Path) -> None:
     found = [reference for reference in listed(opened(tmp_path / "in")) if reference.split == "train"]
     assert [int(reference.labels[0]) for reference in found] == [int(label) % 10 for (label,) in expected["y"]]
     for number, reference in enumerate(found):
-        turned = reference.payload.in_rows(reference.data)  # type: ignore[attr-defined]
+        turned = reference.payload.arrange_in_rows(reference.data)  # type: ignore[attr-defined]
         assert turned == expected["X"][..., number].tobytes()
 
 

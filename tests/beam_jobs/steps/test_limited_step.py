@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from apache_beam.internal import pickler
 
-from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
+from beam_jobs.steps.limited_step import LimitedStep, apply_limits, holds_limits
 from tpudata.storage import RequestLimits, request_limits
 
 LIMITS = RequestLimits(read_threads=5, retry_seconds=9)
@@ -50,7 +50,7 @@ def test_limits_hold_inside_a_wrapped_function() -> None:
     def limits_in_the_step(element: int, factor: int) -> tuple[int, RequestLimits]:
         return element * factor, request_limits()
 
-    limited = with_limits(LIMITS, limits_in_the_step)
+    limited = apply_limits(LIMITS, limits_in_the_step)
     assert limited(3, 2) == (6, LIMITS)
     assert request_limits() == RequestLimits()
     # It travels to the workers, and Beam reads its types.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from tpudata.tokenizers import Ids
 
 PAD = 999
@@ -59,7 +59,7 @@ def segments(rows: list[TokenRows]) -> list[list[int]]:
 @given(lengths, cuts, st.integers(1, 10), st.integers(1, 9))
 def test_cuts_a_stream_without_losing_a_token(sizes: list[int], places: list[int], length: int, most: int) -> None:
     documents = batches_of(documents_of(sizes), places)
-    rows = list(stream_rows(windows(documents, most), length, PAD))
+    rows = list(stream_rows(split_windows(documents, most), length, PAD))
     tokens = [token for some in rows for token in some.input_ids.ravel().tolist()]
     total = sum(sizes)
     assert tokens[:total] == list(range(total))
@@ -73,7 +73,7 @@ def test_packs_documents_whole(
     sizes: list[int], places: list[int], length: int, most: int, long_documents: str
 ) -> None:
     documents = documents_of(sizes)
-    rows = list(pack_rows(windows(batches_of(documents, places), most), length, PAD, long_documents))
+    rows = list(pack_rows(split_windows(batches_of(documents, places), most), length, PAD, long_documents))
     pieces = [
         document[start : start + length].tolist()
         for document in documents
@@ -120,7 +120,7 @@ def test_windows_end_at_their_limit_of_documents_or_tokens(
         expected[-1].append(document)
         if len(expected[-1]) == most_documents or sum(map(len, expected[-1])) >= most_tokens:
             expected.append([])
-    found = windows(batches_of(documents, places), most_documents, most_tokens)
+    found = split_windows(batches_of(documents, places), most_documents, most_tokens)
     pairs = list(zip(found, (some for some in expected if some), strict=True))
     for window, some in pairs:
         assert window.sizes.tolist() == list(map(len, some))
@@ -134,7 +134,7 @@ def test_ends_each_document_with_the_end_token() -> None:
     tokens, sizes = Documents.of([]).add_ends(7)
     assert (tokens.tolist(), sizes.tolist()) == ([], [])
     assert tokens.dtype == np.int32
-    assert list(windows([Documents.of([])])) == []
+    assert list(split_windows([Documents.of([])])) == []
 
 
 def test_packs_a_window_into_the_expected_rows() -> None:
@@ -157,6 +157,6 @@ def test_mixed_lengths_fill_98_percent_of_the_rows(mean: int) -> None:
     # Log-normal lengths, as documents have; the longest are split.
     random = np.random.default_rng(3)
     sizes = np.maximum(1, random.lognormal(np.log(mean), 0.8, 8000)).astype(int).tolist()
-    rows = list(pack_rows(windows([Documents.of(documents_of(sizes))]), 512, PAD))
+    rows = list(pack_rows(split_windows([Documents.of(documents_of(sizes))]), 512, PAD))
     real = sum(some.real for some in rows) / sum(some.input_ids.size for some in rows)
     assert real >= 0.98

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpudata.console.option import options_of
+from tpudata.console.option import list_options
 from tpudata.errors import UsageError
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
@@ -214,7 +214,7 @@ def test_options_reject_learning_rates_that_are_not_above_0(value: float) -> Non
 
 
 def test_the_help_shows_the_defaults() -> None:
-    options = options_of(TrainOptions)
+    options = list_options(TrainOptions)
     helps = {name: re.search(r"\(default: ([a-z_\d]+)\)", one.help) for name, one in options.items()}
     found = {name: match[1] for name, match in helps.items() if match and options[name].default is not None}
     assert found == {name: str(options[name].default) for name in found}

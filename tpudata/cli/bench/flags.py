@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from tpudata.console.flags import FlagParser, positive_float, positive_int
-from tpudata.console.option import add_option, options_of
+from tpudata.console.option import add_option, list_options
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.storage import is_remote
 from tpudata.train.options.train_options import TrainOptions
@@ -56,7 +56,7 @@ def new_parser() -> FlagParser:
         "--batch-size", type=positive_int, required=True, metavar="N", help="records in a batch of this host"
     )
     parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
-    options = options_of(TrainOptions)
+    options = list_options(TrainOptions)
     for name in _INPUT_OPTIONS:
         add_option(parser, options[name])
     parser.set_defaults(augment=False, truncate=False, pad=[])

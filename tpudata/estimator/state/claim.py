@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
-from tpudata.storage.claims.hold import check_own, claimed
+from tpudata.storage.claims.hold import check_own, hold_claim
 from tpudata.storage.claims.liveness import DEAD_AFTER_SECONDS
 
 _log = logging.getLogger("tpudata")
@@ -49,7 +49,7 @@ def claimed_model_dir(
                 "Two trainings in one model_dir overwrite each other's checkpoints. Wait until it has ended, or end it; or use "
                 f"another model_dir. If that machine is gone for good, remove {claim_path(model_dir)}."
             )
-            stack.enter_context(claimed(model_dir, Claim.new(PROCESS), fix=fix, dead_after=dead_after))
+            stack.enter_context(hold_claim(model_dir, Claim.new(PROCESS), fix=fix, dead_after=dead_after))
         except StorageError as error:
             _log.warning(
                 "%s: this training holds no claim on its model_dir, so a second one there would not be noticed, and both would mix "

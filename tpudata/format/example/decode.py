@@ -75,6 +75,7 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 
 
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:
+    """Return the name and the values of a map entry."""
     key: memoryview | None = None
     value: memoryview | None = None
     for number, wire, begin, end in fields(entry):
@@ -95,25 +96,26 @@ def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
 
 
 def _parse_feature(data: memoryview) -> Value:
-    result: Value | None = None
+    """Return the values of a serialized Feature."""
+    decoded: Value | None = None
     for number, wire, begin, end in fields(data):
         if wire != LENGTH or number not in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
             continue
-        if result is not None:
+        if decoded is not None:
             raise ValueError("a feature has several lists")
         body = data[begin:end]
         if number == BYTES_LIST:
-            result = [
+            decoded = [
                 bytes(body[start:stop]) for inner, kind, start, stop in fields(body) if (inner, kind) == (1, LENGTH)
             ]
         elif number == FLOAT_LIST:
             packed = b"".join(_list_pieces(body, FIXED32))
             if len(packed) % 4:
                 raise ValueError(f"floats in {len(packed)} bytes")
-            result = list(struct.unpack(f"<{len(packed) // 4}f", packed))
+            decoded = list(struct.unpack(f"<{len(packed) // 4}f", packed))
         else:
-            result = _parse_ints(body)
-    return [] if result is None else result
+            decoded = _parse_ints(body)
+    return [] if decoded is None else decoded
 
 
 def _list_pieces(body: memoryview, single: int) -> list[memoryview]:
@@ -136,9 +138,9 @@ def _list_pieces(body: memoryview, single: int) -> list[memoryview]:
 
 def _parse_ints(body: memoryview) -> list[int]:
     values: list[int] = []
-    for item in _list_pieces(body, VARINT):
+    for varint in _list_pieces(body, VARINT):
         position = 0
-        while position < len(item):
-            value, position = read_varint(item, position)
+        while position < len(varint):
+            value, position = read_varint(varint, position)
             values.append(value - 2**64 if value > INT64_MAX else value)
     return values

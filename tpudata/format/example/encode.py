@@ -42,7 +42,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     parts: list[bytes] = []
     small: list[bytes] = []
     total = 0
-    for name in _in_order(tuple(features)):
+    for name in _sort_names(tuple(features)):
         value = features[name]
         if type(value) is bytes and len(value) >= _LARGE:
             head = _encode_bytes_head(name, len(value))
@@ -132,7 +132,7 @@ def _encode_map_entry(name: str, feature: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=256)
-def _in_order(names: tuple[str, ...]) -> list[str]:
+def _sort_names(names: tuple[str, ...]) -> list[str]:
     # Cached, because consecutive records have the same features.
     return sorted(names)
 
@@ -171,18 +171,18 @@ def _encode_feature(name: str, value: Any) -> bytes:
     if not items:
         # Some readers take the kind of a list from its field, which is not there without a list.
         return _encode_field(_find_kind(value.dtype), b"") if isinstance(value, np.ndarray) else b""
-    if all(isinstance(item, bytes) for item in items):
-        return _encode_field(BYTES_LIST, b"".join(_encode_field(1, item) for item in items))
-    if all(isinstance(item, int) for item in items):
-        for item in items:
-            if not INT64_MIN <= item <= INT64_MAX:
-                raise FeatureError(f"Feature {name!r}: {item} does not fit int64. Store it as bytes, or scale it.")
+    if all(isinstance(element, bytes) for element in items):
+        return _encode_field(BYTES_LIST, b"".join(_encode_field(1, element) for element in items))
+    if all(isinstance(element, int) for element in items):
+        for element in items:
+            if not INT64_MIN <= element <= INT64_MAX:
+                raise FeatureError(f"Feature {name!r}: {element} does not fit int64. Store it as bytes, or scale it.")
         return _encode_field(
-            INT64_LIST, _encode_field(1, b"".join(_encode_varint(item & (2**64 - 1)) for item in items))
+            INT64_LIST, _encode_field(1, b"".join(_encode_varint(element & (2**64 - 1)) for element in items))
         )
-    if all(isinstance(item, float) for item in items):
+    if all(isinstance(element, float) for element in items):
         return _encode_field(FLOAT_LIST, _encode_field(1, _convert_to_float32(name, items).tobytes()))
-    kinds = sorted({type(item).__name__ for item in items})
+    kinds = sorted({type(element).__name__ for element in items})
     raise FeatureError(
         f"Feature {name!r}: values of mixed or unknown types (got {', '.join(kinds)}, expected one of bytes, str, int,"
         " bool, float)."
@@ -195,6 +195,7 @@ def _find_kind(dtype: np.dtype[Any]) -> int:
 
 
 def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
+    """Return numbers as float32; FeatureError if one is finite and too large."""
     exact = np.array(values, np.float64)
     with np.errstate(over="ignore"):
         stored = exact.astype("<f4")
@@ -222,19 +223,19 @@ def _list_items(name: str, value: Any) -> list[Any]:
             " sequence of one of them, or a numpy array)."
         )
     try:
-        return [_convert_item(name, item) for item in value]
+        return [_convert_item(name, element) for element in value]
     except UnicodeEncodeError as error:
         raise FeatureError(
             f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."
         ) from None
 
 
-def _convert_item(name: str, item: Any) -> Any:
-    if isinstance(item, str):
-        return item.encode()
-    if isinstance(item, (bytes, bytearray, memoryview)):
+def _convert_item(name: str, element: Any) -> Any:
+    if isinstance(element, str):
+        return element.encode()
+    if isinstance(element, (bytes, bytearray, memoryview)):
         # Not item(), which drops trailing zero bytes of numpy.bytes_.
-        return plain_bytes(name, item)
-    if isinstance(item, (bool, np.generic)):
-        return int(item) if isinstance(item, (bool, np.bool_, np.integer)) else item.item()
-    return item
+        return plain_bytes(name, element)
+    if isinstance(element, (bool, np.generic)):
+        return int(element) if isinstance(element, (bool, np.bool_, np.integer)) else element.item()
+    return element

@@ -30,20 +30,20 @@ class ValuePosition(NamedTuple):
 
 def value_places(example: bytes) -> dict[str, ValuePosition] | None:
     """Return the places of all features by name, or None if one is in several pieces: several values, or a repeated key."""
-    places: dict[str, ValuePosition] = {}
+    positions: dict[str, ValuePosition] = {}
     view = memoryview(example)
     try:
         for number, wire, begin, end in fields(view):
             if (number, wire) != (1, LENGTH):
                 return None
             for entry in fields(view, begin, end):
-                place = _read_map_entry(view, entry)
-                if place is None or place[0] in places:
+                position = _read_map_entry(view, entry)
+                if position is None or position[0] in positions:
                     return None
-                places[place[0]] = place[1]
+                positions[position[0]] = position[1]
     except (IndexError, ValueError):
         return None
-    return places
+    return positions
 
 
 def _read_map_entry(example: memoryview, entry: tuple[int, int, int, int]) -> tuple[str, ValuePosition] | None:

@@ -33,7 +33,7 @@ def fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator
         end: offset of the byte after it; None for the end of the data.
 
     Raises:
-        ValueError: the bytes are no message, or have a group, which no Example has, or a tag that is longer than needed, which
+        ValueError: the bytes are not a message, or have a group, which no Example has, or a tag that is longer than needed, which
             TensorFlow's parser takes for an unknown field.
         IndexError: they end inside a field.
     """

@@ -42,9 +42,9 @@ class ObjectTable:
     def box_columns(self) -> tuple[Feature, ...]:
         """The four features of boxes, or the one; empty without boxes."""
         features = {feature.name: feature for feature in self.columns}
-        whole = features.get(self._name(_BOX))
+        box_feature = features.get(self._name(_BOX))
         edges = tuple(features[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in features)
-        return (whole,) if whole is not None else edges if len(edges) == len(_EDGES) else ()
+        return (box_feature,) if box_feature is not None else edges if len(edges) == len(_EDGES) else ()
 
     @property
     def label(self) -> Feature | None:
@@ -86,10 +86,10 @@ class ObjectTable:
             return []
         names = labels if self.label.num_classes in (None, len(labels)) else ()
         numbers = [value for value in example.get(self.label.name, ()) if isinstance(value, int)]
-        places = [number - self.label.label_offset for number in numbers]
+        indices = [number - self.label.label_offset for number in numbers]
         return [
-            names[place] if 0 <= place < len(names) else str(number)
-            for place, number in zip(places, numbers, strict=True)
+            names[index] if 0 <= index < len(names) else str(number)
+            for index, number in zip(indices, numbers, strict=True)
         ]
 
     def _name(self, part: str) -> str:

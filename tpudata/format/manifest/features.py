@@ -80,10 +80,10 @@ class Feature:
             raise FeatureError(
                 f"Feature {self.name!r}: num_classes is for labels of records (got {self.num_classes}). Omit it for a label map."
             )
-        self._check_sizes()
+        self._check_limits()
 
-    def _check_sizes(self) -> None:
-        """Raise FeatureError if no record could hold the feature, or no reader its numbers."""
+    def _check_limits(self) -> None:
+        """Raise FeatureError if the name is not UTF-8, or the shape or the labels exceed the format's limits."""
         try:
             self.name.encode()
         except UnicodeEncodeError:
@@ -93,11 +93,11 @@ class Feature:
                 f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MOST_DIMENSIONS})."
                 " Flatten it."
             )
-        most = _MOST_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
+        limit = _MOST_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
         values = math.prod(size for size in self.shape if size)
-        if values > most:
+        if values > limit:
             raise FeatureError(
-                f"Feature {self.name!r}: shape {self.shape} has {values} values (expected at most {most}). Store less in a record."
+                f"Feature {self.name!r}: shape {self.shape} has {values} values (expected at most {limit}). Store less in a record."
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(
@@ -112,7 +112,7 @@ class Feature:
 
     @property
     def is_list(self) -> bool:
-        """Whether records have any number of entries of one size; encoded images are none."""
+        """Whether records have any number of entries of one size; encoded images are not lists."""
         return self.shape[:1] == (None,) and all(self.shape[1:]) and not self.is_image_file and not self.is_image
 
     @property

@@ -20,7 +20,7 @@
     real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
     maxima           {feature: count} of lists of any length: no record has more entries; missing for other features, and
                      where nobody has counted
-    warnings         {kind: line} of what the conversion met in its input; missing if that was nothing
+    warnings         {kind: line} about the conversion's input; missing without any
     keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index
     tfds             name and version for TFDS, such as "pets:1.0.0", or null; see tpudata.format.tfds
@@ -42,7 +42,7 @@ from tpudata.checked_json import INT64_MAX, parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format.checksums import NO_CHECKSUM, insert_checksum
-from tpudata.format.layout import MOST_SHARDS, is_listing_rejects, is_split_name, place_of, prefix_of, shard_stem
+from tpudata.format.layout import MOST_SHARDS, is_listing_rejects, is_split_name, parse_place, parse_prefix, shard_stem
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.json_check import check_manifest_json
 from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
@@ -253,15 +253,15 @@ def _check_shards(manifest: Manifest) -> None:
     Raises:
         DatasetError: a shard has more records than fit its bytes, or names count more shards than a dataset may have.
     """
-    most = 1 if manifest.compression is None else MOST_RATIO
+    largest_ratio = 1 if manifest.compression is None else MOST_RATIO
     planned: dict[str, int] = {}
     for shard in _list_all_shards(manifest.splits.values()):
-        if shard.records * FRAME_BYTES > shard.bytes * most:
+        if shard.records * FRAME_BYTES > shard.bytes * largest_ratio:
             raise DatasetError(
                 f"Shard {shard.name}: too many records for its size (got {counted(shard.records, 'record')} in {shard.bytes} bytes,"
                 f" expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
             )
-        prefix, (_, count) = prefix_of(shard.name), place_of(shard.name)
+        prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
         planned[prefix] = max(planned.get(prefix, 0), count)
     if sum(planned.values()) > MOST_SHARDS:
         raise DatasetError(

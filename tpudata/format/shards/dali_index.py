@@ -55,11 +55,11 @@ def add_dali_index(folder: str) -> Manifest:
     return manifest
 
 
-def check_dali_index(where: str, compression: str | None) -> None:
+def check_dali_index(flag: str, compression: str | None) -> None:
     """Raise UsageError if shards of this compression cannot have an index for DALI."""
     if compression is not None:
         raise UsageError(
-            f"{where}: DALI reads no compressed shards (compression {compression!r}). Convert with --compression=none."
+            f"{flag}: DALI reads no compressed shards (compression {compression!r}). Convert with --compression=none."
         )
 
 

@@ -168,8 +168,8 @@ class ShardIndex:
             )
         offsets = np.frombuffer(body, "<u8", records + 1, _HEAD.size)
         block_crc32c = np.frombuffer(body, "<u4", blocks, _HEAD.size + offsets.nbytes)
-        place = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
-        block_offsets = np.frombuffer(body, "<u8", blocks + 1, place) if packed else None
+        position = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
+        block_offsets = np.frombuffer(body, "<u8", blocks + 1, position) if packed else None
         try:
             _check_offsets(offsets, block_offsets, block_records, shard_bytes)
         except ValueError as error:

@@ -8,7 +8,7 @@
     4       CRC-32C of the shard's file, uint32
     16 N    an entry of each input, in ascending order as bytes:
                 8   the first half of the 128-bit BLAKE2b hash of its key
-                7   a 56-bit hash of what was known of the input when it was converted
+                7   a 56-bit hash of what the listing stated about the input when it was converted
                 1   0 if the shard has a record of it, 1 if it was rejected
     4       CRC-32C of all bytes before, uint32
 

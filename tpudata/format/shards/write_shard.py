@@ -87,10 +87,10 @@ def write_shard_files(
                     f"{name}: a record is too large (got {size} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example)."
                     " Split it into several."
                 )
-        written = writer.finish()
-        if not len(written.block_crc32c):
+        written_shard = writer.finish()
+        if not len(written_shard.block_crc32c):
             raise DatasetError(f"{name}: no records to write. Pass 1 or more.")
-    index = ShardIndex.of(written, summary())
+    index = ShardIndex.of(written_shard, summary())
     data = index.to_bytes()
     if dali_index:
         write_dali_index(folder, name, index)

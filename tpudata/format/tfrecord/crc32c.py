@@ -1,4 +1,4 @@
-"""CRC-32C of concatenated bytes, from the checksums of their parts: no byte is read twice.
+"""CRC-32C of concatenated bytes, computed from the checksums of their parts without reading the bytes again.
 
 A CRC is a remainder of polynomials over GF(2): for bytes A followed by B it is crc(A) * x^(8 |B|) + crc(B), modulo the
 polynomial 0x11EDC6F41 of CRC-32C (RFC 3720, section 12.1). Addition and subtraction are exclusive-or.
@@ -21,6 +21,7 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def _multiply(a: int, b: int) -> int:
+    """Multiply two polynomials modulo that of CRC-32C."""
     product = 0
     while a:
         if a & 0x80000000:
@@ -41,11 +42,11 @@ def _list_powers() -> list[int]:
 _POWERS = _list_powers()
 
 
-def split_crc32c(whole: int, beginning: int, size: int) -> int:
+def split_crc32c(whole_crc32c: int, beginning: int, size: int) -> int:
     """Return the CRC-32C of B, from those of A followed by B and of A.
 
     Args:
-        whole: CRC-32C of A followed by B.
+        whole_crc32c: CRC-32C of A followed by B.
         beginning: CRC-32C of A.
         size: number of bytes of B.
     """
@@ -55,11 +56,11 @@ def split_crc32c(whole: int, beginning: int, size: int) -> int:
         size >>= 1
         if not size:
             break
-    return whole ^ beginning
+    return whole_crc32c ^ beginning
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the part of each A in the checksum of A followed by B: crc(A) * x^(8 |B|). The other part is crc(B).
+    """Return the contribution of each A to the checksum of A followed by B: crc(A) * x^(8 |B|), to be added to crc(B).
 
     Args:
         crcs: uint32 [n], CRC-32C of each A.
@@ -70,7 +71,7 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
     """
     moved = crcs
     for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
-        # This base-16 digit of each size, which selects one of 16 multiplications, as a place in their tables.
+        # The base-16 digit of each size selects one of 16 multiplications: the start of its tables.
         table = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) << 10
         tables = _make_digit_tables(digit)
         moved = np.bitwise_xor.reduce([tables[table + (moved >> 8 * byte & 0xFF) + 256 * byte] for byte in range(4)])
@@ -110,6 +111,6 @@ def _make_tables(factor: int) -> npt.NDArray[np.uint32]:
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
         # A product is the sum of the products of the bits.
-        place = 1 << bit % 8
-        tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
+        bit_mask = 1 << bit % 8
+        tables[bit // 8].reshape(-1, 2, bit_mask)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
     return tables

@@ -19,13 +19,13 @@ from tpudata.storage import Entry, LocalStorage, storage_for
 Offsets: TypeAlias = "npt.NDArray[np.int64]"
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
-# Bytes of a read.
+# Bytes that are read with one read.
 READ_BYTES = 4 << 20
-# A file of larger records is read header by header: in the time of a request, a local disk reads 16 kB, and an object store some
+# Files of larger records are read header by header: in the time of a request, a local disk reads 16 kB, and an object store some
 # MB.
 _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
-# Shorter runs of records of one length are walked one by one.
+# Shortest run of equal records that is counted at once.
 _LEAST_RUN = 8
 
 
@@ -71,7 +71,7 @@ def scan_frames(
         file: the file.
         starts: gets the offsets.
         read_bytes: bytes of a read.
-        large_bytes: mean bytes of records from which on only headers are read; None for what suits the storage.
+        large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
 
     Raises:
         CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
@@ -88,17 +88,17 @@ def scan_frames(
             raise CorruptionError(
                 file.path, offset, f"the file ends inside a record's header ({len(data)} of {HEADER_BYTES} bytes)"
             )
-        offset = _walk(data, offset, file, starts)
+        offset = _walk_headers(data, offset, file, starts)
     return offset
 
 
-def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
-    """Append the offsets of records whose headers are in a piece of a file, which begins with one; return the end of the last."""
-    place = 0
-    while place + HEADER_BYTES <= len(data):
-        header = data[place : place + HEADER_BYTES]
+def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
+    """Append the offsets of the records whose headers are in a piece of a file; return the end of the last record."""
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        header = data[position : position + HEADER_BYTES]
         length = unpack_header(header)
-        begin = offset + place
+        begin = offset + position
         if length is None:
             if begin == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
@@ -115,18 +115,18 @@ def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
         if size > file.size - begin:
             raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
         count = 1
-        if data[place + size : place + size + HEADER_BYTES] == header:
-            count += _run(data, place + size, size, header)
+        if data[position + size : position + size + HEADER_BYTES] == header:
+            count += _count_equal_records(data, position + size, size, header)
         starts.extend(range(begin, begin + size * count, size))
-        place += size * count
-    return offset + place
+        position += size * count
+    return offset + position
 
 
-def _run(data: bytes, place: int, size: int, header: bytes) -> int:
-    """Return the number of whole records from a place on that have the same header, and so the same size."""
-    most = (len(data) - place) // size
-    if most < _LEAST_RUN:
+def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -> int:
+    """Return the number of consecutive whole records from `position` on with this header, and so of equal size."""
+    frame_limit = (len(data) - position) // size
+    if frame_limit < _LEAST_RUN:
         return 0
-    frames = np.frombuffer(data, np.uint8, most * size, place).reshape(most, size)
+    frames = np.frombuffer(data, np.uint8, frame_limit * size, position).reshape(frame_limit, size)
     same = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
-    return most if same.all() else int(same.argmin())
+    return frame_limit if same.all() else int(same.argmin())

@@ -72,7 +72,7 @@ def has_checksum(data: Bytes, footer: bytes) -> bool:
 
 
 def find_damage(frame: Bytes, data: Bytes) -> str | None:
-    """Return what is wrong with a record, or None.
+    """Return a description of a record's damage, or None.
 
     Args:
         frame: the record's bytes in the file.

@@ -104,20 +104,22 @@ def unpack_blocks(data: bytes, size: int) -> bytes:
     Raises:
         ValueError: the size or a checksum is wrong.
     """
-    parts, left = [], size
+    parts, missing = [], size
     while data:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
-            # One more byte than expected reveals a surplus without unpacking all of it.
-            part = unpacker.decompress(data, left + 1)
+            # Reading one more byte than expected detects trailing data without unpacking all of it.
+            part = unpacker.decompress(data, missing + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if len(part) > left or not unpacker.eof:
-            is_more = len(part) > left
-            raise ValueError(f"{'more than ' if is_more else ''}{size - left + min(len(part), left)} of {size} bytes")
+        if len(part) > missing or not unpacker.eof:
+            is_more = len(part) > missing
+            raise ValueError(
+                f"{'more than ' if is_more else ''}{size - missing + min(len(part), missing)} of {size} bytes"
+            )
         parts.append(part)
-        left -= len(part)
+        missing -= len(part)
         data = unpacker.unused_data
-    if left:
-        raise ValueError(f"{size - left} of {size} bytes")
+    if missing:
+        raise ValueError(f"{size - missing} of {size} bytes")
     return b"".join(parts)

@@ -48,12 +48,13 @@ class AnnotationCheck:
 def _describe_lengths(prefix: str, sizes: Mapping[str, int]) -> str:
     """Describe lists that differ in length by the first two."""
     (first, size), *others = sizes.items()
-    other, different = next(item for item in others if item[1] != size)
+    other, different = next(name_and_size for name_and_size in others if name_and_size[1] != size)
     table = f" of {prefix!r}" if prefix else ""
     return f"lists{table} that belong together differ in length: {first!r} has {size}, {other!r} has {different}"
 
 
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
+    """Yield the problem of boxes that are not inside the picture."""
     boxes = table.boxes(example)
     bad = [number for number, box in enumerate(boxes) if not _is_inside(box)]
     if bad:

@@ -23,12 +23,12 @@ class Problem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Defect:
-    """A damaged, missing or surplus part of a dataset.
+    """A damaged, missing or unexpected part of a dataset.
 
     Attributes:
         path: path of the file.
         offset: byte in that file of the damaged record, line or block, or at which a file ends too early. None if the file as a
-            whole is missing or surplus.
+            whole is missing or unexpected.
         reason: the problem, in words.
         kind: name of the problem of an annotation: "boxes", "classes", "lists" or "masks"; empty for others.
     """

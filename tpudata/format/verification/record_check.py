@@ -49,6 +49,7 @@ class RecordCheck:
             yield from self._annotations.problems(example)
 
     def _find_feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+        """Yield the problems of a record's features: unfit values, and missing features."""
         features, matched = self._features, 0
         for name, values in example.items():
             feature = features.get(name)
@@ -117,6 +118,7 @@ class _FeatureCheck:
         return None
 
     def _find_raw_problem(self, values: Value) -> Problem | None:
+        """Return the problem of a raw value whose bytes do not fit its shape; None without one."""
         if len(values) != 1:
             return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
         (value,) = values

@@ -32,7 +32,7 @@ class ShardCheck:
     Args:
         folder: the dataset's folder.
         manifest: its manifest.
-        example_check: further checks of each decoded record, or None.
+        example_check: extra checks of each decoded record, or None.
         most_bytes: bytes of the largest record that readers can parse.
     """
 
@@ -62,7 +62,7 @@ class ShardCheck:
         storage = storage_for(self._folder)
         index = yield from self._check_index(shard)
         if self._manifest.dali_index:
-            yield from self._check_dali_index_of(shard, index)
+            yield from self._find_dali_defects(shard, index)
         path = storage.join(self._folder, shard.name)
         walk = Walk(path, shard, index)
         try:
@@ -96,7 +96,7 @@ class ShardCheck:
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
 
-    def _check_dali_index_of(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
+    def _find_dali_defects(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
         """Yield the defects of a shard's index for DALI; `index` is the index of the shard, or None if it is damaged."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, dali_index_name(shard.name))
@@ -140,7 +140,7 @@ class ShardCheck:
         problems = list(self._record_check.problems(example))
         if self._example_check is not None:
             further = self._example_check(self._manifest, example)
-            problems += (Problem(item) if isinstance(item, str) else item for item in further)
+            problems += (Problem(problem) if isinstance(problem, str) else problem for problem in further)
         return problems
 
     def _check_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:

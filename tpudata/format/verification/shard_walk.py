@@ -181,8 +181,8 @@ class Walk:
             block = (self._number - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_crc, size)
             # The last block of a cut file, and records after the last block, show in the count.
-            whole = self._number in ((block + 1) * index.block_records, index.records)
-            fits = not whole or crc == index.block_crc32c[block]
+            is_whole = self._number in ((block + 1) * index.block_records, index.records)
+            fits = not is_whole or crc == index.block_crc32c[block]
             if fits or self._damaged_block:
                 yield from self._flush_blocks()
             else:
@@ -192,7 +192,7 @@ class Walk:
             yield from self._flush_blocks()
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Note a block that differs from the index; yield the earlier ones if they are of another kind."""
+        """Record a block that differs from the index; yield the earlier ones if they have a different kind of defect."""
         before = self._bad_blocks
         if before is not None and (before.packed is None) == (packed is None):
             start = before.start

@@ -1,4 +1,4 @@
-"""Verification of a whole dataset: every byte, checksum, count and record, and missing or surplus files."""
+"""Verification of a whole dataset: every byte, checksum, count and record, and missing or unexpected files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpudata.format.layout import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
 from tpudata.format.metadata import list_metadata_names
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
-from tpudata.format.reject_lines import reject_lines
+from tpudata.format.reject_lines import scan_reject_lines
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.format.verification.defect import Defect
@@ -47,10 +47,10 @@ def verify(
 ) -> Iterator[Defect]:
     """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
-    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is cut,
-    missing, surplus, or that of another shard; counts and checksums that differ from the manifest; records that are not an Example
-    with the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts. If the
-    manifest itself is damaged, nothing else is checked, since all the rest is compared with it.
+    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
+    truncated, missing, unexpected, or that of another shard; counts and checksums that differ from the manifest; records that are
+    not Examples with the manifest's features, kinds, shapes and labels; files of rejected inputs with another number of lines than
+    the manifest counts. If the manifest itself is damaged, nothing else is checked, since everything is compared with it.
 
     Memory holds one record (one block of records for a compressed shard) and one index per worker; with several workers, also the
     defects of shards that are checked ahead of their turn.
@@ -69,7 +69,7 @@ def verify(
     storage = storage_for(folder)
     manifest_path = storage.join(folder, MANIFEST_NAME)
     if storage.stat(manifest_path) is None:
-        open_dataset(folder)  # its error says that there is none, and the fix
+        open_dataset(folder)  # its error names the missing manifest, and the fix
     manifest = yield from _check_manifest(manifest_path)
     if manifest is None:
         return
@@ -157,8 +157,10 @@ def _check_class_names(folder: str, manifest: Manifest) -> list[str] | None:
     return names if fits and len(names) == manifest.labels else None
 
 
-def _find_first_difference(one: bytes, other: bytes) -> int:
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _find_first_difference(data: bytes, other: bytes) -> int:
+    return next(
+        (offset for offset, (a, b) in enumerate(zip(data, other, strict=False)) if a != b), min(len(data), len(other))
+    )
 
 
 def _find_unlisted(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
@@ -190,9 +192,9 @@ def _check_quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> I
     except CorruptionError as error:
         yield Defect(path, error.offset, error.reason)
         return
-    written = {(shard.name, shard.crc32c) for shard in shards}
+    current_shards = {(shard.name, shard.crc32c) for shard in shards}
     for name, shard in quarantine.shards.items():
-        if (name, shard.crc32c) not in written:
+        if (name, shard.crc32c) not in current_shards:
             yield Defect(
                 path, 0, f"{name} is not the shard in which damage was found. Run tpudata verify --quarantine again"
             )
@@ -226,7 +228,7 @@ def _check_rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     storage = storage_for(folder)
     lines = 0
     for entry in _list(folder, REJECTS_FOLDER):
-        for line in reject_lines(entry.path):
+        for line in scan_reject_lines(entry.path):
             lines += 1
             if line.value is None:
                 yield Defect(entry.path, line.offset, line.problem)

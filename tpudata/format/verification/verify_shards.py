@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 
 from tpudata.console.lifeline import watch
 from tpudata.console.process import useful_workers
-from tpudata.console.signals import deferred
+from tpudata.console.signals import defer_signals
 from tpudata.errors import TpudataError
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.verification.defect import Defect
@@ -43,7 +43,7 @@ def shard_defects(
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
-            with deferred():
+            with defer_signals():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
             for shard, defects in zip(shards, defects_by_shard, strict=True):
                 yield from defects

@@ -65,7 +65,7 @@ def _convert(place: str, value: Any, hint: Any) -> Any:
     """Return the value, converted to the type of its field."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
-        converted = _as_kind(value, kind)
+        converted = _convert_to_kind(value, kind)
         if converted is not _OTHER:
             return converted
     raise UsageError(f"{place} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
@@ -74,7 +74,7 @@ def _convert(place: str, value: Any, hint: Any) -> Any:
 _OTHER = object()
 
 
-def _as_kind(value: Any, kind: Any) -> Any:
+def _convert_to_kind(value: Any, kind: Any) -> Any:
     if kind is types.NoneType:
         return None if value is None else _OTHER
     if typing.get_origin(kind) is tuple:
@@ -94,7 +94,7 @@ def _as_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
     is_any_length = kinds[-1] is Ellipsis
     if not is_any_length and len(kinds) != len(value):
         return _OTHER
-    items = [_as_kind(item, kinds[0] if is_any_length else kinds[i]) for i, item in enumerate(value)]
+    items = [_convert_to_kind(item, kinds[0] if is_any_length else kinds[i]) for i, item in enumerate(value)]
     return _OTHER if any(item is _OTHER for item in items) else tuple(items)
 
 

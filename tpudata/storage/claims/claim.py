@@ -1,7 +1,7 @@
 """A claim on a folder, such as a dataset's or a model's: only the run that holds it may write there.
 
 A claim is a small file of the folder, `DIR/.tpudata-claim`: a JSON object that names the run, its process and the process's start
-time. It is made, taken over and removed in single steps of the storage (`Storage.swap`), so only one of several runs gets it. A run
+time. It is created, taken over and removed atomically (`Storage.swap`), so only one of several runs gets it. A run
 removes its claim when it ends, also with an error; a killed run leaves it. `hold` takes and removes claims; `liveness` decides
 whether the run of a claim is dead.
 """
@@ -110,8 +110,8 @@ def own_claim(output: str) -> Claim | None:
 
 def has_claim(output: str, claim: Claim) -> bool:
     """Return whether a run still holds its claim on an output folder."""
-    standing = parse_claim(read_claim(claim_path(output)))
-    return standing is not None and standing.run == claim.run
+    holder = parse_claim(read_claim(claim_path(output)))
+    return holder is not None and holder.run == claim.run
 
 
 def read_claim(path: str) -> bytes | None:
@@ -128,6 +128,6 @@ def read_claim(path: str) -> bytes | None:
     return storage.read(path)
 
 
-def parse_claim(standing: bytes | None) -> Claim | None:
-    """Return the claim in a file's content, or None if there is none that this version understands."""
-    return None if standing is None else Claim.from_bytes(standing)
+def parse_claim(content: bytes | None) -> Claim | None:
+    """Parse the content of a claim's file; None without a file, or if this version does not understand it."""
+    return None if content is None else Claim.from_bytes(content)

@@ -49,27 +49,27 @@ def take_claim(
     """
     path, storage = claim_path(output), storage_for(output)
     for _ in range(_TRIES):
-        standing = read_claim(path)
-        holder = parse_claim(standing)
+        content = read_claim(path)
+        holder = parse_claim(content)
         if holder is not None and holder.run == claim.run:
             return
-        check_dead(output, path, standing, has_ended, fix, dead_after)
-        if storage.swap(path, standing, claim.to_bytes()):
+        check_dead(output, path, content, has_ended, fix, dead_after)
+        if storage.swap(path, content, claim.to_bytes()):
             return
-        # Another run was faster, or has just ended.
+        # Another run was first, or has just ended: try again.
         time.sleep(random.uniform(0, 0.1))
     raise OutputError(f"{output}: other runs keep claiming it. Run one at a time, or name another folder.")
 
 
 def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
-    """Write the identity of the run's job into its claim, unless the claim is gone: a job that ended at once has removed it."""
+    """Write the identity of a run's job into its claim; do nothing if a job that ended quickly has removed the claim."""
     path = claim_path(output)
     for _ in range(_TRIES):
-        standing = read_claim(path)
-        holder = parse_claim(standing)
+        content = read_claim(path)
+        holder = parse_claim(content)
         if holder is None or holder.run != claim.run:
             return
-        if storage_for(output).swap(path, standing, dataclasses.replace(holder, job=dict(job)).to_bytes()):
+        if storage_for(output).swap(path, content, dataclasses.replace(holder, job=dict(job)).to_bytes()):
             return
 
 
@@ -77,9 +77,9 @@ def drop_claim(output: str, claim: Claim) -> None:
     """Remove the claim of a run, if the run still holds it."""
     path = claim_path(output)
     for _ in range(_TRIES):
-        standing = read_claim(path)
-        holder = parse_claim(standing)
-        if holder is None or holder.run != claim.run or storage_for(output).swap(path, standing, None):
+        content = read_claim(path)
+        holder = parse_claim(content)
+        if holder is None or holder.run != claim.run or storage_for(output).swap(path, content, None):
             return
 
 
@@ -114,7 +114,7 @@ def check_claim(output: str, claim: Claim | None) -> None:
 
 
 @contextlib.contextmanager
-def claimed(
+def hold_claim(
     output: str,
     claim: Claim,
     has_ended: HasEnded | None = None,
@@ -130,7 +130,7 @@ def claimed(
         output: the folder.
         claim: claim of the run.
         has_ended: as for `check_unclaimed`.
-        goes_on: called at the end; returns whether the run has a job that may continue, whose claim then stays.
+        goes_on: function, called at the end, that returns whether the run's job may continue; its claim then stays.
         fix: as for `take_claim`.
         dead_after: as for `take_claim`.
         beat: seconds between two renewals of the claim.
@@ -140,7 +140,9 @@ def claimed(
     try:
         take_claim(output, claim, has_ended, fix=fix, dead_after=dead_after)
         if claim.ends_with == PROCESS:
-            threading.Thread(target=_beat, args=(output, claim, stop, beat), name="tpudata-claim", daemon=True).start()
+            threading.Thread(
+                target=_renew_claim, args=(output, claim, stop, beat), name="tpudata-claim", daemon=True
+            ).start()
         yield
     finally:
         stop.set()
@@ -153,17 +155,17 @@ def claimed(
                     folder.rmdir()
 
 
-def _beat(output: str, claim: Claim, stop: threading.Event, seconds: float) -> None:
+def _renew_claim(output: str, claim: Claim, stop: threading.Event, seconds: float) -> None:
     """Rewrite a claim every `seconds`, until `stop` is set or the run no longer holds it."""
     path, storage = claim_path(output), storage_for(output)
     while not stop.wait(seconds):
         # A failed write is repeated at the next beat.
         with contextlib.suppress(StorageError):
-            standing = read_claim(path)
-            holder = parse_claim(standing)
+            content = read_claim(path)
+            holder = parse_claim(content)
             if holder is None or holder.run != claim.run:
                 return
-            storage.swap(path, standing, dataclasses.replace(holder, beat=holder.beat + 1).to_bytes())
+            storage.swap(path, content, dataclasses.replace(holder, beat=holder.beat + 1).to_bytes())
 
 
 def _list_missing_folders(output: str) -> list[Path]:

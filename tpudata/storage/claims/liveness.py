@@ -44,24 +44,24 @@ def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
 def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
     """Remove the claim of a run that was killed after it completed its dataset; arguments and errors as for `check_unclaimed`."""
     path = claim_path(output)
-    standing = read_claim(path)
-    check_dead(output, path, standing, has_ended)
-    if standing is not None:
-        storage_for(output).swap(path, standing, None)
+    content = read_claim(path)
+    check_dead(output, path, content, has_ended)
+    if content is not None:
+        storage_for(output).swap(path, content, None)
 
 
 def check_dead(
     output: str,
     path: str,
-    standing: bytes | None,
+    content: bytes | None,
     has_ended: HasEnded | None,
     fix: str = CONVERSION_FIX,
     dead_after: float = DEAD_AFTER_SECONDS,
 ) -> None:
     """Raise OutputError unless the run of a claim is known to be dead."""
-    if standing is None:
+    if content is None:
         return
-    claim = Claim.from_bytes(standing)
+    claim = Claim.from_bytes(content)
     if claim is None:
         raise OutputError(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
@@ -77,7 +77,7 @@ def check_dead(
             claim,
             dead_after,
         )
-        is_dead = _stands_still(path, standing, dead_after)
+        is_dead = _stands_still(path, content, dead_after)
     elif claim.job is not None and has_ended is not None and (ended := has_ended(claim.job)) is not None:
         is_dead = ended
     else:
@@ -90,13 +90,13 @@ def check_dead(
         raise OutputError(f"{output}: another run is at work there ({claim}). {fix}")
 
 
-def _stands_still(path: str, standing: bytes, seconds: float) -> bool:
+def _stands_still(path: str, content: bytes, seconds: float) -> bool:
     """Watch a claim, and return whether it stood still for so many seconds that its run must be dead."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(min(_LOOK_EVERY_SECONDS, seconds))
         current = read_claim(path)
-        if current != standing:
+        if current != content:
             # Gone, or taken over by another run, which may be dead, too: the caller checks again.
             return current is None
     return True

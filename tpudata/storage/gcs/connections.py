@@ -55,7 +55,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
         pools = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=context, **options)
     pools.pool_classes_by_scheme = {
-        scheme: _with_connection(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
+        scheme: _add_connection_class(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
     }
     return pools
 
@@ -81,7 +81,7 @@ class _Connection:
         super().request(method, url + sent.pop(HIDDEN_QUERY, ""), body, sent, **options)  # type: ignore[misc]
 
 
-def _with_connection(pool: Any) -> Any:
+def _add_connection_class(pool: Any) -> Any:
     """Return a class of pools whose connections are also a `_Connection`."""
     connection = type(pool.ConnectionCls.__name__, (_Connection, pool.ConnectionCls), {})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})

@@ -57,9 +57,9 @@ def _select_credentials() -> Credentials:
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return default_credentials(_SCOPES)[0]
-    own, _ = default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
+    default, _ = default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
     *delegates, target = [part.strip() for part in account.split(",")]
-    return impersonated_credentials.Credentials(own, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
+    return impersonated_credentials.Credentials(default, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
 
 
 def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credentials, str | None]:
@@ -81,7 +81,7 @@ def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credential
 
 
 def file_fault() -> str | None:
-    """Return the file of credentials that google-auth reads and what is wrong with it, or None if nothing is found."""
+    """Return the file of credentials that google-auth reads and its fault; None if no fault is found."""
     file = find_key_file()
     fault = None if file is None else find_fault(file.path)
     return fault and f"{file}: {fault}"

@@ -111,6 +111,7 @@ def _is_of_the_object(error: BaseException) -> bool:
 
 
 def _describe_error(error: BaseException, path: str) -> str:
+    """Return the reason of an error, with a fix if there is one."""
     bucket, _ = split_path(path)
     if isinstance(error, TimeLimitError):
         return f"{_describe_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"

@@ -66,7 +66,7 @@ class _GcsObjects:
         return translate_errors(done, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
-        """Yield what is inside a folder; memory holds a page of a thousand."""
+        """Yield the entries of a folder; memory holds a page of a thousand."""
         bucket, prefix = split_path(folder)
         is_there = not prefix or bool(start) or stop is not None
         count = 0
@@ -93,8 +93,8 @@ class _GcsObjects:
         if description is not None:
             return _entry(bucket, name, description.size, description.crc32c)
         prefix = f"{name.rstrip('/')}/" if name else ""
-        inside = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
-        return _make_folder(path) if inside.objects or not prefix else None
+        first_page = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
+        return _make_folder(path) if first_page.objects or not prefix else None
 
     def describe(self, path: str) -> Description | None:
         return describe_object(self._transport, *split_object(path))
@@ -155,6 +155,7 @@ class _GcsObjects:
 
     @contextlib.contextmanager
     def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
+        """Yield a writer of an object of which `version` exists; abandon the upload after an error."""
         writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
         try:
             yield writer

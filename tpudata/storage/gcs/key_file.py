@@ -1,4 +1,4 @@
-"""The file of credentials that google-auth reads, and what is wrong with it.
+"""The file of credentials that google-auth reads, and faults in it.
 
 google-auth reports any fault of the file as missing credentials, or fails on it with an error of another kind. Messages here never
 hold anything of the file but its type: the rest may be secret.
@@ -64,12 +64,13 @@ def find_fault(path: Path) -> str | None:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        # The decoder's message says where, and holds nothing of the text.
+        # The decoder's message has the position, and none of the text.
         return "it is not JSON, or was cut"
-    return _find_fault_of(fields)
+    return _find_fault(fields)
 
 
-def _find_fault_of(fields: Any) -> str | None:
+def _find_fault(fields: Any) -> str | None:
+    """Return the fault of the fields of a file of credentials; None without one."""
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
     kind = fields.get("type")
@@ -84,7 +85,7 @@ def _find_fault_of(fields: Any) -> str | None:
     if kind == "service_account":
         return _find_fault_of_key(fields["private_key"])
     if kind == "impersonated_service_account":
-        inner = _find_fault_of(fields.get("source_credentials"))
+        inner = _find_fault(fields.get("source_credentials"))
         return inner and f"in its source_credentials, {inner}"
     return None
 

@@ -20,11 +20,11 @@ from tpudata.storage.gcs.answers import list_page
 from tpudata.storage.gcs.errors import split_path, translate_errors
 from tpudata.storage.gcs.transport import Transport
 
-# Ranges of fewer names are not cut: they take 16 requests.
+# Ranges of fewer names are not divided: listing them takes 16 requests.
 RANGE_NAMES = 1 << 14
 # Limits of the number of ranges, and of rounds of cutting.
 _RANGES, _ROUNDS = 256, 8
-# This many characters begin a range each; later ranges take two of them, then four, and so on: scripts have thousands.
+# Number of ranges of one character each; later ranges take 2, 4, ... characters, since some scripts have thousands.
 _ALPHABET = 16
 _PARALLEL_REQUESTS = 16
 _PAGE = 1000
@@ -52,7 +52,7 @@ class Name(NamedTuple):
 def scan_names(
     transport: Transport, folder: str, start: str = "", stop: str | None = None, limit: int | None = None, *, deep: bool
 ) -> Iterator[Name]:
-    """Yield the names below a folder, in order, and the object that marks the folder itself, if there is one.
+    """Yield the names below a folder in order, including the object that marks the folder itself.
 
     Args:
         transport: sends the requests.
@@ -81,15 +81,15 @@ def scan_names(
     while True:
         with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
-        names = [Name(*item) for item in page.objects]
+        names = [Name(*listed_name) for listed_name in page.objects]
         names += [Name(below, None, None) for below in page.prefixes if below != last]
-        for item in sorted(names, key=lambda item: item.name):
-            below = item.name[len(prefix) :]
+        for listed_name in sorted(names, key=lambda listed_name: listed_name.name):
+            below = listed_name.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
-                _reject_empty_part(folder, bucket, item.name, len(prefix))
+                _reject_empty_part(folder, bucket, listed_name.name, len(prefix))
             # The store compares the names of objects, which sort after that of their folder.
             if start <= below and (stop is None or below < stop):
-                yield item
+                yield listed_name
         last = max(page.prefixes, default=last)
         if page.next_page is None:
             return
@@ -97,7 +97,7 @@ def scan_names(
 
 
 def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int = RANGE_NAMES) -> Sequence[str]:
-    """Return names below a folder at which it is cut into ranges, ascending; none if it is small.
+    """Return ascending names that divide a folder into ranges; none if it is small.
 
     Args:
         transport: sends the requests.
@@ -106,16 +106,16 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
         range_names: number of names in a range that is not cut again.
     """
 
-    def first(start: str, stop: str | None) -> str | None:
+    def find_first(start: str, stop: str | None) -> str | None:
         name = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
         return None if name is None else name.name[length:]
 
-    def parts(start: str, stop: str | None, count: int) -> list[str] | None:
-        """Return the names at which a range is cut, its start first; None if it is small. There are `count` ranges."""
+    def find_parts(start: str, stop: str | None, count: int) -> list[str] | None:
+        """Return the starts of the parts of a range, one of `count` ranges; None if the range is small."""
         names = scan_names(transport, folder, start, stop, deep=deep)
         if next(itertools.islice(names, range_names, None), None) is None:
             return None
-        return [start, *_find_branches(first, start, stop, max(1, _ALPHABET // count))]
+        return [start, *_find_branches(find_first, start, stop, max(1, _ALPHABET // count))]
 
     _, name = split_path(folder)
     length = len(name.rstrip("/")) + 1 if name else 0
@@ -126,49 +126,53 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
             if not ranges or len(starts) >= _RANGES:
                 break
-            cuts = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
-            uncut = {start for places in cuts if places is not None and len(places) > 1 for start in places}
+            cuts = list(pool.map(find_parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
+            uncut = {
+                start for cut_points in cuts if cut_points is not None and len(cut_points) > 1 for start in cut_points
+            }
             starts = sorted({*starts, *uncut})
     return tuple(starts[1:])
 
 
-def _find_branches(first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
-    """Yield the names at which a range of more than one name is cut: where its names first differ.
+def _find_branches(find_first: _First, start: str, stop: str | None, doubling: int) -> Iterator[str]:
+    """Yield names that divide a range of more than one name: prefixes that end with the first character in which names differ.
 
     Args:
-        first: returns the first name at or after one name and before another.
+        find_first: returns the first name at or after one name and before another.
         start: start of the range.
         stop: end of the range.
         doubling: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
     """
-    low, depth = first(start, stop), 0
+    first_name, depth = find_first(start, stop), 0
     for _ in range(_ROUNDS):
-        if low is None:
+        if first_name is None:
             return
         # The smallest depth at which names follow those with the prefix of the first one.
-        depth = bisect.bisect_left(range(len(low)), True, key=functools.partial(_has_after, first, low, stop))
-        if depth < len(low):
+        depth = bisect.bisect_left(
+            range(len(first_name)), True, key=functools.partial(_has_after, find_first, first_name, stop)
+        )
+        if depth < len(first_name):
             break
-        # All others begin with the first one.
-        low = first(f"{low}\0", stop)
-    if low is None or depth >= len(low):
+        # All other names begin with the first one.
+        first_name = find_first(f"{first_name}\0", stop)
+    if first_name is None or depth >= len(first_name):
         return
-    common, character = low[:depth], low[depth]
+    common, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
         step = 1 << max(0, (number - _ALPHABET) // doubling + 1)
-        after = _step_character(character, step)
-        name = first(common + after, stop) if after else None
-        # Names may appear and disappear meanwhile.
+        next_character = _step_character(character, step)
+        name = find_first(common + next_character, stop) if next_character else None
+        # Other writers may add and remove names meanwhile.
         if name is None or not name.startswith(common):
             return
         character = name[depth]
         yield common + character
 
 
-def _has_after(first: _First, name: str, stop: str | None, depth: int) -> bool:
+def _has_after(find_first: _First, name: str, stop: str | None, depth: int) -> bool:
     """Return whether names follow those with the same first `depth + 1` characters."""
     begin = name[: depth + 1].rstrip(_LAST)
-    return bool(begin) and first(begin[:-1] + _step_character(begin[-1]), stop) is not None
+    return bool(begin) and find_first(begin[:-1] + _step_character(begin[-1]), stop) is not None
 
 
 def _step_character(character: str, step: int = 1) -> str:
@@ -180,8 +184,8 @@ def _step_character(character: str, step: int = 1) -> str:
 
 
 def _reject_empty_part(folder: str, bucket: str, name: str, length: int) -> NoReturn:
-    place = name.find("//", max(0, length - 1))
-    before = name[: place + 1]
+    position = name.find("//", max(0, length - 1))
+    before = name[: position + 1]
     raise StorageError(
         f"{folder} could not be listed: the name of an object below it has an empty part, which is not a folder:"
         f" gs://{bucket}/{before}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{before}/*'"

@@ -25,8 +25,8 @@ class Pace:
         clock: monotonic clock, in seconds.
     """
 
-    def __init__(self, most: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+    def __init__(self, limit: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = limit
         # Infinite until the store asks for less.
         self._lowered_limit = math.inf
         self._clock = clock

@@ -49,13 +49,13 @@ RETRY = "TPUDATA_GCS_RETRY"
 _CONNECTIONS = 128
 _ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
 _ERRORS = {404: AbsentError, 412: ConflictError, 416: RangeError}
-# Number of tokens that a request is sent with, at most: one may expire on the way.
+# Most tokens that a request is sent with, one after the other: a token may expire in flight.
 _TOKENS = 3
 _PORTS = {"http": 80, "https": 443}
 
 
 class Answer(NamedTuple):
-    """An answer of the store that is no error.
+    """An answer of the store that is not an error.
 
     Attributes:
         status: status code.
@@ -79,7 +79,7 @@ class Transport:
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
-        # A method of this object would make a circle of references, which keeps connections open until the garbage collector runs.
+        # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
         environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
         self._policy = functools.partial(_current_policy, policy, environment)
         self._opened_client: _Client | None = None
@@ -119,7 +119,7 @@ class Transport:
         with client.pace.request() as began:
             answer = client.send(method, url, headers or {}, data, self.policy.answer_within)
             if answer.status >= _ERROR:
-                pause = _retry_after(answer)
+                pause = _parse_retry_after(answer)
                 if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and pause is not None):
                     client.pace.lower_limit(began, pause or 0.0)
                 raise _make_answer_error(answer)
@@ -141,7 +141,7 @@ class _Client:
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
         self._pools = new_pools(self._server)
         self._project = billing_project()
-        # Tokens come from another server, perhaps through another proxy: a separate session asks for them.
+        # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
         self._tokens = Request()
         self._renewing = threading.Lock()
         self.pace = Pace(_count_most_in_flight)
@@ -163,7 +163,7 @@ class _Client:
         return f"{url}{'&' if query else '?'}{urlencode({'userProject': self._project})}"
 
     def send(self, method: str, url: str, headers: Mapping[str, str], data: bytes | None, seconds: float) -> Answer:
-        """Send a request with a token, anew if the store rejects it."""
+        """Send a request with a token; renew the token and send again if the store rejects it."""
         for number in range(1, _TOKENS + 1):
             sent = {"User-Agent": "tpudata", **headers}
             with self._renewing:
@@ -179,6 +179,7 @@ class _Client:
         return answer
 
     def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:
+        """Send a request over a kept connection, without retries and redirects."""
         if "upload_id=" in url:
             url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
         response = self._pools.urlopen(
@@ -210,7 +211,7 @@ def _current_policy(policy: RetryPolicy | None, environment: RetryPolicy) -> Ret
         return policy
     if "limit" in os.environ.get(RETRY, ""):
         return environment
-    return environment.with_limit(request_limits().retry_seconds)
+    return environment.replace_limit(request_limits().retry_seconds)
 
 
 def _count_most_in_flight() -> int:
@@ -218,7 +219,7 @@ def _count_most_in_flight() -> int:
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _parse_retry_after(answer: Answer) -> float | None:
     """Return the seconds in the header Retry-After, or None; Google's servers never send a date."""
     try:
         seconds = float(answer.headers.get("Retry-After", ""))

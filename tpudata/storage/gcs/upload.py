@@ -1,4 +1,4 @@
-"""Writing an object: a small one in one request, others in one resumable upload, which survives lost parts and lost answers.
+"""Writing an object: a small one in one request, others in one resumable upload, which survives lost requests and answers.
 
 A part is kept until the store has it. If a request fails, the store is asked how much it received, and gets the rest; a small
 object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
@@ -35,7 +35,7 @@ from tpudata.storage.objects.object_store import Description
 
 # Bytes of a request; the store requires a multiple of 256 KiB. At tens of milliseconds a request, one writer exceeds 100 MB/s.
 PART_BYTES = 8 << 20
-# An object of no more bytes is sent in one request: sending it again takes less time than asking how much was received.
+# Largest object that is sent in one request: sending it again takes less time than asking how much was received.
 _WHOLE_BYTES = 1 << 20
 _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)
@@ -65,8 +65,8 @@ class ObjectWriter(io.RawIOBase):
         self._buffer = bytearray()
         self._delivered = 0
         self._crc32c = 0
-        # Another object existed before the upload could begin: nothing is sent, and the end compares it.
-        self._too_late: ConflictError | None = None
+        # Set if another writer was first: nothing is sent, and `finish` compares the existing object with the data.
+        self._conflict: ConflictError | None = None
 
     def writable(self) -> bool:
         """Return True."""
@@ -83,7 +83,7 @@ class ObjectWriter(io.RawIOBase):
         data = bytes(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
         self._buffer += data
-        # Some bytes are kept for the last part, which must be marked as the last.
+        # Keep some bytes: the last part must be marked as the last, so it cannot be empty.
         while len(self._buffer) > self._part_bytes:
             self._deliver(self._part_bytes)
         return len(data)
@@ -93,7 +93,7 @@ class ObjectWriter(io.RawIOBase):
         self._url = self._transport.retries(self._start)
 
     def finish(self) -> None:
-        """Send the rest, and make the object.
+        """Send the remaining data, which completes the object.
 
         Raises:
             ConflictError: another writer was first, with other bytes.
@@ -103,7 +103,7 @@ class ObjectWriter(io.RawIOBase):
             self._end()
         else:
             # All data are still in the buffer, so they can be sent again.
-            self._transport.retries(self._end_anew)
+            self._transport.retries(self._end_with_restarts)
         self.close()
 
     def abandon(self) -> None:
@@ -118,7 +118,7 @@ class ObjectWriter(io.RawIOBase):
         """Checksum of the data, as the API writes it."""
         return checksum_text(self._crc32c)
 
-    def _end_anew(self) -> None:
+    def _end_with_restarts(self) -> None:
         try:
             self._end()
         except DamagedError:
@@ -126,6 +126,7 @@ class ObjectWriter(io.RawIOBase):
             raise
 
     def _end(self) -> None:
+        """Send the last part; an object with the same bytes that another writer made counts as made by this one."""
         try:
             if self._url is None and not self._delivered and len(self._buffer) <= _WHOLE_BYTES:
                 self._send_whole()
@@ -133,24 +134,24 @@ class ObjectWriter(io.RawIOBase):
                 self._deliver(len(self._buffer), is_last=True)
         except ConflictError:
             # Another worker may have written the same bytes first.
-            if not self._stands_there():
+            if not self._has_stored_data():
                 raise
         except (AnswerError, UploadLostError) as error:
             code = error.code if isinstance(error, AnswerError) else _GONE
             if code == _BAD_REQUEST and "crc32c" in str(error).lower():
                 raise DamagedError from error
-            # The store forgets a finished upload after a while, even if its last answer was lost.
-            if code not in _FORGOTTEN or not self._stands_there():
+            # The store forgets finished uploads, so a retry after a lost answer may get 404 or 410.
+            if code not in _FORGOTTEN or not self._has_stored_data():
                 raise
 
     def _check_stored(self, answered: Description | None) -> None:
-        """Check that the store has the object; `answered` is the description in its answer, or None if the answer has none.
+        """Check that the store has the object with the data that were written.
 
         Raises:
-            UnprovenError: there is no proof of it.
-            DamagedError: it has made an object of other bytes, which is removed.
+            UnprovenError: nothing proves it.
+            DamagedError: the object has other bytes; it is removed.
         """
-        if answered is not None and self._is_of_these_bytes(answered):
+        if answered is not None and self._matches_data(answered):
             return
         stored = self._describe()
         if stored is None or stored.version == self._before:
@@ -163,19 +164,19 @@ class ObjectWriter(io.RawIOBase):
         self._transport.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
-    def _is_of_these_bytes(self, description: Description) -> bool:
+    def _matches_data(self, description: Description) -> bool:
         return (description.size, description.crc32c) == (self.tell(), self._crc32c)
 
     def _deliver(self, size: int, *, is_last: bool = False) -> None:
-        """Send the first `size` bytes of the buffer, and remove them; the last ones make the object."""
-        if self._url is None and self._too_late is None:
+        """Send the first `size` bytes of the buffer, and remove them from it; the last part completes the object."""
+        if self._url is None and self._conflict is None:
             try:
                 self._url = self._transport.retries(self._start)
             except ConflictError as error:
-                self._too_late = error
-        if self._too_late is not None:
+                self._conflict = error
+        if self._conflict is not None:
             if is_last:
-                raise self._too_late
+                raise self._conflict
             del self._buffer[:size]
             self._delivered += size
             return
@@ -228,6 +229,7 @@ class ObjectWriter(io.RawIOBase):
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
     def _start(self) -> str:
+        """Start a resumable upload, and return its address."""
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
         address = self._transport.request("POST", self._make_upload_url("resumable"), headers, b"{}").headers.get(
             "Location", ""
@@ -250,16 +252,16 @@ class ObjectWriter(io.RawIOBase):
         return None
 
     def _check_answer(self, answer: Answer) -> None:
-        """Check that the store has the object that an answer says it has made; raise as `_check_stored`."""
+        """Check the answer to a completed upload; raise as `_check_stored` does."""
         answered: Description | None = None
         with contextlib.suppress(UnprovenError):
             answered = parse_description(answer.data)
         self._check_stored(answered)
 
-    def _stands_there(self) -> bool:
-        """Return whether the object has the bytes that were written."""
+    def _has_stored_data(self) -> bool:
+        """Return whether the stored object has the bytes that were written."""
         stored = self._describe()
-        return stored is not None and self._is_of_these_bytes(stored)
+        return stored is not None and self._matches_data(stored)
 
     def _describe(self) -> Description | None:
         return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))

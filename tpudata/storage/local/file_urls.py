@@ -22,17 +22,17 @@ class FileUrls(LocalStorage):
         return super().join(local_path(base), *parts)
 
     def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         return super().list(local_path(folder))
 
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is directly inside a folder, in order."""
+        """Yield the entries of a folder, in order."""
         return super().scan(local_path(folder), start=start, stop=stop, limit=limit, deep=deep)
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return names at which a large folder is cut."""
+        """Return names that divide a large folder into ranges."""
         return super().cuts(local_path(folder), deep=deep)
 
     def stat(self, path: str) -> Entry | None:

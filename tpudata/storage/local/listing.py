@@ -33,7 +33,7 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
 
 
 def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
-    """Return the names at which a folder is cut into ranges of about equal size; none if it has few names.
+    """Return the names that divide a folder into ranges of about equal size; none if it has few names.
 
     Args:
         folder: folder to cut.
@@ -53,9 +53,9 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
         if count == range_names + 1:
             sample = _pick_smallest((name for _, name in sample), sampled_names)
             heapq.heapify(sample)
-        item = (-zlib.crc32(os.fsencode(name)), name)
-        if item > sample[0]:
-            heapq.heapreplace(sample, item)
+        ranked_name = (-zlib.crc32(os.fsencode(name)), name)
+        if ranked_name > sample[0]:
+            heapq.heapreplace(sample, ranked_name)
     ranges = min(_MOST_RANGES, -(-count // range_names))
     if ranges < 2:
         return ()

@@ -48,7 +48,7 @@ class LocalStorage:
         return str(Path(base, *parts))
 
     def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         with translate_errors("listed", folder), os.scandir(folder) as entries:
             return sorted((_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
 
@@ -60,7 +60,7 @@ class LocalStorage:
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is directly inside a folder, in order; memory holds only the names of the range."""
+        """Yield the entries of a folder, in order; memory holds only the names of the range."""
         assert not deep, "a disk lists folder by folder"
         for name in list_names(folder, start, stop, limit):
             plain = name.rstrip("/")
@@ -80,7 +80,7 @@ class LocalStorage:
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 # Python raises ValueError for a name that no file can have: one with a NUL.
                 return None
-        return _entry_of(path, Path(path).name, stat_result).checked()
+        return _make_stat_entry(path, Path(path).name, stat_result).checked()
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file."""
@@ -165,13 +165,13 @@ class LocalStorage:
 
     def check_writable(self, path: str) -> None:
         """Raise StorageError if a path cannot be written; makes an unnamed file in the nearest existing folder."""
-        place = Path(path).absolute()
+        absolute_path = Path(path).absolute()
         with translate_errors(WRITTEN, path):
-            if place.is_file():
-                place = place.parent
-            while not place.exists() and place != place.parent:
-                place = place.parent
-            with tempfile.TemporaryFile(dir=place, prefix=TEMPORARY_PREFIX):
+            if absolute_path.is_file():
+                absolute_path = absolute_path.parent
+            while not absolute_path.exists() and absolute_path != absolute_path.parent:
+                absolute_path = absolute_path.parent
+            with tempfile.TemporaryFile(dir=absolute_path, prefix=TEMPORARY_PREFIX):
                 pass
 
     def delete(self, path: str) -> None:
@@ -240,6 +240,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
+    """Replace the content of a file by `new` if it is `old`; return whether it was replaced."""
     try:
         descriptor = _open(str(target))
     except FileNotFoundError:
@@ -322,10 +323,10 @@ def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result] | None = 
         return Entry(path, name, 0, False)
     except OSError as error:
         raise storage_error("looked up", path, error) from error
-    return _entry_of(path, name, stat_result)
+    return _make_stat_entry(path, name, stat_result)
 
 
-def _entry_of(path: str, name: str, stat_result: os.stat_result) -> Entry:
+def _make_stat_entry(path: str, name: str, stat_result: os.stat_result) -> Entry:
     if stat_bits.S_ISREG(stat_result.st_mode):
         return Entry(path, name, stat_result.st_size, False)
     is_folder = stat_bits.S_ISDIR(stat_result.st_mode)

@@ -116,9 +116,10 @@ class UncachedFile(io.RawIOBase):
         self.close()
 
     def _write_buffer(self, direct: bool) -> None:
+        """Write the buffer, around the page cache if `direct`."""
         if direct != self._direct:
             self._switch(direct)
-        with memoryview(self._buffer) as whole, whole[: self._filled] as view:
+        with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled] as view:
             start = 0
             while start < len(view):
                 try:

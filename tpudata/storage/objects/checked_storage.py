@@ -1,7 +1,7 @@
-"""A `Storage` over the calls of an object store. Every answer needs proof; any other is a fault of the transport, and is retried.
+"""A `Storage` over the calls of an object store. An answer without proof counts as a fault of the transport, and is retried.
 
 A proxy may answer 200 with nothing or with a page of HTML, cut a body and its Content-Length alike, drop headers, or change a bit.
-Proofs of what is read:
+Proofs of reads:
 
     whole object    the CRC-32C in the answer, or else size and CRC-32C of a description
     part            as many bytes as requested, at the offset that the answer states; there is no checksum, so it is read twice
@@ -45,7 +45,7 @@ class CheckedStorage:
         return "/".join((base.rstrip("/"), *parts))
 
     def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
+        """Return the entries of a folder, sorted by name."""
         return sorted(self.scan(folder), key=operator.attrgetter("name"))
 
     @property
@@ -56,11 +56,11 @@ class CheckedStorage:
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is inside a folder, in the order of names."""
+        """Yield the entries of a folder, in the order of names."""
         return self._store.scan(folder, start, stop, limit, deep=deep)
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return names at which a large folder is cut."""
+        """Return names that divide a large folder into ranges."""
         return self._store.cuts(folder, deep=deep)
 
     def stat(self, path: str) -> Entry | None:
@@ -86,7 +86,7 @@ class CheckedStorage:
             if description is None:
                 raise AbsentError(404, "no such object")
         version = description.version
-        # All of it is compared at the end, if the store has a checksum; without any, twice is too much for large files.
+        # With a checksum, the reader compares the whole object at its end; without one, reading large files twice costs too much.
         is_checked = description.crc32c is not None or not self._store.has_checksums
 
         def read(offset: int, length: int) -> bytes:
@@ -111,18 +111,18 @@ class CheckedStorage:
             self._store.retries(lambda: self._store.remove(path, None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object, if it is `old`, by `new`; return whether that was done."""
+        """Replace the content of a small object by `new` if it is `old`; return whether it was replaced."""
         with self._store.translate_errors("written", path):
             description = self._store.retries(lambda: self._store.describe(path))
         try:
-            standing = None if description is None else self._read_whole(path, description.version, description.size)
+            stored = None if description is None else self._read_whole(path, description.version, description.size)
         except StorageUnavailableError:
             raise
         except StorageError:
             # It was replaced after the description.
             return False
-        if standing != old or (description is None and new is None):
-            return standing == old
+        if stored != old or (description is None and new is None):
+            return stored == old
         version = None if description is None else description.version
         with self._store.translate_errors("written", path):
             try:
@@ -144,7 +144,7 @@ class CheckedStorage:
         return self._read_with_retries(path, version, read)
 
     def _read_part(self, path: str, offset: int, length: int, version: int | None, *, is_checked: bool) -> bytes:
-        """Return a part of an object, read twice unless `is_checked` says that the caller has a checksum."""
+        """Return a range of an object, read twice unless the caller checks a checksum (`is_checked`)."""
         if length <= 0:
             return b""
 

@@ -41,7 +41,7 @@ class AnswerError(StoreError):
 
 
 class AbsentError(AnswerError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class ConflictError(AnswerError):

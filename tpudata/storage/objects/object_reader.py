@@ -46,8 +46,9 @@ class ObjectReader(io.RawIOBase):
         # RawIOBase.readall requests 8 kB at a time.
         return b"".join(iter(lambda: self._read_next(self._part_bytes), b""))
 
-    def _read_next(self, most: int) -> bytes:
-        length = min(most, self._description.size - self._position)
+    def _read_next(self, limit: int) -> bytes:
+        """Read at most `limit` bytes from the current position; compare the checksum at the end."""
+        length = min(limit, self._description.size - self._position)
         data = self._read(self._position, length) if length else b""
         if len(data) < length:
             raise StorageUnavailableError(

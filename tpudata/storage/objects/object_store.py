@@ -63,10 +63,10 @@ class ObjectStore(Protocol):
         """As in `Storage`."""
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
-        """Yield what is inside a folder, as `Storage.scan` does, with retries."""
+        """Yield the entries of a folder, as `Storage.scan` does, with retries."""
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return names at which a folder is cut, as `Storage.cuts` does, with retries."""
+        """Return names that divide a folder into ranges, as `Storage.cuts` does, with retries."""
 
     def find(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""

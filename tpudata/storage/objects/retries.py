@@ -24,7 +24,7 @@ class RetryPolicy:
     Attributes:
         first_wait: mean seconds before the second attempt; each wait is drawn at random around twice the one before.
         longest_wait: seconds that a wait takes at most.
-        limit: seconds after which there is no further attempt.
+        limit: seconds after which there are no more attempts.
         answer_within: seconds that the server may be silent.
         warn_after: seconds after which failures are logged as warnings, and between two warnings.
     """
@@ -35,7 +35,7 @@ class RetryPolicy:
     answer_within: float = 60.0
     warn_after: float = 10.0
 
-    def with_limit(self, limit: float) -> RetryPolicy:
+    def replace_limit(self, limit: float) -> RetryPolicy:
         """Return the policy with another limit, in seconds."""
         return dataclasses.replace(self, limit=limit)
 
@@ -98,19 +98,20 @@ class Retries:
                 if not self._is_transient(error):
                     raise
                 failed = time.monotonic()
-                self._note(error, failed, failed - began, policy)
-                # Many clients that fail at once must not all return at once.
+                self._log_failure(error, failed, failed - began, policy)
+                # Random waits: many clients that fail together must not retry together.
                 wait = random.uniform(0, min(2 * mean, policy.longest_wait))
                 if failed + wait > began + policy.limit:
                     raise TimeLimitError from error
             time.sleep(wait)
             mean *= 2
 
-    def _note(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
+    def _log_failure(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
+        """Log a failure that will be retried, as a warning if it lasts."""
         is_long = min(seconds, now - self._warned) > policy.warn_after
         if is_long:
             self._warned = now
-        # Neither message nor arguments: they may hold an address.
+        # Log neither the message nor the arguments: they may contain an address.
         kind = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
         _log.log(
             logging.WARNING if is_long else logging.INFO,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpudata.console.flags import FlagParser
-from tpudata.console.option import add_option, options_of, passed_options
+from tpudata.console.option import add_option, list_options, passed_options
 from tpudata.train.options.config_file import read_config
 from tpudata.train.options.train_options import Group, TrainOptions
 
-_OPTIONS = options_of(TrainOptions)
+_OPTIONS = list_options(TrainOptions)
 _RATE = "learning_rate"
 
 

@@ -16,8 +16,8 @@ from tpudata.console.option import (
     Value,
     check_options,
     check_uses,
+    list_options,
     option,
-    options_of,
 )
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.errors import UsageError
@@ -292,7 +292,7 @@ class TrainOptions:
     json: bool = option(False, Group.REHEARSAL, "print one JSON object, for programs", needs="rehearse")
 
     def __post_init__(self) -> None:
-        options = options_of(TrainOptions)
+        options = list_options(TrainOptions)
         for name in ("model", "data", "model_dir", "train_split", "eval_split", "warm_start", "checkpoint", "output"):
             text = getattr(self, name)
             if text is not None and not text.strip():

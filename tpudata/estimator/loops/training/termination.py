@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tpudata.console.signals import TERMINATED, ended_by_second_sigterm
+from tpudata.console.signals import TERMINATED, end_on_second_sigterm
 
 # EX_TEMPFAIL of sysexits.h: start again later.
 EXIT_CODE = 75
@@ -67,7 +67,7 @@ def ended_by_sigterm() -> Iterator[Termination]:
         return
     signal.signal(signal.SIGTERM, termination.receive)
     try:
-        with ended_by_second_sigterm():
+        with end_on_second_sigterm():
             yield termination
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
