@@ -79,7 +79,7 @@ def _find_newest(model_dir: str, seen: set[str]) -> str | None:
 def _find_oldest(model_dir: str, seen: set[str]) -> str | None:
     """Return the path of the oldest checkpoint that is not among `seen`, or None."""
     # Training may have removed an old checkpoint by now.
-    return next((path for path in checkpoints.known(model_dir) if path not in seen and _is_there(path)), None)
+    return next((path for path in checkpoints.list_recorded(model_dir) if path not in seen and _is_there(path)), None)
 
 
 def _is_there(path: str) -> bool:

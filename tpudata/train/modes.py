@@ -12,7 +12,7 @@ from typing import Any
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.estimator import ModeKeys, check_tpu_compatibility
 from tpudata.estimator.export.serving_input import NamedReceiver
-from tpudata.estimator.tpu_check.result import require_none_rejected
+from tpudata.estimator.tpu_check.result import raise_if_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation
 from tpudata.train.feeding_rate import read_feeding_rate
@@ -153,7 +153,7 @@ def rehearse(job: Job) -> None:
         print(json.dumps(found.to_json(feeding), indent=1))
     elif found.costs:
         print(cost_table(found.costs, feeding))
-    require_none_rejected(found, list(modes))
+    raise_if_rejected(found, list(modes))
 
 
 def check_model(job: Job) -> None:

@@ -28,7 +28,7 @@ class Finding:
         return f"{self.mode}: {self.where}: {what}{fix}"
 
 
-class Find(Protocol):
+class Report(Protocol):
     """Callback that adds a finding to the current mode."""
 
     def __call__(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.checks import require, require_flag, require_positive_int, require_seconds, require_type
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.topology import JOIN_LIMIT
+from tpudata.devices.processes.topology import JOIN_TIMEOUT_SECONDS
 from tpudata.estimator.api.errors import ArgumentTypeError
 from tpudata.estimator.config.tpu_config import TPUConfig
 
@@ -103,7 +103,7 @@ class RunConfig:
     device_fn: Any = None
     protocol: str | None = None
     experimental_max_worker_delay_secs: int | None = None
-    session_creation_timeout_secs: int = JOIN_LIMIT
+    session_creation_timeout_secs: int = JOIN_TIMEOUT_SECONDS
     checkpoint_save_graph_def: bool = True
     _task: ClusterTask = dataclasses.field(default_factory=ClusterTask, init=False, repr=False, compare=False)
 

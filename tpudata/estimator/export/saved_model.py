@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.graphs.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.error_text.libraries import find_reason
 from tpudata.errors import StorageError
@@ -30,7 +30,7 @@ from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import latest
-from tpudata.estimator.state.partition import Part, whole_of
+from tpudata.estimator.state.partition import Part, find_whole_part
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")
@@ -166,7 +166,7 @@ def _needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
     """Return the operations of the default graph that outputs (`TensorInfo`s) depend on, up to the fed tensors."""
     graph, fed = v1.get_default_graph(), frozenset(fed)
     found = (graph.get_tensor_by_name(info.name) for info in outputs)
-    return needed_operations((tensor.op for tensor in found if tensor.name not in fed), fed)
+    return find_needed_operations((tensor.op for tensor in found if tensor.name not in fed), fed)
 
 
 def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any], saver: Any) -> None:
@@ -181,11 +181,11 @@ def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any]
     variables = {variable.op.name: variable for variable in v1.global_variables()}
     needed = _needed(info for signature in signatures.values() for info in signature.outputs.values())
     known = checkpoint.reader().get_variable_to_shape_map()
-    parts = {name: Part.of(item) for name, item in variables.items()}
+    parts = {name: Part.find(item) for name, item in variables.items()}
     wanted = {
         name: item
         for name, item in variables.items()
-        if item.op in needed or name in known or whole_of(name, parts[name], known)
+        if item.op in needed or name in known or find_whole_part(name, parts[name], known)
     }
     values = checkpoint.read(wanted, parts)
     feeds = {variables[name].initial_value: value for name, value in values.items()}

@@ -23,7 +23,7 @@ def are_tensors(element: Any) -> bool:
     return bool(found) and all(isinstance(item, tf.Tensor | tf.SparseTensor | np.ndarray) for item in found)
 
 
-def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
+def make_tensor_dataset(call: Callable[[], Any], seed: int | None) -> Any:
     """Return a dataset of the batches of an input_fn that returns tensors.
 
     It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
@@ -50,7 +50,7 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
             element = element[0]
         element = split_sparse(element)
         tensors = [tf.convert_to_tensor(item) for item in tf.nest.flatten(element)]
-        graph.begins_with(
+        graph.set_initializers(
             [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]
         )
 

@@ -74,6 +74,6 @@ def _wait(closed: threading.Event, deleted: threading.Event) -> None:
     deleted.wait(_SECONDS_AT_EXIT)
 
 
-def iterator_of(spec: Any, tensors: Any) -> Any:
+def pack_iterator(spec: Any, tensors: Any) -> Any:
     """Return the iterator with these tensors, in the tf.function that is being built."""
     return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)

@@ -14,8 +14,8 @@ from tpudata.devices.batches.step_reader import whole
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
-from tpudata.estimator.feeding.row_masks import with_row_masks
-from tpudata.estimator.feeding.signature import leaves, row_weights, split_element
+from tpudata.estimator.feeding.row_masks import add_row_masks
+from tpudata.estimator.feeding.signature import list_leaves, row_weights, split_element
 
 CallInputFn = Callable[[Call], Any]
 
@@ -45,7 +45,7 @@ class ReplicaElements:
         self.endless &= bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
         axes = self._axes(dataset)
         if deployment.mode == ModeKeys.PREDICT:
-            dataset = with_row_masks(dataset, deployment.batch_size, axes)
+            dataset = add_row_masks(dataset, deployment.batch_size, axes)
         if deployment.topology.is_sharded:
             self._require_static(dataset)
         return dataset
@@ -105,7 +105,7 @@ class ReplicaElements:
         axes = split_element(tf.nest.pack_sequence_as(dataset.element_spec, self._element_axes(dataset.element_spec)))
         if deployment.mode == ModeKeys.PREDICT:
             specs, axes = (specs[0], None), (axes[0], None)  # The mask was made here.
-        for (path, spec), (_, axis) in zip(leaves(specs), leaves(axes), strict=True):
+        for (path, spec), (_, axis) in zip(list_leaves(specs), list_leaves(axes), strict=True):
             rows = spec.shape[axis] if spec.shape.rank else None
             if not spec.shape.is_fully_defined():
                 fix = "set_shape in the dataset's map"
@@ -169,7 +169,7 @@ def can_fill(mode: str, element_spec: Any) -> bool:
     return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
 
 
-def short_data(mode: str, element_spec: Any) -> ShortData:
+def choose_short_data(mode: str, element_spec: Any) -> ShortData:
     """Return the rule for processes whose data ends before that of others."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP

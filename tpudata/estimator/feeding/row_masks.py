@@ -9,7 +9,7 @@ from tpudata.estimator.feeding.signature import row_weights
 from tpudata.estimator.feeding.sparse_parts import roles
 
 
-def with_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | None = None) -> Any:
+def add_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | None = None) -> Any:
     """Drop the labels, pad short batches to `batch_size` and add a mask of the real rows.
 
     Args:

@@ -11,7 +11,7 @@ from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.error_text.libraries import NEEDS_GRAPH
 from tpudata.estimator.api.errors import ModelFnTypeError
-from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
+from tpudata.estimator.feeding.input_tensors import are_tensors, make_tensor_dataset
 from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
@@ -106,7 +106,7 @@ def call_input_fn(
 
     dataset = _called(call)
     if not datasets_alone and (dataset is None or are_tensors(dataset)):
-        dataset = dataset_of_tensors(call, config.tf_random_seed)
+        dataset = make_tensor_dataset(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
         fix = " PER_HOST_V2 does not support tensors: return the dataset itself." if datasets_alone else ""
         raise TypeError(
@@ -114,7 +114,7 @@ def call_input_fn(
         )
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
         dataset = dataset.map(lambda *element: split_sparse(element[0] if len(element) == 1 else element))
-    for path, spec in leaves(split_element(dataset.element_spec)):
+    for path, spec in list_leaves(split_element(dataset.element_spec)):
         if are_sparse_parts(spec):
             if not takes_sparse:
                 raise TypeError(
@@ -165,7 +165,7 @@ def check_for_devices(element_spec: Any) -> None:
     Raises:
         ValueError: they do not take one, because of its kind, dtype or shape.
     """
-    for path, spec in leaves(split_element(element_spec)):
+    for path, spec in list_leaves(split_element(element_spec)):
         if spec.is_compatible_with(None):  # TensorFlow 2.20 has no tf.NoneTensorSpec.
             continue
         if not isinstance(spec, tf.TensorSpec):
@@ -193,7 +193,7 @@ def row_weights(features: Any) -> Any:
     return weights if weights.dtype.is_floating and weights.shape.rank == 1 else None
 
 
-def leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
+def list_leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
     """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"; sparse parts are one leaf."""
     found: list[tuple[str, Any]] = []
 

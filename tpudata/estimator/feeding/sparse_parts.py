@@ -50,7 +50,7 @@ def _join(parts: Any) -> Any:
     return tensor
 
 
-def without_sparse(structure: Any) -> Any:
+def drop_sparse(structure: Any) -> Any:
     """Return a structure with None in the place of the parts of sparse tensors."""
     return _mapped(structure, lambda _: None, lambda value: value)
 

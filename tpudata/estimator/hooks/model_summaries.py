@@ -11,7 +11,7 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
 from tpudata.estimator.steps.train_step import TrainStep
-from tpudata.estimator.tracing.effects import results_of
+from tpudata.estimator.tracing.effects import list_results
 
 _Keys = tf.compat.v1.GraphKeys
 
@@ -36,14 +36,14 @@ class ModelSummaries:
         if not wanted:
             return
         if scaffold.summary_op is not None:
-            self._tensors = [session.element(scaffold.summary_op)]
+            self._tensors = [session.find_element(scaffold.summary_op)]
         else:
             found = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
             self._tensors = list({item.name: item for item in found}.values())
         writes = train_step.host_summary_writes
         if self._tensors or writes:
             feeds = {train_step.record_name: np.asarray(True)} if writes else {}
-            found = plan([*self._tensors, *writes, *results_of(writes)], session.timing, frozenset(feeds))
+            found = plan([*self._tensors, *writes, *list_results(writes)], session.timing, frozenset(feeds))
             self._request = Request(session, found, feeds)
 
     @property

@@ -90,13 +90,13 @@ class Monitor:
     def begin(self) -> None:
         """Let the hooks add operations to the graph."""
         if self.hooks:
-            with self._session.adding():
+            with self._session.record_additions():
                 for hook in self.hooks:
                     hook.begin()
 
     def after_create_session(self) -> None:
         """Call the hooks after variables have got their values."""
-        with self._session.installed():
+        with self._session.as_default_graph():
             for hook in self.hooks:
                 hook.after_create_session(self._session, tf.train.Coordinator())
 
@@ -119,7 +119,7 @@ class Monitor:
         self._context = _train.SessionRunContext(self._original, self._session)
         self._fetches = {}
         feeds: dict[str, Any] = {}
-        with self._session.installed():
+        with self._session.as_default_graph():
             for number, hook in enumerate(self.hooks):
                 arguments = hook.before_run(self._context)
                 if arguments is not None:
@@ -142,8 +142,8 @@ class Monitor:
         if arguments.fetches is not None:
             self._fetches[number] = self._fetches_of(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
-            tensor = self._session.element(key)
-            is_models = self._session.timing.is_models(tensor.op)
+            tensor = self._session.find_element(key)
+            is_models = self._session.timing.is_made_by_model_fn(tensor.op)
             if is_models and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
                 raise ValueError(
                     f"{type(hook).__name__} feeds {tensor.name!r} of model_fn, whose step is compiled (expected a "
@@ -152,17 +152,17 @@ class Monitor:
                 )
             if tensor.name in feeds:
                 raise RuntimeError(f"Two hooks feed {tensor.name!r} (expected one). Remove one of the feeds.")
-            fed = self._session.fed(tensor, value)
+            fed = self._session.convert_feed(tensor, value)
             feeds |= [fed]
             if is_models:
                 self.model_feeds |= [fed]
 
     def _fetches_of(self, structure: Any) -> Fetches:
         if not isinstance(structure, tf.Tensor):
-            return Fetches(self._session.element, structure)
+            return Fetches(self._session.find_element, structure)
         # Most hooks fetch the same tensor at each step.
         if id(structure) not in self._single:
-            self._single[id(structure)] = structure, Fetches(self._session.element, structure)
+            self._single[id(structure)] = structure, Fetches(self._session.find_element, structure)
         return self._single[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
@@ -175,7 +175,7 @@ class Monitor:
             return
         values = self._request.finish(step)
         try:
-            with self._session.installed():
+            with self._session.as_default_graph():
                 for number, hook in enumerate(self.hooks):
                     results = self._fetches[number].pack(values) if number in self._fetches else None
                     hook.after_run(self._context, _train.SessionRunValues(results, None, None))
@@ -189,7 +189,7 @@ class Monitor:
 
     def end(self) -> None:
         """Call the hooks at the end of the run."""
-        with self._session.installed():
+        with self._session.as_default_graph():
             for hook in self.hooks:
                 hook.end(self._session)
 

@@ -30,7 +30,7 @@ def make_scaffold(spec: Any, session: HookSession) -> Any:
     """
     if not has_scaffold(spec):
         return _Scaffold()
-    with session.adding():
+    with session.record_additions():
         return scaffold_of(spec)
 
 
@@ -76,7 +76,7 @@ def save_with(saver: Any, session: HookSession, model_dir: str, step: int) -> Ch
     base = tf.io.gfile.join(model_dir, "model.ckpt")
     try:
         tf.io.gfile.makedirs(model_dir)
-        with session.installed():
+        with session.as_default_graph():
             prefix = saver.save(session, base, global_step=step, write_meta_graph=False)
     except tf.errors.OpError as error:
         raise StorageError(
@@ -114,7 +114,7 @@ class ScaffoldLoader:
         scaffold, session = self._scaffold, self._session
         self._own = None
         self.restore(checkpoint)
-        with session.installed():
+        with session.as_default_graph():
             if checkpoint is None and scaffold.init_op is not None:
                 session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
             if checkpoint is None and scaffold.init_fn is not None:
@@ -151,7 +151,7 @@ class ScaffoldLoader:
             return
 
         def restore() -> None:
-            with self._session.installed():
+            with self._session.as_default_graph():
                 restore_with(saver, self._session, checkpoint)
 
         self._store.restore(step.blueprint, step.saved, (checkpoint, step.mode), restore)

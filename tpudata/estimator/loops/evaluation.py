@@ -17,7 +17,7 @@ from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import requested_or_latest
+from tpudata.estimator.state.checkpoints import find_requested_or_latest
 from tpudata.estimator.steps.eval_step import EvalStep
 
 _log = logging.getLogger("tpudata")
@@ -29,7 +29,7 @@ def evaluate(
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
-    checkpoint = requested_or_latest(runtime.model_dir, checkpoint_path)
+    checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)
     if steps is None and feed.endless:
         raise ValueError(
@@ -52,7 +52,7 @@ def evaluate(
             element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
-            step.fetches.ask(asked)
+            step.fetches.request(asked)
             features, labels = split_element(element)
             with runtime.lock:
                 # A prediction with another checkpoint may be running.

@@ -12,7 +12,7 @@ from tpudata.devices.batches.feeder import StackFeed
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.iteration import Iteration
-from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements, short_data
+from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements, choose_short_data
 from tpudata.estimator.feeding.signature import check_for_devices
 
 
@@ -63,6 +63,6 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
         endless=not peers.any(not elements.endless),
         peers=peers,
-        short_data=short_data(deployment.mode, dataset.element_spec),
+        short_data=choose_short_data(deployment.mode, dataset.element_spec),
     )
     return Feed(dataset.element_spec, elements.endless, stacks.iterate)

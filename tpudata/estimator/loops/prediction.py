@@ -13,11 +13,11 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.errors import UsageError
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.feeding.signature import list_leaves
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.checkpoints import requested_or_latest
+from tpudata.estimator.state.checkpoints import find_requested_or_latest
 from tpudata.estimator.steps.predict_step import PredictStep
 
 _log = logging.getLogger("tpudata")
@@ -33,7 +33,7 @@ def predict(
 ) -> Iterator[Any]:
     """Yield predictions; see `TPUEstimator.predict`."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
-    checkpoint = requested_or_latest(runtime.model_dir, checkpoint_path)
+    checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
     step: PredictStep = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
     keys = _selected_keys(step.spec.predictions, predict_keys)
@@ -61,13 +61,13 @@ def predict(
                     )
                 # The caller may have trained between two batches; all predictions are of one checkpoint.
                 loader.reload(checkpoint)
-                step.fetches.ask(asked)
+                step.fetches.request(asked)
                 predictions, fetched = step.run(features)
                 loader.note_writes()
             monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(asked)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
             kept = step.rows(mask)
-            for path, array in leaves((batch, None)):
+            for path, array in list_leaves((batch, None)):
                 if np.ndim(array) == 0 or len(array) != len(kept):
                     name = path.replace("features", "predictions", 1)
                     raise ModelFnValueError(

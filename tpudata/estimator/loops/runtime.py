@@ -90,7 +90,7 @@ class Runtime:
         """Seed of initial values and random operations. On several devices there always is one, the chief's."""
         seed = self.config.tf_random_seed
         if seed is None and self.topology.devices:
-            seed = self.peers.chiefs(int.from_bytes(os.urandom(_SEED_BYTES), "little"))
+            seed = self.peers.broadcast_number(int.from_bytes(os.urandom(_SEED_BYTES), "little"))
         return seed
 
     @functools.cached_property

@@ -13,11 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_effects import KerasConditions
 from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.estimator.state.partition import Part
-from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator
+from tpudata.estimator.state.variable_requests import Key, make_key_counter, variable_creator
 
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
@@ -67,7 +67,7 @@ class VariableInfo:
     @property
     def part(self) -> Part | None:
         """Place in a partitioned variable, or None."""
-        return Part.of(self.scratch)
+        return Part.find(self.scratch)
 
     @property
     def is_keras_seed(self) -> bool:
@@ -100,7 +100,7 @@ class Blueprint:
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
-    def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
+    def identify_initial_value(self, info: VariableInfo) -> tuple[str, str]:
         """Return an identifier of a variable's initial value: a graph, and a tensor in it."""
         return self.key, info.initial
 
@@ -111,7 +111,7 @@ class Blueprint:
         names = [info.initial for info in variables]
         # Only needed operations are kept, as one with an effect would run even if no value needs it.
         tensors = [self.graph.get_tensor_by_name(name) for name in names]
-        needed = {operation.name for operation in needed_operations(tensor.op for tensor in tensors)}
+        needed = {operation.name for operation in find_needed_operations(tensor.op for tensor in tensors)}
         graph_def = self.graph.as_graph_def()
         kept = [node for node in graph_def.node if node.name in needed]
         del graph_def.node[:]
@@ -166,7 +166,7 @@ def record_variables(found: list[VariableInfo]) -> Iterator[None]:
         made[key] = variable, members, variable.initializer.name
         return variable
 
-    with tf.variable_creator_scope(variable_creator(record, counted_keys())):
+    with tf.variable_creator_scope(variable_creator(record, make_key_counter())):
         yield
     graph = tf.compat.v1.get_default_graph()
     trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}

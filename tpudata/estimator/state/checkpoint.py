@@ -15,7 +15,7 @@ import tensorflow as tf
 from tpudata.console.nearest import did_you_mean
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
-from tpudata.estimator.state.partition import Part, whole_of
+from tpudata.estimator.state.partition import Part, find_whole_part
 
 _GLOBAL_STEP = "global_step"
 # Errors that TensorFlow's reader raises for damaged files.
@@ -105,7 +105,7 @@ class Checkpoint:
         reader = self.reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
-        wholes = {name: whole_of(name, parts.get(name), shapes) for name in variables}
+        wholes = {name: find_whole_part(name, parts.get(name), shapes) for name in variables}
         for name, variable in variables.items():
             whole = wholes[name]
             if whole is not None:
@@ -140,7 +140,9 @@ def read_value(reader: Any, prefix: str, name: str, whole: Part | None) -> Any:
         CheckpointError: the files are damaged.
     """
     return (
-        read_tensor(reader, prefix, name) if whole is None else whole.cut(read_tensor(reader, prefix, whole.full_name))
+        read_tensor(reader, prefix, name)
+        if whole is None
+        else whole.slice_values(read_tensor(reader, prefix, whole.full_name))
     )
 
 

@@ -33,13 +33,13 @@ def latest(model_dir: str) -> Checkpoint | None:
             the trained values.
         StorageError: the state file cannot be read.
     """
-    prefixes = known(model_dir)
+    prefixes = list_recorded(model_dir)
     if not prefixes:
         return None
     try:
         return Checkpoint.open(prefixes[-1])
     except CheckpointNotFoundError:
-        newer = known(model_dir)
+        newer = list_recorded(model_dir)
         # Another process may have written a new one and deleted this one in the meantime.
         if newer and newer[-1] != prefixes[-1]:
             return Checkpoint.open(newer[-1])
@@ -49,7 +49,7 @@ def latest(model_dir: str) -> Checkpoint | None:
         ) from None
 
 
-def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
+def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
     """Return the newest checkpoint of the chief's model_dir, with which training begins, or None.
 
     Args:
@@ -64,7 +64,7 @@ def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
     own = latest(model_dir) if peers.is_chief else None
     if peers.count == 1:
         return own
-    data = peers.chiefs_bytes(b"" if own is None else own.to_bytes())
+    data = peers.broadcast_bytes(b"" if own is None else own.to_bytes())
     if own is not None or not data:
         return own
     chiefs = Checkpoint.from_bytes(data)
@@ -80,7 +80,7 @@ def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
     return here
 
 
-def requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
+def find_requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
     """Return the checkpoint at `path`, or if that is None the newest one of model_dir, or None if there is none yet.
 
     Raises:
@@ -99,7 +99,7 @@ def _state_path(model_dir: str) -> str:
     return str(tf.io.gfile.join(model_dir, _STATE_FILE))
 
 
-def known(model_dir: str) -> list[str]:
+def list_recorded(model_dir: str) -> list[str]:
     """Return the paths of the checkpoints that the state file names, the newest last; empty if there is no state file."""
     path = _state_path(model_dir)
     try:
@@ -140,7 +140,7 @@ class Retention:
         self.every_hours = every_hours
         self._next_time = time.time() + every_hours * 3600
 
-    def surplus(self, paths: Sequence[str]) -> Sequence[str]:
+    def select_oldest(self, paths: Sequence[str]) -> Sequence[str]:
         """Return the paths to delete, of `paths` from the oldest, when one more checkpoint is written."""
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
@@ -178,9 +178,9 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
     tensors = [variable.read_value() for variable in variables.values()]
-    kept = [path for path in (_relative(model_dir, path) for path in known(model_dir)) if path != base]
+    kept = [path for path in (_relative(model_dir, path) for path in list_recorded(model_dir)) if path != base]
     last = tf.io.gfile.join(model_dir, kept[-1]) if kept else "none"
-    surplus = retention.surplus(kept)
+    surplus = retention.select_oldest(kept)
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.device("CPU:0"):

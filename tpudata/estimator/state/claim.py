@@ -23,7 +23,7 @@ def check_model_dir(model_dir: str) -> None:
 
 
 @contextlib.contextmanager
-def claimed_model_dir(
+def claim_model_dir(
     model_dir: str, *, for_trainings: bool = False, dead_after: float = DEAD_AFTER_SECONDS
 ) -> Iterator[None]:
     """Hold a claim on model_dir while the context lasts, unless a caller in this thread holds it for its trainings.

@@ -7,18 +7,18 @@ from typing import Protocol
 class HostCopies(Protocol):
     """Variables whose `tf.Variable`s on the host may be copies of values on devices."""
 
-    def to_host(self, names: Iterable[str]) -> None:
+    def copy_to_host(self, names: Iterable[str]) -> None:
         """Update the values of variables on the host."""
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
-        """Note that the host has written to variables, after `to_host` of them."""
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
+        """Note that the host has written to variables, after `copy_to_host` of them."""
 
 
 class OnlyOnHost:
     """Variables that have no other copies."""
 
-    def to_host(self, names: Iterable[str]) -> None:
+    def copy_to_host(self, names: Iterable[str]) -> None:
         """Do nothing."""
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
         """Do nothing."""

@@ -28,18 +28,18 @@ class Part:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, variable: Any) -> "Part | None":
+    def find(cls, variable: Any) -> "Part | None":
         """Return the place of a v1 variable; None if it is whole."""
         found = save_slice_info(variable)
         if found is None:
             return None
         return cls(found.full_name, tuple(found.full_shape), tuple(found.var_offset), tuple(found.var_shape))
 
-    def cut(self, value: Any) -> Any:
+    def slice_values(self, value: Any) -> Any:
         """Return the values of this part, given those (NumPy) of the partitioned variable."""
         return value[tuple(slice(first, first + size) for first, size in zip(self.offset, self.shape, strict=True))]
 
 
-def whole_of(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
+def find_whole_part(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
     """Return the part if a checkpoint with the names `stored` has the partitioned variable whole, and not the part `name`."""
     return part if part is not None and name not in stored and part.full_name in stored else None

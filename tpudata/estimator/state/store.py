@@ -52,13 +52,13 @@ class VariableStore:
         """
         missing = [info for info in infos if info.name not in self._variables]
         # Processes may draw different initial values.
-        values = self._peers.chiefs_values(blueprint.initial_values(missing))
+        values = self._peers.broadcast_values(blueprint.initial_values(missing))
         # Copies of values on devices never lie on a GPU, which jax uses.
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
                 self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
         for info in missing:
-            self._assign(info.name, values[info.name], blueprint.first_value_of(info))
+            self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))
         for info in infos:
             variable = self._variables[info.name]
             initial = blueprint.graph.get_tensor_by_name(info.initial)
@@ -89,14 +89,14 @@ class VariableStore:
         if checkpoint is None and self._warm_start is not None:
             values |= warm_values(self._warm_start, infos, self._variables)
         if checkpoint is None:
-            values = self._peers.chiefs_values(values)
+            values = self._peers.broadcast_values(values)
         for name in targets:
             self._assign(name, values[name], sources[name])
 
     def _source(self, blueprint: Blueprint, info: VariableInfo, checkpoint: Checkpoint | None) -> object:
         if checkpoint is not None:
             return checkpoint
-        first = blueprint.first_value_of(info)
+        first = blueprint.identify_initial_value(info)
         return first if self._warm_start is None else (first, self._warm_start)
 
     def restore(
@@ -121,7 +121,7 @@ class VariableStore:
     def _assign(self, name: str, value: Any, holds: object) -> None:
         self._holds[name] = None
         self._variables[name].assign(value)
-        self.copies.changed_on_host([name])
+        self.copies.mark_changed_on_host([name])
         self._holds[name] = holds
 
     def holds(self, names: Sequence[str], source: object) -> bool:

@@ -14,7 +14,7 @@ import tensorflow as tf
 Key: TypeAlias = tuple[str, int]
 
 
-def counted_keys() -> Callable[[str], Key]:
+def make_key_counter() -> Callable[[str], Key]:
     """Return a function from a requested name to the key of the request, by counting equal names."""
     requests: Counter[str] = Counter()
 
@@ -32,18 +32,18 @@ def _without_numbers(name: str) -> str:
 
 
 def variable_creator(
-    answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], key_of: Callable[[str], Key]
+    answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], make_key: Callable[[str], Key]
 ) -> Callable[..., Any]:
     """Return a creator for `tf.variable_creator_scope`.
 
     Args:
         answer: function from the key, the next creator and its arguments to the variable.
-        key_of: function from the requested name to the key.
+        make_key: function from the requested name to the key.
     """
 
     def creator(create: Callable[..., Any], **kwargs: Any) -> Any:
         scope = tf.get_current_name_scope()
         name = kwargs.get("name") or "Variable"
-        return answer(key_of(f"{scope}/{name}" if scope else name), create, kwargs)
+        return answer(make_key(f"{scope}/{name}" if scope else name), create, kwargs)
 
     return creator

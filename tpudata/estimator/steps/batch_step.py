@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, capture_handles
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
@@ -69,7 +69,7 @@ class PlainCalls:
         replay = Replay(traced.blueprint, list(wanted), updates)
 
         def compute(*batch: Any) -> list[Any]:
-            return finish([[tensor] for tensor in replay(batch, handles_of(self._variables))])
+            return finish([[tensor] for tensor in replay(batch, capture_handles(self._variables))])
 
         call = batch_function(compute, specs)
         # Not `numpy()`, which returns a scalar string as bytes: an array of these lacks the zeros at their end.
@@ -99,10 +99,10 @@ class BatchStep(Step, abc.ABC):
     ) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
         self._calls = calls(self, store)
-        self._built_for: Any = None
+        self._built_key: Any = None
 
     @abc.abstractmethod
-    def wanted(self) -> tuple[Any, list[Any]]:
+    def plan_outputs(self) -> tuple[Any, list[Any]]:
         """Return the tensors that a replica computes for a batch, of which the last are the fetches, and what it runs."""
 
     def _finish(self, found: list[list[Any]]) -> list[list[Any]]:
@@ -118,18 +118,18 @@ class BatchStep(Step, abc.ABC):
         Returns:
             The values (NumPy) of the replicas for each tensor that `_finish` returns, and the fetched values by name.
         """
-        if self._built_for != self.fetches.key:
-            self._wanted, updates = self.wanted()
+        if self._built_key != self.fetches.key:
+            self._wanted, updates = self.plan_outputs()
             specs = self._traced.specs[: len(batch)]
             wanted = tf.nest.flatten(self._wanted)
             self._call = self._calls.build(self._traced, specs, wanted, updates, self._finish)
             self._writes = self._call.writes
-            self._built_for = self.fetches.key
+            self._built_key = self.fetches.key
         found = self._call.run(*batch)
         first = len(found) - len(self.fetches.names)
-        fetched = map(self.replicas.joined, found[first:])
+        fetched = map(self.replicas.join, found[first:])
         return found[:first], dict(zip(self.fetches.names, fetched, strict=True))
 
     def rows(self, feature: Any) -> Any:
         """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
-        return self.replicas.concatenated(self._calls.rows(feature))
+        return self.replicas.concatenate(self._calls.rows(feature))

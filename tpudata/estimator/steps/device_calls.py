@@ -12,13 +12,13 @@ from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.devices.spmd.mesh import local_parts
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceState, DeviceVariables
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, capture_handles
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.batch_step import BatchCall, Finish
 from tpudata.estimator.steps.replica_step import replica_graph
 from tpudata.estimator.steps.step import Step
-from tpudata.estimator.tracing.differences import differing_variables
+from tpudata.estimator.tracing.differences import find_diverging_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)
@@ -46,11 +46,11 @@ class DeviceCalls:
 
         def function(replica: Any, *tensors: Any) -> list[Any]:
             *batch, number = tensors
-            results: list[Any] = replay(structure.pack(batch), handles_of(state.variables), [number, replica])
+            results: list[Any] = replay(structure.pack(batch), capture_handles(state.variables), [number, replica])
             return results
 
         flat = [_NUMBER, *structure.specs, _STEP]
-        program, layout = lower_step(traced, function, flat, state.variables, state.own_names, replay.writes)
+        program, layout = lower_step(traced, function, flat, state.variables, state.per_replica_names, replay.writes)
         compiled = compile_call(program, layout, state.mesh)
         numbers = itertools.count()
 
@@ -72,7 +72,7 @@ def device_state(step: Step, store: VariableStore) -> DeviceState:
     """Return the variables of a step on the devices, and let the step read its own variables from there."""
     assert isinstance(store.copies, DeviceVariables)  # The store is of devices.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
-    step.own = state.own
+    step.own = state.per_replica
     return state
 
 
@@ -98,4 +98,4 @@ def lower_step(
         ModelFnValueError: TensorFlow cannot lower the function.
     """
     program = lower(function, specs, variables)
-    return program, Layout.of(program, own, differing_variables(traced.blueprint, writes))
+    return program, Layout.make(program, own, find_diverging_variables(traced.blueprint, writes))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.devices.batches.feeder import Portion, StackIteration
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.spmd.mesh import first_copy, local_parts, replicated
+from tpudata.devices.spmd.mesh import first_copy, local_parts, replicate
 from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_loop
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
@@ -32,10 +32,10 @@ class DeviceTrainStep(TrainStep):
         super().__init__(traced, topology, store, broadcast=broadcast)
         self._state = device_state(self, store)
         # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
-        self._goes_on = replicated(self._state.mesh, True)
+        self._goes_on = replicate(self._state.mesh, True)
         # Few portions come again and again; jax would place a NumPy array on all devices in each call.
         self._place = functools.lru_cache(_PORTIONS)(
-            lambda first, count: replicated(self._state.mesh, np.asarray([first, count], np.int32))
+            lambda first, count: replicate(self._state.mesh, np.asarray([first, count], np.int32))
         )
         self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
 
@@ -46,7 +46,7 @@ class DeviceTrainStep(TrainStep):
         given = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
         has_data, goes_on, left = True, None if request.is_step else self._goes_on, request.limit
-        with jax.enable_x64(True), self._topology.peers.waiting():
+        with jax.enable_x64(True), self._topology.peers.limit_wait():
             while left and has_data:
                 portion = iteration.take(left)
                 has_data = portion is not None
@@ -79,7 +79,7 @@ class DeviceTrainStep(TrainStep):
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
         fetched = {}
         if last.fetched:
-            values = [self.replicas.joined(local_parts(item)) for item in last.fetched]
+            values = [self.replicas.join(local_parts(item)) for item in last.fetched]
             fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
             int(steps[-1][-1]),
@@ -95,7 +95,7 @@ class DeviceTrainStep(TrainStep):
             return
         stacks = [local_parts(item, axis=1) for item in output.each]
         for number in range(count):
-            tensors = [self.replicas.concatenated([part[number] for part in parts]) for parts in stacks]
+            tensors = [self.replicas.concatenate([part[number] for part in parts]) for parts in stacks]
             self._host_call.update(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors), None)
 
     def finite(self) -> Any:
@@ -131,7 +131,7 @@ class DeviceTrainStep(TrainStep):
 
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
         specs = [_NUMBER, *structure.specs, *(tf.TensorSpec(item.shape, item.dtype) for item in placeholders)]
-        own = self._state.own_names
+        own = self._state.per_replica_names
         program, layout = lower_step(self._traced, function, specs, self._by_name, own, step.writes)
         fetched = len(self.fetches.names)
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.feeding.iteration import Iteration, iterator_of
+from tpudata.estimator.feeding.iteration import Iteration, pack_iterator
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep
 from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainStep
@@ -90,7 +90,7 @@ class PlainTrainStep(TrainStep):
             first = len(arguments) - len(placeholders)
             *parts, limit, record = arguments[:first]
             step = functools.partial(self._run_replica, replica, arguments[first:])
-            iterator = iterator_of(iteration.spec, parts)
+            iterator = pack_iterator(iteration.spec, parts)
             if is_step and iteration.is_endless:
                 return self._unconditional(step, iterator, record)
             if is_step:

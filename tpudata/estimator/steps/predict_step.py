@@ -11,7 +11,7 @@ from tpudata.estimator.steps.batch_step import BatchStep
 class PredictStep(BatchStep):
     """Step of a prediction: one batch. The arguments are those of BatchStep."""
 
-    def wanted(self) -> tuple[Any, list[Any]]:
+    def plan_outputs(self) -> tuple[Any, list[Any]]:
         """Return what a replica computes for a batch, the predictions and the fetched tensors, and the operations that it runs."""
         with self.blueprint.graph.as_default():
             predictions = tf.nest.map_structure(tf.convert_to_tensor, self.spec.predictions)
@@ -20,5 +20,5 @@ class PredictStep(BatchStep):
     def run(self, features: Any) -> tuple[Any, dict[str, Any]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
         found, fetched = self._compute(features)
-        predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenated(parts) for parts in found]
+        predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenate(parts) for parts in found]
         return tf.nest.pack_sequence_as(self._wanted[0], predictions), fetched

@@ -80,7 +80,7 @@ class Step:
     @property
     def global_step(self) -> int:
         """The global step of the variables."""
-        self.to_host(["global_step"])
+        self.copy_to_host(["global_step"])
         return int(self.variables["global_step"].numpy())
 
     @property
@@ -96,7 +96,7 @@ class Step:
                 that model_fn is traced again from the second such run on.
         """
         if is_added_to and self._is_added_to:
-            self._traced = self._traced.again()
+            self._traced = self._traced.trace_again()
             fill_tables(self.blueprint, self._by_name)
             self.fetches.follow(self._traced)
         self._is_added_to |= is_added_to
@@ -114,22 +114,22 @@ class Step:
         name: str = self._traced.record.name
         return name
 
-    def to_host(self, names: Iterable[str]) -> None:
+    def copy_to_host(self, names: Iterable[str]) -> None:
         """Update the values of variables on the host."""
         names = list(names)
-        self._copies.to_host(name for name in names if name in self.variables)
-        self.own.to_host(name for name in names if name in self.local.by_name)
+        self._copies.copy_to_host(name for name in names if name in self.variables)
+        self.own.copy_to_host(name for name in names if name in self.local.by_name)
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
-        """Note that the host has written to variables, after `to_host` of them."""
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
+        """Note that the host has written to variables, after `copy_to_host` of them."""
         names = list(names)
-        self._copies.changed_on_host(name for name in names if name in self.variables)
-        self.own.changed_on_host(name for name in names if name in self.local.by_name)
+        self._copies.mark_changed_on_host(name for name in names if name in self.variables)
+        self.own.mark_changed_on_host(name for name in names if name in self.local.by_name)
 
     def reset_local(self) -> None:
         """Set the variables that belong to one run to their initial values."""
         self.local.reset()
-        self.own.changed_on_host(self.local.by_name)
+        self.own.mark_changed_on_host(self.local.by_name)
 
 
 def local_names(traced: TracedModel) -> set[str]:

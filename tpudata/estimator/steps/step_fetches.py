@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 
@@ -36,7 +36,7 @@ class StepFetches:
         self._always_run: set[Any] | None = None
         self._found_effects: dict[str, bool] = {}
 
-    def ask(self, items: Iterable[Any]) -> None:
+    def request(self, items: Iterable[Any]) -> None:
         """Request tensors and operations of the scratch graph from the next step."""
         items = list({item.name: item for item in items}.values())
         effects = [item for item in items if not isinstance(item, tf.Tensor) or self.has_effect(item)]
@@ -76,7 +76,7 @@ class StepFetches:
             arguments = self._traced.blueprint.arguments
             inputs = {item.name for item in tf.nest.flatten(arguments) if item is not None}
             if self._always_run is None:
-                self._always_run = needed_operations(self._own_operations(self._traced), inputs)
-            found = needed_operations([tensor.op], inputs) - self._always_run
+                self._always_run = find_needed_operations(self._own_operations(self._traced), inputs)
+            found = find_needed_operations([tensor.op], inputs) - self._always_run
             self._found_effects[tensor.name] = any(map(is_effect, found))
         return self._found_effects[tensor.name]

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, run_on_host
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.differences import require_cross_shard
-from tpudata.estimator.tracing.effects import CREATE_WRITER, effects_of_training, unused_updates
+from tpudata.estimator.tracing.effects import CREATE_WRITER, list_training_effects, list_unused_updates
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.optimizer import reject_other_cross_shard
 from tpudata.estimator.tracing.traced_model import TracedModel
@@ -59,7 +59,7 @@ class LoopResult(NamedTuple):
 
 
 def _run_by_every_step(traced: TracedModel) -> list[Any]:
-    return [*effects_of_training(traced.blueprint, traced.summary_writes), traced.spec.loss.op]
+    return [*list_training_effects(traced.blueprint, traced.summary_writes), traced.spec.loss.op]
 
 
 class TrainStep(Step, abc.ABC):
@@ -117,14 +117,14 @@ class TrainStep(Step, abc.ABC):
     def _counting(self) -> list[Any]:
         """Return the operations of a step that can change the global step."""
         (handle,) = (info.handle for info in self.saved if info.name == "global_step")
-        run = needed_operations(_run_by_every_step(self._traced))
+        run = find_needed_operations(_run_by_every_step(self._traced))
         return [item for item in run if is_effect(item) and any(tensor.name == handle for tensor in item.inputs)]
 
     def _warn_of_unused_updates(self) -> None:
         with self.blueprint.graph.as_default():
-            tensors = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
+            tensors = self.replicas.convert_host_tensors(getattr(self.spec, "host_call", None), "host_call")
         host = [item.op for item in tf.nest.flatten(tensors)]
-        names = unused_updates(self.blueprint, [*_run_by_every_step(self._traced), *host])
+        names = list_unused_updates(self.blueprint, [*_run_by_every_step(self._traced), *host])
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             _log.warning(

@@ -99,7 +99,7 @@ class Checkpointing:
         self._writes = has_interval and not self.by_hook
         if self._writes and saver is not None:
             # So that the saver later deletes checkpoints of earlier runs, too.
-            saver.recover_last_checkpoints(checkpoints.known(runtime.model_dir))
+            saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
         if saver_hook is not None and runtime.peers.is_chief:
             self._hand_over(saver_hook)
 
@@ -114,7 +114,7 @@ class Checkpointing:
 
         replace_listeners(saver_hook, with_listeners)
         tf.io.gfile.makedirs(self._runtime.model_dir)
-        with self._session.adding():
+        with self._session.record_additions():
             if not _v1.get_collection(_v1.GraphKeys.SAVERS):
                 # The hook's default saver.
                 saver = _v1.train.Saver(
@@ -127,7 +127,7 @@ class Checkpointing:
     def prepare(self) -> None:
         """Let the listeners add operations to the graph."""
         if self._writes and self._listeners:
-            with self._session.adding():
+            with self._session.record_additions():
                 for listener in self._listeners:
                     listener.begin()
 
@@ -147,7 +147,7 @@ class Checkpointing:
         """Return whether a checkpoint is due, by the chief's clock, as clocks differ."""
         due = self._cadence.due(step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
-        return bool(self._runtime.peers.chiefs(int(due))) if is_timed else due
+        return bool(self._runtime.peers.broadcast_number(int(due))) if is_timed else due
 
     def save(self, step: int, *, at_start: bool = False) -> bool:
         """Write a checkpoint, unless this step has one, or a hook writes them; call the listeners and the follower.
@@ -168,12 +168,12 @@ class Checkpointing:
         is_saved = self._saved_step == step and not (at_start and self._listeners)
         if not self._writes or is_saved:
             return False
-        with self._session.installed():
+        with self._session.as_default_graph():
             for listener in self._listeners:
                 listener.before_save(self._session, step)
         checkpoint = self._write(step)
         self._saved_step = step
-        with self._session.installed():
+        with self._session.as_default_graph():
             stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
         self._runtime.store.mark(list(self._step.variables), checkpoint)
         self._events.flush()
@@ -187,14 +187,14 @@ class Checkpointing:
         """Return the checkpoint of a step, which the chief writes while the other processes wait."""
         peers, model_dir = self._runtime.peers, self._runtime.model_dir
         if not peers.is_chief:
-            return Checkpoint.from_bytes(peers.chiefs_bytes(b""))
+            return Checkpoint.from_bytes(peers.broadcast_bytes(b""))
         check_model_dir(model_dir)
         if self._saver is not None:
             checkpoint = save_with(self._saver, self._session, model_dir, step)
         else:
-            self._step.to_host(self._step.variables)
+            self._step.copy_to_host(self._step.variables)
             checkpoint = checkpoints.save(model_dir, step, self._step.variables, self._retention)
-        peers.chiefs_bytes(checkpoint.to_bytes())
+        peers.broadcast_bytes(checkpoint.to_bytes())
         return checkpoint
 
     def follow(self, checkpoint: Checkpoint) -> None:
@@ -209,7 +209,7 @@ class Checkpointing:
         """Save the last step, call the listeners' `end`, and let the follower finish; a hook does so in its `end`."""
         self.save(step)
         if self._writes:
-            with self._session.installed():
+            with self._session.as_default_graph():
                 for listener in self._listeners:
                     listener.end(self._session, step)
             self.finish()

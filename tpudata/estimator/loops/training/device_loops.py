@@ -95,7 +95,7 @@ class DeviceLoops:
         names = tensor_names(fetches)
         # Always fetch summaries without an effect, so that the step is built once.
         of_summaries = [item for item in summaries.step if summarises or not step.fetches.has_effect(item)]
-        step.fetches.ask((*fetches, *of_summaries))
+        step.fetches.request((*fetches, *of_summaries))
         if summarises:
             summaries.begin()
             names |= {item.name for item in summaries.step}

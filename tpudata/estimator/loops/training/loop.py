@@ -25,7 +25,7 @@ from tpudata.estimator.loops.training.pace import LoopSize
 from tpudata.estimator.loops.training.progress import Progress, count_examples
 from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import latest_of_chief
+from tpudata.estimator.state.checkpoints import find_chiefs_latest
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
@@ -54,8 +54,8 @@ def train(
         )
     peers = runtime.peers
     ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
-    with ending as termination, peers.watched():
-        start = latest_of_chief(runtime.model_dir, peers)
+    with ending as termination, peers.translate_errors():
+        start = find_chiefs_latest(runtime.model_dir, peers)
         if max_steps is not None and start is not None and start.step() >= max_steps:
             _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
             return None

@@ -6,8 +6,8 @@ from typing import Any
 
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.feeding.signature import leaves
-from tpudata.estimator.feeding.sparse_parts import without_sparse
+from tpudata.estimator.feeding.signature import list_leaves
+from tpudata.estimator.feeding.sparse_parts import drop_sparse
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.loops.runtime import Runtime
@@ -23,7 +23,7 @@ def count_examples(runtime: Runtime, element_spec: Any) -> int | None:
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
-    sizes = {spec.shape[0] for _, spec in leaves((without_sparse(element_spec), None)) if spec.shape.rank}
+    sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
     static = sizes.pop() if len(sizes) == 1 else None
     return None if static is None else int(static) * runtime.peers.count
 
