@@ -61,7 +61,7 @@ class Engine:
         training = self.training
         if training.peers.count == 1:
             return training
-        return training.elsewhere(lambda: training.topology.select_this_process())
+        return training.clone_on(lambda: training.topology.select_this_process())
 
     def train(
         self,
@@ -201,7 +201,7 @@ class Engine:
         free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))
         idle = next(free, None)
         if idle is None:
-            idle = runtime.another()
+            idle = runtime.clone()
             idle.in_use.acquire()
             others.append(idle)
         try:

@@ -72,7 +72,7 @@ def evaluate_new_checkpoints(
 
 def _find_newest(model_dir: str, seen: set[str]) -> str | None:
     """Return the path of the newest checkpoint, or None if there is none or it is among `seen`."""
-    newest = checkpoints.latest(model_dir)
+    newest = checkpoints.find_latest(model_dir)
     return None if newest is None or newest.prefix in seen else newest.prefix
 
 

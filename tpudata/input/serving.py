@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.format import Dataset, Feature
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, parse_columns
 from tpudata.input.elements import get_features
@@ -112,7 +112,7 @@ class ServingFeatures:
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
             signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepare(rows))
-        mapped = tf.map_fn(as_written(prepare), columns, fn_output_signature=signature)
+        mapped = tf.map_fn(without_autograph(prepare), columns, fn_output_signature=signature)
         features: dict[str, tf.Tensor] = prepare_rows(*mapped)[0]
         return features
 

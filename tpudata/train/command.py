@@ -100,7 +100,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if options.trains and job.estimator.config.is_chief:
             # Before anything is compared or recorded, so that a second run changes nothing in the folder of the first.
-            stack.enter_context(claim_model_dir(options.model_dir, for_trainings=True))
+            stack.enter_context(claim_model_dir(options.model_dir, shares_with_trainings=True))
         before = job.history.trained_before(job.first_step) if options.trains else None
         will_train = options.trains and job.first_step < options.train_steps
         if before is not None and will_train:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import TpudataError
-from tpudata.estimator.loops.training.termination import ended_by_sigterm
+from tpudata.estimator.loops.training.termination import handle_sigterm
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import Row, closing_row
@@ -47,7 +47,7 @@ class Evaluation:
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
             if self._options.trains:
-                stack.enter_context(stack.enter_context(ended_by_sigterm()).nothing_to_lose())
+                stack.enter_context(stack.enter_context(handle_sigterm()).exit_at_once())
             metrics = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
         seconds = time.monotonic() - started
         self.metrics = {name: _number(value) for name, value in metrics.items()}

@@ -112,10 +112,10 @@ def _warm_start(options: TrainOptions) -> WarmStart | None:
     """Return the warm start that the options ask for; None if training continues from a checkpoint in the model's folder."""
     if options.warm_start is None:
         return None
-    from tpudata.estimator.state.checkpoints import latest
+    from tpudata.estimator.state.checkpoints import find_latest
     from tpudata.train.warm_start import WarmStart
 
-    newest = latest(options.model_dir)
+    newest = find_latest(options.model_dir)
     if newest is None:
         return WarmStart(options)
     _log.info("--warm-start is not needed: training continues from %s.", newest.prefix)

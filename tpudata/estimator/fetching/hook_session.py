@@ -114,16 +114,16 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 f"{fetch!r} is a value, not a tensor of the graph. Make it in begin(), or fetch it by its name."
             )
         with self.as_default_graph():
-            find_element = self._graph.as_graph_element(
+            element = self._graph.as_graph_element(
                 getattr(fetch, "value", fetch) if _is_keras_variable(fetch) else fetch
             )
-            if not isinstance(find_element, tf.Tensor) or find_element.op.type != "VarHandleOp":
-                return find_element
-            if find_element.name not in self._reads:
-                dtype = find_element.op.get_attr("dtype")
+            if not isinstance(element, tf.Tensor) or element.op.type != "VarHandleOp":
+                return element
+            if element.name not in self._reads:
+                dtype = element.op.get_attr("dtype")
                 with tf.control_dependencies(None):
-                    self._reads[find_element.name] = tf.raw_ops.ReadVariableOp(resource=find_element, dtype=dtype)
-            return self._reads[find_element.name]
+                    self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
+            return self._reads[element.name]
 
     def convert_feed(self, key: Any, value: Any) -> tuple[str, Any]:
         """Return the name of a fed tensor, and the value to feed as a NumPy array.

@@ -8,17 +8,17 @@ class HostCopies(Protocol):
     """Variables whose `tf.Variable`s on the host may be copies of values on devices."""
 
     def copy_to_host(self, names: Iterable[str]) -> None:
-        """Update the values of variables on the host."""
+        """Copy the devices' values of variables to the host, if they are newer."""
 
     def mark_changed_on_host(self, names: Iterable[str]) -> None:
-        """Note that the host has written to variables, after `copy_to_host` of them."""
+        """Discard the devices' values of variables that the host has written to; call `copy_to_host` before the write."""
 
 
 class OnlyOnHost:
-    """Variables that have no other copies."""
+    """Variables that exist on the host only."""
 
     def copy_to_host(self, names: Iterable[str]) -> None:
-        """Do nothing."""
+        """Do nothing, as the host has the only values."""
 
     def mark_changed_on_host(self, names: Iterable[str]) -> None:
-        """Do nothing."""
+        """Do nothing, as the host has the only values."""

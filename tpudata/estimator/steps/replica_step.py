@@ -53,18 +53,23 @@ class ReplicaStep:
             (loss, fetches.tensors, host, list_results(writes)),
             [*list_training_effects(traced.blueprint, writes), *fetches.operations],
             [traced.step, traced.replica, *self._record, *(graph.get_tensor_by_name(name) for name in feeds)],
-            rewrite=replica_graph(traced),
+            rewrite=make_replica_rewrite(traced),
         )
         self.variables = self._replay.reads
         self.writes = self._replay.writes
 
     def __call__(
-        self, given: tuple[Any, Any], features: Any, labels: Any, variables: Mapping[str, Any], feeds: Sequence[Any]
+        self,
+        replica_and_record: tuple[Any, Any],
+        features: Any,
+        labels: Any,
+        variables: Mapping[str, Any],
+        feeds: Sequence[Any],
     ) -> tuple[Any, Any, Any]:
-        """Build the step into the graph that is being built.
+        """Add the step to the graph that is being built.
 
         Args:
-            given: number of the replica (scalar int32), and whether tf.summary writes (scalar bool).
+            replica_and_record: the replica's index (scalar int32), and whether tf.summary writes (scalar bool).
             features: features of the batch.
             labels: labels of the batch, or None.
             variables: the real variables by name.
@@ -73,7 +78,7 @@ class ReplicaStep:
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
-        replica, record = given
+        replica, record = replica_and_record
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
         loss, fetched, host, written = self._replay(
             (features, labels), capture_handles(variables), [step, replica, *([record] * len(self._record)), *feeds]
@@ -82,8 +87,8 @@ class ReplicaStep:
             return tf.identity(loss), fetched, host
 
 
-def replica_graph(traced: TracedModel) -> Callable[[Any], Any]:
-    """Return the rewrite of a copied `GraphDef` to the one that a replica runs."""
+def make_replica_rewrite(traced: TracedModel) -> Callable[[Any], Any]:
+    """Return the function from a copied `GraphDef` to the one that a replica runs."""
 
     def rewrite(graph_def: Any) -> Any:
         number = None if traced.num_replicas is None else traced.replica.op.name

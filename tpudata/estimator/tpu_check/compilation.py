@@ -15,7 +15,7 @@ from tpudata.devices.tpu_compiler.topologies import GIB
 from tpudata.error_text import libraries as texts
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay, capture_handles
-from tpudata.estimator.steps.replica_step import replica_graph
+from tpudata.estimator.steps.replica_step import make_replica_rewrite
 from tpudata.estimator.tpu_check.memory import byte_size
 from tpudata.estimator.tpu_check.operations import Graph, find_code_line, is_known
 from tpudata.estimator.tracing.traced_model import TracedModel
@@ -126,7 +126,7 @@ class StepParts:
             updates,
             [traced.step, traced.replica, *cut_tensors],
             waits_for=lambda operation: operation not in skipped,
-            rewrite=replica_graph(traced),
+            rewrite=make_replica_rewrite(traced),
         )
         number_arguments = [argument for argument in self._arguments if argument.dtype != tf.string]
 

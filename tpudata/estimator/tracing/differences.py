@@ -90,7 +90,7 @@ def _find_diverging_updates(
         always_diverges: predicate of updates whose values always differ between replicas.
     """
     # Assignments of initial values are not updates.
-    initializing = {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
+    initializing = {name for info in blueprint.variables for name in (info.initializer, info.creating_operation)}
     updates = {}
     for info in blueprint.variables:
         handle = _get_handle(blueprint, info)

@@ -26,7 +26,7 @@ def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[Any] = 
         blueprint: blueprint of the scratch graph.
         summary_writes: operations of the scratch graph that write summaries.
     """
-    initializing = {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
+    initializing = {name for info in blueprint.variables for name in (info.initializer, info.creating_operation)}
     keras_updates = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
     with blueprint.graph.as_default():
         train_op = tf.group(blueprint.result.train_op)

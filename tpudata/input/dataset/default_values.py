@@ -12,7 +12,7 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Field, Fields
 
 
-def with_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
+def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
     """Return the fields with values for records that lack them.
 
     Args:

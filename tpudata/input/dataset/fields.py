@@ -140,7 +140,7 @@ class Fields:
         """The inputs that are lists of masks: they are cropped, resized and moved as the image is."""
         return tuple(field for field in self.inputs if field.masks_of is not None)
 
-    def count_of(self, field: Field) -> Field:
+    def find_count_field(self, field: Field) -> Field:
         """Return the field of the number of entries of a list that is padded."""
         assert field.padding is not None
         table = field.padding.table

@@ -12,7 +12,7 @@ from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
-from tpudata.input.dataset.default_values import with_defaults
+from tpudata.input.dataset.default_values import fill_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
 from tpudata.input.options.columns import FeatureOptions
@@ -98,7 +98,7 @@ def select_fields(
         None if label is None else _label_field(_with_classes(label, manifest), lists.get(label.name), hint),
         None if weight is None else _make_weight_field(weight, label),
     )
-    return with_defaults(fields, columns.defaults or {})
+    return fill_defaults(fields, columns.defaults or {})
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.format.example.value_positions import ValuePosition, value_places
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import to_int32
+from tpudata.input.dataset_ops import cast_to_int32
 from tpudata.input.decode.parse import parse_batch
 
 # Bits of a varint's byte: the number's, and the flag for a following byte.
@@ -33,7 +33,7 @@ class FixedExamples:
     places: dict[str, ValuePosition]
 
     @classmethod
-    def of(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
+    def detect(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
         """Return the layout of Examples like one, or None if it is not fixed."""
         places = value_places(template)
         if places is None or not all(_fits(field, places) for field in fields):
@@ -104,7 +104,7 @@ class FixedExamples:
         dtype = tf.int32 if size <= 4 else tf.int64
         shifts = tf.range(0, 7 * size, 7, dtype=dtype)
         numbers = tf.reduce_sum(tf.bitwise.left_shift(tf.cast(digits, dtype), shifts), axis=1)
-        return to_int32(field.feature.name, numbers)
+        return cast_to_int32(field.feature.name, numbers)
 
     def _take_value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
         kind, begin, end = self.places[field.feature.name]
@@ -113,7 +113,7 @@ class FixedExamples:
         if dtype != tf.uint8:
             data = tf.reshape(data, [-1, (end - begin) // dtype.size, *([dtype.size] if dtype.size > 1 else [])])
             data = tf.bitcast(data, dtype)
-        return to_int32(name, tf.reshape(data, (-1, *field.shape)))
+        return cast_to_int32(name, tf.reshape(data, (-1, *field.shape)))
 
 
 def _fits(field: Field, places: dict[str, ValuePosition]) -> bool:

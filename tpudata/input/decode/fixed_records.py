@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import to_int32
+from tpudata.input.dataset_ops import cast_to_int32
 
 
 def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
@@ -25,7 +25,7 @@ def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field
         By feature name, a tensor [n, *field.shape]; int64 as int32.
     """
     columns = {field.feature.name: _take_part(records, dtype, field.feature, field.shape) for field in fields}
-    return {name: to_int32(name, value) for name, value in columns.items()}
+    return {name: cast_to_int32(name, value) for name, value in columns.items()}
 
 
 def parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:

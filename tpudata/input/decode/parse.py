@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
-from tpudata.input.dataset_ops import ensure, to_int32
+from tpudata.input.dataset_ops import cast_to_int32, ensure
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
 from tpudata.input.decode.masks import decode_masks
-from tpudata.input.lists.ragged import list_spec, multi_hot, pad_columns, ragged_rows
+from tpudata.input.lists.ragged import list_spec, make_ragged, multi_hot, pad_columns
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -138,12 +138,12 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
         return _pad(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field, hint)
-    return to_int32(field.feature.name, stored)
+    return cast_to_int32(field.feature.name, stored)
 
 
 def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return lists of any length, or their bytes, as one padded matrix."""
-    length, rows = field.shape[0], ragged_rows(stored, field.feature)
+    length, rows = field.shape[0], make_ragged(stored, field.feature)
     values = rows.values
     if not field.cuts:
         message = (

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset_ops import as_written, ensure, to_int32
+from tpudata.input.dataset_ops import cast_to_int32, ensure, without_autograph
 from tpudata.input.elements import map_named
 
 
@@ -27,7 +27,7 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
         UsageError: parse returned None.
     """
     # Only the user's function is converted by AutoGraph: it may branch on tensors.
-    return as_written(_check_result)(parse(serialized), tf.shape(serialized)[0])
+    return without_autograph(_check_result)(parse(serialized), tf.shape(serialized)[0])
 
 
 def _check_result(result: Any, count: tf.Tensor) -> Any:
@@ -43,6 +43,6 @@ def _check_result(result: Any, count: tf.Tensor) -> Any:
                 " [records, ...] whose other dimensions are static. Fix them with tf.ensure_shape or tf.reshape."
             )
         message = f"{name} does not have a row for each record."
-        return to_int32(name, ensure(tensor, tf.equal(tf.shape(tensor)[0], count), message))
+        return cast_to_int32(name, ensure(tensor, tf.equal(tf.shape(tensor)[0], count), message))
 
     return map_named(rows, result, "the result of parse")

@@ -125,14 +125,14 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     import tensorflow as tf
 
     from tpudata.estimator.state.checkpoint import Checkpoint
-    from tpudata.estimator.state.checkpoints import latest
+    from tpudata.estimator.state.checkpoints import find_latest
 
     _check_scheme(flag, path)
     if "\0" in path or path != path.encode(errors="replace").decode():
         raise UsageError(f"{flag} {path!r} cannot be the name of a file. Pass the path of a checkpoint.")
     try:
         if tf.io.gfile.isdir(path):
-            newest = latest(path)
+            newest = find_latest(path)
             saved = tf.io.gfile.join(path, "variables", "variables")
             prefix = saved if newest is None else newest.prefix
         else:
