@@ -50,7 +50,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
         return {}
     if not isinstance(found, dict):
         raise UsageError(
-            f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_written(found)}."
+            f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_format_value(found)}."
         )
     values: dict[str, Any] = {}
     for key, value in found.items():
@@ -62,9 +62,9 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
             raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
         place = f"--config {path}: {key}"
         if name == PAD:
-            values[name] = _checked_pad(value, place)
+            values[name] = _check_pad(value, place)
         else:
-            values[name] = checked_params(value, place) if name == PARAMS else _checked(value, kinds[name], place)
+            values[name] = check_params(value, place) if name == PARAMS else _check_value(value, kinds[name], place)
     return values
 
 
@@ -82,7 +82,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, _plain(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
-def checked_params(value: Any, place: str) -> dict[str, Any]:
+def check_params(value: Any, place: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
@@ -91,7 +91,7 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{place} must be a mapping from names to values, got {_written(value)}.")
+        raise UsageError(f"{place} must be a mapping from names to values, got {_format_value(value)}.")
     params = {}
     for key, item in value.items():
         name = str(key).replace("-", "_")
@@ -103,14 +103,16 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
     return params
 
 
-def _checked_pad(value: Any, place: str) -> dict[str, int]:
+def _check_pad(value: Any, place: str) -> dict[str, int]:
     """Return the entries of lists by the name of a feature; raise a UsageError if the value is no mapping to whole numbers."""
     is_pad = isinstance(value, Mapping) and all(
         isinstance(name, str) and isinstance(number, int) and not isinstance(number, bool) and number > 0
         for name, number in value.items()
     )
     if not is_pad:
-        raise UsageError(f"{place} must be a mapping from names to whole numbers of 1 or more, got {_written(value)}.")
+        raise UsageError(
+            f"{place} must be a mapping from names to whole numbers of 1 or more, got {_format_value(value)}."
+        )
     return dict(value)
 
 
@@ -123,35 +125,35 @@ def _plain(value: Any, place: str) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
     raise UsageError(
-        f"{place} must be a number, a text, true, false, null, a list or a mapping of these, got {_written(value)}."
+        f"{place} must be a number, a text, true, false, null, a list or a mapping of these, got {_format_value(value)}."
     )
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value in YAML's notation, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
 
 
-def _checked(value: Any, kind: str, place: str) -> Any:
+def _check_value(value: Any, kind: str, place: str) -> Any:
     """Return the value of an option, checked against `kind`, its field's annotation."""
     name, _, optional = kind.partition(" | ")
     if value is None and optional:
         return None
     if name.startswith("tuple"):
-        return _size(value, place)
+        return _parse_size(value, place)
     types, text = _KINDS[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{place} must be {text}, got {_written(value)}.")
+        raise UsageError(f"{place} must be {text}, got {_format_value(value)}.")
     result: Any = value
     try:
         return float(result) if name == "float" else result
     except OverflowError as error:
-        raise UsageError(f"{place} must be a number of at most 1.8e308, got {_written(value)}.") from error
+        raise UsageError(f"{place} must be a number of at most 1.8e308, got {_format_value(value)}.") from error
 
 
-def _size(value: Any, place: str) -> tuple[int, int]:
+def _parse_size(value: Any, place: str) -> tuple[int, int]:
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return height_width(text)

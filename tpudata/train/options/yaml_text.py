@@ -66,7 +66,7 @@ def _loader(yaml: Any) -> Any:
             # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                 kind = node.tag.rpartition(":")[2]
-                problem = f"{_shortened(node.value)} is not of the type {kind}"
+                problem = f"{_shorten(node.value)} is not of the type {kind}"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -107,6 +107,6 @@ def _count_values(value: Any, counts: dict[int, int | None]) -> int:
     return known
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else "a list or mapping"
     return text if len(text) <= 60 else f"{text[:57]}..."
