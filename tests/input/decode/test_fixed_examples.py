@@ -41,7 +41,7 @@ def check_same(records: list[bytes], *, is_fixed: bool) -> None:
     fixed = FixedExamples.detect(records[0], FIELDS)
     assert fixed is not None
     serialized = tf.constant(records)
-    assert bool(fixed._take_apart(serialized)[-1]) == is_fixed
+    assert bool(fixed._split_bytes(serialized)[-1]) == is_fixed
     found, expected = fixed.parse(serialized, CONVERT_AGAIN), parse_batch(serialized, FIELDS)
     assert found.keys() == expected.keys()
     for name, value in expected.items():

@@ -96,15 +96,15 @@ def _count_values(value: Any, counts: dict[int, int | None]) -> int:
         return 1
     if id(value) not in counts:
         counts[id(value)] = None
-        items = value if isinstance(value, list) else value.values()
-        count = 1 + sum(_count_values(item, counts) for item in items)
+        children = value if isinstance(value, list) else value.values()
+        count = 1 + sum(_count_values(child, counts) for child in children)
         if count > _MAX_VALUES:
             raise ValueError(f"its aliases stand for too many values (expected at most {_MAX_VALUES:,})")
         counts[id(value)] = count
-    known = counts[id(value)]
-    if known is None:
+    total = counts[id(value)]
+    if total is None:
         raise ValueError("Circular reference detected")
-    return known
+    return total
 
 
 def _shorten(value: Any) -> str:
