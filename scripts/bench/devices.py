@@ -38,7 +38,7 @@ from tpudata.devices.batches.feeder import Portion, StackFeed, StackIteration
 from tpudata.devices.processes.device_search import local_devices, make_cpu_devices
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicated
+from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicate
 from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.estimator import TPUEstimatorSpec
 from tpudata.estimator.state.store import VariableStore
@@ -193,8 +193,8 @@ def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool =
     )
     compiled = jax.jit(mapped, donate_argnums=0)
     iteration = _feed(mesh, devices, loop).iterate()
-    state = [replicated(mesh, np.zeros(_SIZE, np.float32)) for _ in range(arrays)]
-    count = replicated(mesh, np.int32(loop))
+    state = [replicate(mesh, np.zeros(_SIZE, np.float32)) for _ in range(arrays)]
+    count = replicate(mesh, np.int32(loop))
     stack = _stack(iteration, loop)
 
     def run() -> None:

@@ -137,13 +137,13 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 842, 1024, WINDOW, 1000),
         ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 6200, 512, 16_236, 1000),
     ):
-        order = TrainingOrder.of(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
+        order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
         sides = [(name, order)]
         if (large := max(2048, PIECES_WINDOW // size)) < records:
             # As from an object store: shards of 100 MB, a cut of which fetches 2.9 MB twice, in lanes that cost 3 %.
             lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
-            pieces = Chunks.of([records], 10**8 // size)
-            streams = StreamOrder.in_lanes(pieces, BATCH, large, 1, lanes=lanes, most_run=10**6 // size)
+            pieces = Chunks.cut([records], 10**8 // size)
+            streams = StreamOrder.make_lanes(pieces, BATCH, large, 1, lanes=lanes, max_run=10**6 // size)
             sides.append((f"  in pieces, {lanes} lanes", streams))
         found_ids = [(label, _ids(side, records // BATCH)) for label, side in sides]
         found_ids.append(("  RecordSource.shuffle", _source_ids(records, size)))

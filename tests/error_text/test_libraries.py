@@ -16,7 +16,7 @@ from tests.beam_jobs.images import encode, picture
 from tpudata.error_text import libraries
 from tpudata.format import encode_example
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, pack_frame
-from tpudata.input.dataset_ops import ensure, to_int32
+from tpudata.input.dataset_ops import cast_to_int32, ensure
 
 # Errors that need devices, other processes or a server, which other tests provoke; none makes another process hold a TPU.
 PROVOKED_ELSEWHERE = {
@@ -118,7 +118,7 @@ ERRORS: list[tuple[str, Callable[[Path], Any], tuple[str, ...]]] = [
     *[("NO_IMAGE", decode(encode(picture(24, 40), name)[:70]), ()) for name in ("JPEG", "PNG", "GIF", "BMP", "WEBP")],
     ("NO_IMAGE", decode(b"no image"), ()),
     ("OTHER_IMAGE_SHAPE", decode_of_shape, ("[4,5,3]", "[9,9,3]")),
-    ("CHECKED_VALUE", lambda _: run(lambda value: to_int32("x", value), np.int64(2**40)), ()),
+    ("CHECKED_VALUE", lambda _: run(lambda value: cast_to_int32("x", value), np.int64(2**40)), ()),
     (
         "CHECKED_BYTES",
         lambda _: run(

@@ -20,7 +20,7 @@ from tpudata.devices.processes.peers import Peers
 from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import latest_of_chief
+from tpudata.estimator.state.checkpoints import find_chiefs_latest
 
 Task = tuple[str, int]
 
@@ -168,7 +168,7 @@ class OtherPeers(Peers):
     def __init__(self, sent: bytes) -> None:
         self._sent = sent
 
-    def chiefs_bytes(self, data: bytes) -> bytes:
+    def broadcast_bytes(self, data: bytes) -> bytes:
         assert data == b""
         return self._sent
 
@@ -178,7 +178,7 @@ def test_rejects_a_checkpoint_that_differs_between_processes(tmp_path: Path) -> 
     found = Checkpoint.open(str(tmp_path / "model.ckpt-2"))
 
     def first(sent: bytes) -> Checkpoint | None:
-        return latest_of_chief(str(tmp_path), OtherPeers(sent))
+        return find_chiefs_latest(str(tmp_path), OtherPeers(sent))
 
     assert first(b"") is None
     assert first(found.to_bytes()) == found

@@ -14,7 +14,7 @@ from tests.helpers.datasets import write_dataset
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, StorageError, TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.format.read_errors import OTHER_RECORDS, name_of_files, name_of_split, read_error, reader_error
-from tpudata.input.dataset_ops import to_int32
+from tpudata.input.dataset_ops import cast_to_int32
 
 FEATURES = [Feature("x", "bytes", "string")]
 
@@ -184,7 +184,9 @@ def test_a_record_that_tensorflow_cannot_take_apart(record: bytes) -> None:
 
 
 def test_an_integer_that_no_tpu_takes() -> None:
-    dataset = tf.data.Dataset.from_tensors(np.array([1, 2**40])).map(lambda values: to_int32("some]/label", values))
+    dataset = tf.data.Dataset.from_tensors(np.array([1, 2**40])).map(
+        lambda values: cast_to_int32("some]/label", values)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
     found = reader_error(caught.value)

@@ -15,9 +15,9 @@ from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, capture_handles
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tracing.effects import effects_of_training
+from tpudata.estimator.tracing.effects import list_training_effects
 
 Batch = Sequence[np.ndarray]
 
@@ -57,7 +57,7 @@ def run_alone(model: Callable[..., Any], batches: Sequence[Batch]) -> Run:
     blueprint = trace(model, specs, 1)
     replay, outputs = _replay(blueprint, 1)
     variables = _variables(blueprint)
-    step = tf.function(lambda *batch: replay((batch, 0), handles_of(variables)), autograph=False)
+    step = tf.function(lambda *batch: replay((batch, 0), capture_handles(variables)), autograph=False)
     results = [step(*batch) for batch in batches]
     named = {name: item.numpy()[None] for name, item in zip(outputs, results[-1][1:], strict=True)}
     losses = np.array([[item[0].numpy()] for item in results])
@@ -79,7 +79,7 @@ def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replic
     variables = _variables(blueprint)
 
     def step(replica: Any, *batch: Any) -> Any:
-        return replay((batch, replica), handles_of(variables))
+        return replay((batch, replica), capture_handles(variables))
 
     program = lower(step, [tf.TensorSpec([], tf.int32), *specs], variables)
     values = {name: np.stack([item.numpy()] * num_replicas) for name, item in variables.items()}
@@ -102,7 +102,7 @@ def _replay(blueprint: Blueprint, num_replicas: int) -> tuple[Replay, list[str]]
         outputs = [tf.convert_to_tensor(item) for item in named.values()]
     lower = functools.partial(lower_collectives, num_replicas=num_replicas)
     wanted = [blueprint.result.loss, *outputs]
-    return Replay(blueprint, wanted, effects_of_training(blueprint), rewrite=lower), list(named)
+    return Replay(blueprint, wanted, list_training_effects(blueprint), rewrite=lower), list(named)
 
 
 def _variables(blueprint: Blueprint) -> dict[str, Any]:

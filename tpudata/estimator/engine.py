@@ -18,11 +18,11 @@ from tpudata.estimator.loops.prediction import predict
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.checkpointing import CheckpointFollower
 from tpudata.estimator.loops.training.loop import train
-from tpudata.estimator.state.checkpoints import latest_of_chief
-from tpudata.estimator.state.claim import claimed_model_dir
+from tpudata.estimator.state.checkpoints import find_chiefs_latest
+from tpudata.estimator.state.claim import claim_model_dir
 from tpudata.estimator.steps.eval_step import EvalStep
 from tpudata.estimator.tpu_check.rehearsal import rehearse
-from tpudata.estimator.tpu_check.result import Rehearsal, stand_in
+from tpudata.estimator.tpu_check.result import Rehearsal, make_placeholder_metrics
 from tpudata.tensorflow_internals import eager_mode
 
 
@@ -61,7 +61,7 @@ class Engine:
         training = self.training
         if training.peers.count == 1:
             return training
-        return training.elsewhere(lambda: training.topology.of_this_process())
+        return training.clone_on(lambda: training.topology.select_this_process())
 
     def train(
         self,
@@ -84,7 +84,7 @@ class Engine:
                 "train_and_evaluate or evaluate). Call train in the chief and the workers."
             )
         with self._taken_for_training() as runtime:
-            claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
+            claim = claim_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
             # Programs may call this inside a graph.
             with claim, eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, follower)
@@ -140,8 +140,8 @@ class Engine:
             for other, size in runtime.user_model.batch_sizes.items():
                 if size is not None:
                     runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
-            with runtime.peers.watched():
-                start = latest_of_chief(runtime.model_dir, runtime.peers)
+            with runtime.peers.translate_errors():
+                start = find_chiefs_latest(runtime.model_dir, runtime.peers)
                 # As training calls it: the caller may keep the dataset.
                 start_step = start.step() if start is not None and mode == ModeKeys.TRAIN else 0
                 spec = runtime.feed(input_fn, mode, start_step).element_spec
@@ -170,7 +170,7 @@ class Engine:
         Raises:
             RehearsalError: a TPU would reject something.
         """
-        return stand_in(self.rehearse(input_fns), list(input_fns), has_limit=has_limit)
+        return make_placeholder_metrics(self.rehearse(input_fns), list(input_fns), has_limit=has_limit)
 
     @contextlib.contextmanager
     def _taken_for_training(self) -> Iterator[Runtime]:
@@ -201,7 +201,7 @@ class Engine:
         free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))
         idle = next(free, None)
         if idle is None:
-            idle = runtime.another()
+            idle = runtime.clone()
             idle.in_use.acquire()
             others.append(idle)
         try:

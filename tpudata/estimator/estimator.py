@@ -11,8 +11,8 @@ from tpudata.devices.processes.topology import local_topology
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.base_estimator import BaseEstimator
-from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
-from tpudata.estimator.config.run_config import RunConfig, task_of
+from tpudata.estimator.config.arguments import check_plain_config, choose_model_dir, copy_params, require_v2_behaviour
+from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.run_devices import cluster_topology
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.engine import Engine
@@ -59,14 +59,14 @@ class Estimator(BaseEstimator):
         config = check_plain_config(config)
         require_v2_behaviour("Estimator")
         warm_start = warm_start_settings(warm_start_from)
-        folder = found_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
+        folder = choose_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)
-        topology = cluster_topology(config) if task_of(config).is_in_cluster else local_topology(None)
+        topology = cluster_topology(config) if get_task(config).is_in_cluster else local_topology(None)
         user_model = UserModel(
             model_fn,
             folder,
             config.replace(model_dir=folder),
-            copied_params(params, "Estimator"),
+            copy_params(params, "Estimator"),
             dict.fromkeys(MODES),
             is_plain=True,
         )

@@ -42,11 +42,11 @@ def numpy_input_fn(
         ValueError: shuffle is missing, there are no rows, or arrays have different lengths.
     """
     require("numpy_input_fn", "shuffle", shuffle, isinstance(shuffle, bool), "True or False", ValueError)
-    for name, value in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):
-        require_positive_int("numpy_input_fn", name, value)
-    features = _arrays("x", x)
-    labels = None if y is None else _arrays("y", y)
-    lengths = {name: len(array) for name, array in _named("x", features) + _named("y", labels)}
+    for name, number in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):
+        require_positive_int("numpy_input_fn", name, number)
+    features = _convert_arrays("x", x)
+    labels = None if y is None else _convert_arrays("y", y)
+    lengths = {name: len(array) for name, array in _name_arrays("x", features) + _name_arrays("y", labels)}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"numpy_input_fn: arrays must have the same number of rows, at least one, got {lengths}.")
     elements = features if labels is None else (features, labels)
@@ -61,19 +61,20 @@ def numpy_input_fn(
     return input_fn
 
 
-def _arrays(name: str, given: Any) -> Any:
-    if isinstance(given, Mapping):
-        if not given:
+def _convert_arrays(name: str, arrays: Any) -> Any:
+    if isinstance(arrays, Mapping):
+        if not arrays:
             raise ValueError(f"numpy_input_fn({name}=...) is an empty dict (expected arrays). Add one.")
-        return {key: np.asarray(value) for key, value in given.items()}
-    if given is None:
+        return {key: np.asarray(array) for key, array in arrays.items()}
+    if arrays is None:
         raise TypeError(f"numpy_input_fn({name}=...) must be an array or a dict of arrays, got None.")
-    return np.asarray(given)
+    return np.asarray(arrays)
 
 
-def _named(name: str, arrays: Any) -> list[tuple[str, Any]]:
+def _name_arrays(name: str, arrays: Any) -> list[tuple[str, Any]]:
+    """Return (label for messages, array) pairs."""
     if arrays is None:
         return []
     return (
-        [(f"{name}[{key!r}]", value) for key, value in arrays.items()] if isinstance(arrays, dict) else [(name, arrays)]
+        [(f"{name}[{key!r}]", array) for key, array in arrays.items()] if isinstance(arrays, dict) else [(name, arrays)]
     )

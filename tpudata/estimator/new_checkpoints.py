@@ -72,14 +72,14 @@ def evaluate_new_checkpoints(
 
 def _find_newest(model_dir: str, seen: set[str]) -> str | None:
     """Return the path of the newest checkpoint, or None if there is none or it is among `seen`."""
-    newest = checkpoints.latest(model_dir)
+    newest = checkpoints.find_latest(model_dir)
     return None if newest is None or newest.prefix in seen else newest.prefix
 
 
 def _find_oldest(model_dir: str, seen: set[str]) -> str | None:
     """Return the path of the oldest checkpoint that is not among `seen`, or None."""
     # Training may have removed an old checkpoint by now.
-    return next((path for path in checkpoints.known(model_dir) if path not in seen and _is_there(path)), None)
+    return next((path for path in checkpoints.list_recorded(model_dir) if path not in seen and _is_there(path)), None)
 
 
 def _is_there(path: str) -> bool:

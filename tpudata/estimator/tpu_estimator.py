@@ -9,13 +9,13 @@ from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import (
+    check_batch_axis,
     check_export,
-    checked_batch_axis,
-    checked_params,
-    found_model_dir,
+    check_params,
+    choose_model_dir,
     require_v2_behaviour,
 )
-from tpudata.estimator.config.run_config import RunConfig, task_of
+from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
@@ -137,13 +137,13 @@ class TPUEstimator(BaseEstimator):
             )
         require_v2_behaviour("TPUEstimator")
         warm_start = warm_start_settings(warm_start_from)
-        own_params = checked_params(params)
-        folder = found_model_dir(model_dir, config)
+        own_params = check_params(params)
+        folder = choose_model_dir(model_dir, config)
         apply_session_config(config.session_config)
         # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
         if use_tpu:
             local = None
-        elif task_of(config).is_in_cluster and not rehearse:
+        elif get_task(config).is_in_cluster and not rehearse:
             local = cluster_topology(config)
         else:
             local = local_topology(None if rehearse else config.tpu_config.num_replicas)
@@ -153,10 +153,10 @@ class TPUEstimator(BaseEstimator):
             config.replace(model_dir=folder),
             own_params,
             sizes,
-            checked_batch_axis(batch_axis, config.tpu_config),
+            check_batch_axis(batch_axis, config.tpu_config),
         )
         runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
-        evaluating = None if eval_on_tpu else runtime.elsewhere(lambda: local_topology(None))
+        evaluating = None if eval_on_tpu else runtime.clone_on(lambda: local_topology(None))
         super().__init__(Engine(runtime, evaluating, rehearses=rehearse))
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]], tpu: str | None = None) -> tuple[Finding, ...]:

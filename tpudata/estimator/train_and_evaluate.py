@@ -16,7 +16,7 @@ from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import latest
+from tpudata.estimator.state.checkpoints import find_latest
 
 _log = logging.getLogger("tpudata")
 
@@ -154,7 +154,7 @@ def train_and_evaluate(
     if config.task_type == "evaluator":
         evaluator.run()
         return evaluator.metrics, evaluator.exports
-    start = latest(estimator.model_dir)
+    start = find_latest(estimator.model_dir)
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None

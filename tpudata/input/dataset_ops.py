@@ -11,7 +11,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
-def as_written(function: _Function) -> _Function:
+def without_autograph(function: _Function) -> _Function:
     """Return a function without Python control flow over tensors, which AutoGraph then does not convert.
 
     It would take a second to convert those of the first dataset.
@@ -35,7 +35,7 @@ def ensure(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
         return tf.identity(value)
 
 
-def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
+def cast_to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
     """Return an int64 tensor as int32, which a TPU needs; return other tensors unchanged.
 
     A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.

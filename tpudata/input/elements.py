@@ -15,12 +15,12 @@ def get_features(element: Any) -> Any:
     return element[0] if isinstance(element, tuple) else element
 
 
-def with_features(element: Any, features: Any) -> Any:
+def replace_features(element: Any, features: Any) -> Any:
     """Return an element with other features."""
     return (features, *element[1:]) if isinstance(element, tuple) else features
 
 
-def with_rows(batch: Any, batch_size: int) -> Any:
+def set_row_count(batch: Any, batch_size: int) -> Any:
     """Return the same tensors, with `batch_size` rows in their static shapes."""
     return tf.nest.map_structure(lambda tensor: tf.ensure_shape(tensor, (batch_size, *tensor.shape[1:])), batch)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpudata.checks import check_passed, is_integer
 from tpudata.errors import TpudataError, UsageError
-from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows, find_rows, find_rows_of_host
 from tpudata.input.text.token_names import TokenNames, rename
@@ -131,7 +131,7 @@ class InputFn:
             if self._names is None:
                 return batches
             rename_batch = functools.partial(rename, names=self._names)
-            return batches.map(as_written(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
+            return batches.map(without_autograph(rename_batch), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _without_traceback(error) from None
 

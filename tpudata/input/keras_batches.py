@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.elements import named_leaves
 from tpudata.input.graph.steps.weights import WEIGHTS
 from tpudata.input.input_fn import InputFn
@@ -145,4 +145,4 @@ def _map_batches(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf
     def convert(*parts: Any) -> Any:
         return function(parts if len(parts) > 1 else parts[0])
 
-    return dataset.map(as_written(convert), **PARALLEL).prefetch(2)
+    return dataset.map(without_autograph(convert), **PARALLEL).prefetch(2)

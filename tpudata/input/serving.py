@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.format import Dataset, Feature
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, parse_columns
 from tpudata.input.elements import get_features
@@ -22,13 +22,13 @@ from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
-# Dtypes that PNG stores without loss.
+# Numbers of channels that PNG stores without loss.
 _PNG_CHANNELS = (1, 3, 4)
 
 
 @dataclasses.dataclass(frozen=True)
 class ServingTensors:
-    """Tensors of a graph with the features of any number of rows; each but `examples` may be fed in place of those before it.
+    """Tensors of a graph with the features of any number of rows; each but `examples` may be fed instead of the tensors before it.
 
     Attributes:
         examples: a placeholder, string [n]: serialised `tf.train.Example`s with the dataset's features; labels are not needed.
@@ -81,11 +81,11 @@ class ServingFeatures:
                 stored[name] = encoded = v1.placeholder_with_default(stored[name], [None], name="encoded_images")
                 columns = decode_columns(stored, self._fields.inputs)
             else:
-                # Pixels as stored become a file without a loss, so that a file can be fed in their place.
+                # Encode stored pixels losslessly, so that callers can feed an image file instead.
                 pixels = decode_columns(stored, self._fields.inputs)[name]
                 files = tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.TensorSpec([], tf.string))
                 encoded = v1.placeholder_with_default(files, [None], name="encoded_images")
-                columns = {name: decode_images(encoded, _as_file(field))}
+                columns = {name: decode_images(encoded, _make_file_field(field))}
         else:
             columns = decode_columns(stored, self._fields.inputs)
         features = {
@@ -103,26 +103,26 @@ class ServingFeatures:
     def _make_features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
         if not self._steps.record_steps:
-            return _without_targets(prepare_rows(columns, {})[0])
+            return _drop_token_weights(prepare_rows(columns, {})[0])
 
         def prepare(row: dict[str, tf.Tensor]) -> Any:
             element, extras = prepare_record(row, {})
-            return _without_targets(element), extras
+            return _drop_token_weights(element), extras
 
         with tf.Graph().as_default():
-            rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
-            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepare(rows))
-        mapped = tf.map_fn(as_written(prepare), columns, fn_output_signature=signature)
+            rows = {name: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]) for name, tensor in columns.items()}
+            signature = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), prepare(rows))
+        mapped = tf.map_fn(without_autograph(prepare), columns, fn_output_signature=signature)
         features: dict[str, tf.Tensor] = prepare_rows(*mapped)[0]
         return features
 
 
-def _as_file(field: Field) -> Field:
+def _make_file_field(field: Field) -> Field:
     """Return the field of the same image, stored as a file."""
     feature = Feature(field.feature.name, "bytes", "uint8", field.shape, "image")
     return dataclasses.replace(field, feature=feature)
 
 
-def _without_targets(element: Any) -> dict[str, tf.Tensor]:
+def _drop_token_weights(element: Any) -> dict[str, tf.Tensor]:
     features = get_features(element)
-    return {name: value for name, value in features.items() if name != TOKEN_WEIGHTS}
+    return {name: tensor for name, tensor in features.items() if name != TOKEN_WEIGHTS}

@@ -15,7 +15,7 @@ _TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system
 
 
 class CallRewriter(Rewriter):
-    """A rewriter that knows the calls with other arguments today."""
+    """A rewriter of calls whose arguments have changed."""
 
     def rewrite_call(self, node: ast.Call) -> None:
         """Rewrite or note a call whose arguments change."""
@@ -67,31 +67,34 @@ class CallRewriter(Rewriter):
             self.note(node, text)
 
     def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:
+        """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`."""
         inner = node.args[0]
         if isinstance(inner, ast.Call) and self.path(inner.func) == ("contrib", "data", "batch_and_drop_remainder"):
-            size = ", ".join(map(self.rewrite_part, [*inner.args, *(item.value for item in inner.keywords)]))
+            size = ", ".join(map(self.rewrite_part, [*inner.args, *(keyword.value for keyword in inner.keywords)]))
             begin, end = self.text.end(function.value), self.text.end(node)
             self.text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
-            self.done |= {id(item) for item in ast.walk(inner)}
+            self.done |= {id(inner_node) for inner_node in ast.walk(inner)}
 
     def _check_summary(self, node: ast.Call, kind: str) -> None:
-        for item in node.keywords:
-            if item.arg == "tensor":
-                self._rename_keyword(item, "data")
-            elif item.arg == "max_images":
-                self._rename_keyword(item, "max_outputs")
-            elif item.arg in ("family", "bad_color"):
+        """Rename the keywords of a summary, and note arguments that it no longer takes."""
+        for keyword in node.keywords:
+            if keyword.arg == "tensor":
+                self._rename_keyword(keyword, "data")
+            elif keyword.arg == "max_images":
+                self._rename_keyword(keyword, "max_outputs")
+            elif keyword.arg in ("family", "bad_color"):
                 self.note(
-                    item.value, f"summary.{kind} takes no {item.arg} any more. Remove it, or put it into the name."
+                    keyword.value,
+                    f"summary.{kind} takes no {keyword.arg} any more. Remove it, or put it into the name.",
                 )
         if _find_keyword(node, "step") is None:
             self.note(node, f"summary.{kind} needs a step today. Pass step=.")
         if len(node.args) > 2:
             self.note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
 
-    def _rename_keyword(self, item: ast.keyword, name: str) -> None:
-        begin = self.text.begin(item)
-        self.text.replace_range(begin, begin + len(item.arg or ""), name)
+    def _rename_keyword(self, keyword: ast.keyword, name: str) -> None:
+        begin = self.text.begin(keyword)
+        self.text.replace_range(begin, begin + len(keyword.arg or ""), name)
 
 
 def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:

@@ -1,4 +1,4 @@
-"""Notes on places of a program that a person has to check."""
+"""Notes on lines of a program that a person must check."""
 
 from __future__ import annotations
 
@@ -28,35 +28,37 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
     Args:
         path: the file.
         tree: its syntax tree.
-        plans: those of all files of the program.
+        plans: plans of all files of the program.
     """
     bound = plans[path].bindings
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    others = {PurePath(other).stem: plan for other, plan in plans.items()}
+    plans_by_module = {PurePath(file).stem: plan for file, plan in plans.items()}
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
         line, module = node.lineno, "." * node.level + (node.module or "")
         is_of_tensorflow = node.level == 0 and module_path(f"{module}.*") is not None
         names = {alias.asname or alias.name for alias in node.names}
-        other = others.get(module.rpartition(".")[2])
+        imported_plan = plans_by_module.get(module.rpartition(".")[2])
         if is_of_tensorflow and names == {"*"}:
             yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
         if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
             continue
         if names != {"*"}:
-            re_exports = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
+            re_exports = {
+                name for name in names if name == "tf" or (imported_plan is not None and name in imported_plan.bindings)
+            }
             words = f"{module} imports"
-        elif other is not None:
-            re_exports = other.bindings.keys() & used
+        elif imported_plan is not None:
+            re_exports = imported_plan.bindings.keys() & used
             words = f"`from {module} import *` binds"
         else:
             # Programs usually import TensorFlow as tf.
-            re_exports = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
+            re_exports = ({"tf"} | {name for name, binding in bound.items() if not binding.path}) & used
             re_exports = {name for name in re_exports if name not in bound or bound[name].statement.lineno < line}
             words = f"`from {module} import *` may bind"
         for name in sorted(re_exports):
-            if other is not None and name in bound and _is_same(name, plans[path], other):
+            if imported_plan is not None and name in bound and _is_same(name, plans[path], imported_plan):
                 continue
             if name in bound:
                 yield (
@@ -70,13 +72,13 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
                 )
 
 
-def _is_same(name: str, plan: FilePlan, other: FilePlan) -> bool:
-    """Return whether a name means the same part of the same TensorFlow in two files, which it has after the rewrite, too."""
-    own, foreign = plan.bindings[name], other.bindings.get(name)
+def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
+    """Return whether a name means the same part of the same API in two files, also after the rewrite."""
+    binding, other_binding = plan.bindings[name], other_plan.bindings.get(name)
     return (
-        foreign is not None
-        and own.path == foreign.path
-        and is_written_for_v1(plan.version) == is_written_for_v1(other.version)
+        other_binding is not None
+        and binding.path == other_binding.path
+        and is_written_for_v1(plan.version) == is_written_for_v1(other_plan.version)
     )
 
 
@@ -126,16 +128,16 @@ def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
     """Return the variables that hold shapes, and those that hold dimensions."""
     shapes: set[str] = set()
     dimensions: set[str] = set()
-    # A variable may get its value from one further down: a second round finds those.
+    # A second pass finds variables that are assigned from variables further down.
     for _ in range(2):
-        for target, value in _list_assignments(tree):
+        for target, expression in _list_assignments(tree):
             if isinstance(target, ast.Name):
-                shapes |= {target.id} if _is_shape(value, shapes) else set()
-                dimensions |= {target.id} if _is_dimension(value, shapes) else set()
-            elif isinstance(target, ast.Tuple | ast.List) and _is_shape(value, shapes):
-                dimensions |= {item.id for item in target.elts if isinstance(item, ast.Name)}
-        for target, value in _list_loops(tree):
-            if isinstance(target, ast.Name) and _is_shape(value, shapes):
+                shapes |= {target.id} if _is_shape(expression, shapes) else set()
+                dimensions |= {target.id} if _is_dimension(expression, shapes) else set()
+            elif isinstance(target, ast.Tuple | ast.List) and _is_shape(expression, shapes):
+                dimensions |= {element.id for element in target.elts if isinstance(element, ast.Name)}
+        for target, expression in _list_loops(tree):
+            if isinstance(target, ast.Name) and _is_shape(expression, shapes):
                 dimensions.add(target.id)
     return shapes, dimensions
 

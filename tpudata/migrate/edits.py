@@ -1,4 +1,4 @@
-"""Edits of a program's text, at the places of its syntax tree."""
+"""Edits of a program's text, at positions of its syntax tree."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class EditedText:
         return line - removed + sum(edit.text.count("\n") for edit in before)
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[None]:
-        """Start without edits, and drop those of the context at its end: `render` inside gives text for another edit."""
+    def isolate(self) -> Iterator[None]:
+        """Start without edits, and drop those made inside at the end, so that `render` inside returns text for another edit."""
         outer, self._edits = self._edits, []
         try:
             yield

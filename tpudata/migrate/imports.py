@@ -19,8 +19,8 @@ def rewrite_imports(program: Rewriter) -> None:
     for binding in program.plan.bindings.values():
         if not isinstance(binding.statement, ast.Assign) and binding.statement not in statements:
             statements.append(binding.statement)
-    statements.sort(key=lambda item: item.lineno)
-    roots = [item.statement for item in program.plan.bindings.values() if not item.path]
+    statements.sort(key=lambda statement: statement.lineno)
+    roots = [statement.statement for statement in program.plan.bindings.values() if not statement.path]
     for number, statement in enumerate(statements):
         new = _list_new_imports(program) if number == 0 else []
         if program.plan.disables_v2 and statement is (roots or statements)[0]:
@@ -41,8 +41,10 @@ def _list_new_imports(program: Rewriter) -> list[str]:
 
 
 def _rewrite_statement(program: Rewriter, statement: _Import, new: list[str]) -> None:
-    own = [ast.unparse(statement)] if statement in program.plan.guarded else _import_texts(program, statement)
-    text = "\n".join([*own, *new])
+    kept_imports = (
+        [ast.unparse(statement)] if statement in program.plan.guarded else _format_imports(program, statement)
+    )
+    text = "\n".join([*kept_imports, *new])
     if text == ast.unparse(statement):
         return
     if SLIM in program.modules and f"import {SLIM}" in new:
@@ -54,18 +56,18 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new: list[str]) ->
         edits.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
 
 
-def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
-    """Return the imports that remain of one after the rewrite."""
-    bound = {name: item for name, item in program.plan.bindings.items() if item.statement is statement}
+def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
+    """Return the import statements that replace one after the rewrite."""
+    bindings = {name: binding for name, binding in program.plan.bindings.items() if binding.statement is statement}
     imports: list[str] = []
     moved: list[str] = []
     parts: dict[str, list[str]] = {}
     for alias in statement.names:
         name = alias.asname or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
-        binding = bound.get(name)
-        own = ast.unparse(alias)
+        binding = bindings.get(name)
+        alias_text = ast.unparse(alias)
         if binding is None:
-            imports.append(own)
+            imports.append(alias_text)
         elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
             replaced = f"tensorflow.compat.v1 as {name}"
             if isinstance(statement, ast.Import):
@@ -73,16 +75,16 @@ def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
             else:
                 moved.append(f"import {replaced}")
         elif not binding.path:
-            imports.append(own)
+            imports.append(alias_text)
         elif _is_replaced(binding):
             continue
         elif not _is_moved(program, binding):
-            imports.append(own)
+            imports.append(alias_text)
         elif isinstance(statement, ast.Import):
-            imports.append(f"tensorflow.compat.v1.{own.removeprefix('tensorflow.')}")
+            imports.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
         else:
-            part = (statement.module or "").removeprefix("tensorflow")
-            parts.setdefault(f"tensorflow.compat.v1{part}", []).append(own)
+            module_part = (statement.module or "").removeprefix("tensorflow")
+            parts.setdefault(f"tensorflow.compat.v1{module_part}", []).append(alias_text)
     texts = []
     if imports and isinstance(statement, ast.Import):
         texts.append(f"import {', '.join(imports)}")
@@ -98,12 +100,12 @@ def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
 
 
 def _is_replaced(binding: Binding) -> bool:
-    """Return whether an import goes: a part whose uses are rewritten or noted."""
+    """Return whether an import is removed, because the uses of its part are rewritten or noted."""
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
 def _is_moved(program: Rewriter, binding: Binding) -> bool:
-    """Return whether an import of a part of TensorFlow has to become one of compat.v1."""
+    """Return whether an import of a part of TensorFlow must become one of compat.v1."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = tensorflow_names().find_api(binding.path)

@@ -17,7 +17,7 @@ _OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 @dataclasses.dataclass(frozen=True)
 class MigrationNote:
-    """Place that a person has to change.
+    """Line that a person must change.
 
     Attributes:
         line: number of its line in the given program, from 1.
@@ -45,21 +45,21 @@ class Migration:
     notes: tuple[MigrationNote, ...]
 
 
-def migrate(text: str, where: str) -> Migration:
+def migrate(text: str, path: str) -> Migration:
     """Rewrite a program of one file with current names.
 
     Args:
         text: the program.
-        where: its path, for errors.
+        path: its path, for errors.
 
     Raises:
         DatasetError: it is not Python 3.
     """
-    return migrate_files({where: text})[where]
+    return migrate_files({path: text})[path]
 
 
 def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
-    """Rewrite the files of a program with current names: what one of them shows counts for all.
+    """Rewrite the files of a program with current names; evidence in one file counts for all.
 
     Args:
         texts: the files by their paths.
@@ -79,14 +79,14 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
     return migrations
 
 
-def _parse(text: str, where: str) -> ast.Module:
+def _parse(text: str, path: str) -> ast.Module:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
-        place = where if line is None else f"{where}:{line}"
+        location = path if line is None else f"{path}:{line}"
         raise DatasetError(
-            f"{place}: not a program in Python 3 (got {getattr(error, 'msg', error)}). Run 2to3 on it first if it is Python 2."
+            f"{location}: not a program in Python 3 (got {getattr(error, 'msg', error)}). Run 2to3 on it first if it is Python 2."
         ) from None
 
 

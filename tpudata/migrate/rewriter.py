@@ -24,29 +24,30 @@ class Rewriter(abc.ABC):
     Args:
         text: the program.
         tree: its syntax tree.
-        plan: what its other files say of it.
+        plan: plan of its rewrite, which depends on the program's other files.
 
     Attributes:
         text: the text with its edits.
         tree, plan: as above.
         root: the program's name for TensorFlow.
-        is_v1: whether that is, or becomes, tensorflow.compat.v1.
+        is_v1: whether `root` is, or becomes, tensorflow.compat.v1.
+        is_v2: whether `root` is tensorflow.compat.v2.
         notes: lines, and what to do there.
         modules: modules that rewritten names need: "tensorflow", "tpudata.estimator" and "tf_slim".
         old_keras: line of the first name that needs the old Keras, or None.
-        done: ids of nodes that are rewritten.
+        done: ids of nodes that must not be rewritten again.
     """
 
     def __init__(self, text: str, tree: ast.Module, plan: FilePlan) -> None:
         self.text = EditedText(text)
         self.tree = tree
         self.plan = plan
-        roots = {name: item for name, item in plan.bindings.items() if not item.path}
-        v1 = next((name for name, item in roots.items() if item.is_v1), None)
+        roots = {name: binding for name, binding in plan.bindings.items() if not binding.path}
+        v1 = next((name for name, binding in roots.items() if binding.is_v1), None)
         self.root = v1 or next(iter(roots), "tf")
-        is_new = any(item.is_v2 for item in roots.values())
-        self.is_v1 = v1 is not None or (not roots and not is_new) or (not is_new and is_written_for_v1(plan.version))
-        self.is_v2 = v1 is None and is_new
+        imports_v2 = any(binding.is_v2 for binding in roots.values())
+        self.is_v1 = v1 is not None or not roots or (not imports_v2 and is_written_for_v1(plan.version))
+        self.is_v2 = v1 is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
         self.old_keras: int | None = None
@@ -61,7 +62,7 @@ class Rewriter(abc.ABC):
         return tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a node, unless it is done."""
+        """Rewrite a node, unless it has been rewritten."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.path(node.value.func)
             if path is not None and len(path) == 1 and path[0] in REMOVED:
@@ -73,7 +74,7 @@ class Rewriter(abc.ABC):
             self._rewrite_name(node)
 
     def spell(self, target: str) -> str:
-        """Return a target of `names` as this program writes it."""
+        """Return a target of `names`, spelled with this program's names of modules."""
         self.modules |= {
             module for mark, module in (("{est}", "tpudata.estimator"), ("{slim}", SLIM)) if mark in target
         } or {"tensorflow"}
@@ -87,7 +88,7 @@ class Rewriter(abc.ABC):
 
     def rewrite_part(self, node: ast.AST) -> str:
         """Return an expression's text with current names."""
-        with self.text.apart():
+        with self.text.isolate():
             for item in ast.walk(node):
                 self.rewrite(item)
             return self.text.render(self.text.begin(node), self.text.end(node))
@@ -104,21 +105,22 @@ class Rewriter(abc.ABC):
         self.done |= {id(item) for item in ast.walk(node)}
 
     def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
+        """Rewrite a dotted name to its current name, or note that it has none."""
         path = self.path(node)
         if path is None:
             return
         # The parts of a dotted name are not rewritten once more by themselves.
-        parts: list[ast.AST] = [node]
-        while isinstance(parts[-1], ast.Attribute):
-            parts.append(parts[-1].value)
-        self.done |= {id(part) for part in parts}
-        if any(path[: len(part)] == part for part in _OLD_KERAS_PARTS) and path != ("layers",):
+        name_parts: list[ast.AST] = [node]
+        while isinstance(name_parts[-1], ast.Attribute):
+            name_parts.append(name_parts[-1].value)
+        self.done |= {id(name_part) for name_part in name_parts}
+        if any(path[: len(name_part)] == name_part for name_part in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        for part in parts if not is_gone_slim(path) else ():
-            own = self.path(part)
-            target = None if own is None else find_target(own, is_whole=part is node)
+        for name_part in name_parts if not is_gone_slim(path) else ():
+            part_path = self.path(name_part)
+            target = None if part_path is None else find_target(part_path, is_whole=name_part is node)
             if target is not None:
-                self.text.replace(part, self.spell(target))
+                self.text.replace(name_part, self.spell(target))
                 return
         if (
             path[:1] == ("contrib",)
@@ -127,7 +129,7 @@ class Rewriter(abc.ABC):
         ):
             self._note_missing(node, path)
         elif path:
-            self._check_api(node, parts[-1], path)
+            self._check_api(node, name_parts[-1], path)
 
     def _note_missing(self, node: ast.AST, path: Path) -> None:
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
@@ -136,7 +138,7 @@ class Rewriter(abc.ABC):
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _check_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
-        """Take a name from the other API if the program's has none of it, and note what neither has."""
+        """Rewrite a name that only the other API has, and note a name that neither has."""
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             return
         is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
@@ -158,7 +160,7 @@ class Rewriter(abc.ABC):
 
 
 def is_gone_slim(path: Path) -> bool:
-    """Return whether a path is a part of tf.contrib.slim that the package tf_slim does not give."""
+    """Return whether a path is a part of tf.contrib.slim that the package tf_slim lacks."""
     return any(path[: len(prefix)] == prefix and set(path[len(prefix) :][:1]) & SLIM_GONE for prefix in _SLIM_PATHS)
 
 
@@ -167,7 +169,7 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
 
     Args:
         path: the path.
-        is_whole: whether nothing follows it in the program.
+        is_whole: whether it is the whole dotted name in the program.
     """
     for prefix in _SLIM_PATHS:
         if path[: len(prefix)] == prefix:

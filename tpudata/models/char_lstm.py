@@ -73,7 +73,7 @@ class _Weights:
     bias: tf.Tensor
 
     @classmethod
-    def of(cls, params: CharLstmParams) -> "_Weights":
+    def make(cls, params: CharLstmParams) -> "_Weights":
         embedding = variable(
             "embedding", [params.vocab_size, params.embedding_size], _v1.random_uniform_initializer(-0.05, 0.05)
         )
@@ -91,7 +91,7 @@ class _Weights:
 
 
 def _make_layer(number: int, size: int, units: int) -> _Layer:
-    def bias(_: Any, **__: Any) -> tf.Tensor:
+    def make_bias(_: Any, **__: Any) -> tf.Tensor:
         # The forget gate begins open: 1.
         return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
 
@@ -99,7 +99,7 @@ def _make_layer(number: int, size: int, units: int) -> _Layer:
         return _Layer(
             tf.convert_to_tensor(variable("kernel", [size, 4 * units], _v1.glorot_uniform_initializer())),
             tf.convert_to_tensor(variable("recurrent_kernel", [units, 4 * units], _v1.orthogonal_initializer())),
-            tf.convert_to_tensor(variable("bias", [4 * units], bias)),
+            tf.convert_to_tensor(variable("bias", [4 * units], make_bias)),
         )
 
 
@@ -122,7 +122,7 @@ def char_lstm(
     Returns:
         float32 logits of the next tokens, [batch, length, vocab_size].
     """
-    weights = _Weights.of(params)
+    weights = _Weights.make(params)
     outputs, _ = _run(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
     rows = tf.reshape(tf.transpose(outputs[-1], [1, 0, 2]), [-1, params.hidden_units])
     return tf.reshape(weights.logits(rows), [-1, input_ids.shape[1], params.vocab_size])
@@ -142,10 +142,10 @@ def generate(
     Returns:
         The tokens, int32 [batch, max_new_tokens], and their log-probabilities at temperature 1, float32 of the same shape.
     """
-    weights = _Weights.of(params)
+    weights = _Weights.make(params)
     uniform = uniform_draws(params.seed, seeds, params.max_new_tokens)
     states = _run(weights, prompts, 0.0, (0, 0))
-    outputs, cells = (tuple(_gather_step(value, lengths - 1) for value in values) for values in states)
+    outputs, cells = (tuple(_gather_step(state, lengths - 1) for state in layer_states) for layer_states in states)
     tokens = tf.TensorArray(tf.int32, params.max_new_tokens, element_shape=prompts.shape[:1])
     scores = tf.TensorArray(tf.float32, params.max_new_tokens, element_shape=prompts.shape[:1])
 
@@ -174,20 +174,20 @@ def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tup
     """Return the outputs and the cells of each layer, [length, batch, hidden_units]."""
     net = tf.gather(weights.embedding, tf.transpose(input_ids))
     outputs, cells = [], []
-    for place, layer in enumerate(weights.layers):
+    for number, layer in enumerate(weights.layers):
         units = layer.recurrent_kernel.shape[0]
         gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
         gates = tf.reshape(gates, [net.shape[0], -1 if net.shape[1] is None else net.shape[1], 4 * units])
         net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
-        net = drop(net, rate, seed, place)
+        net = drop(net, rate, seed, number)
         outputs.append(net)
         cells.append(cell)
     return outputs, cells
 
 
-def _gather_step(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def _gather_step(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """Gather one time step for each row: [length, batch, units] to [batch, units]."""
-    return tf.gather(tf.transpose(values, [1, 0, 2]), places, axis=1, batch_dims=1)
+    return tf.gather(tf.transpose(values, [1, 0, 2]), positions, axis=1, batch_dims=1)
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:

@@ -26,8 +26,8 @@ from tpudata.train.job import global_step, prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import closing_table
-from tpudata.train.outputs.history import explained_differences, require_same_data
-from tpudata.train.outputs.places import chosen_checkpoint, writes_model_dir
+from tpudata.train.outputs.history import explain_differences, require_same_data
+from tpudata.train.outputs.places import find_requested_checkpoint, writes_model_dir
 from tpudata.train.outputs.record import record_run
 from tpudata.train.range_check import label_error
 
@@ -46,7 +46,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     if options.tpu is not None:
         # A rehearsal uses no chip; jax would start those of this machine.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    # For the user's model_fn: the `tpudata` script starts without the working directory on the path.
+    # For the user's model_fn, as the `tpudata` script starts without the working directory on the path.
     sys.path.insert(0, str(Path.cwd()))
     try:
         run_options(options)
@@ -54,10 +54,10 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         raise
     except Exception as error:
         # TensorFlow wraps the message of a damaged record, or of a label without an output, in pages of text.
-        known = reader_error(error) or label_error(options, error)
-        if known is None:
+        explained_error = reader_error(error) or label_error(options, error)
+        if explained_error is None:
             raise
-        raise known from error
+        raise explained_error from error
     return 0
 
 
@@ -86,13 +86,13 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     """
     job = prepare(options)
     # Imported late, as it loads TensorFlow.
-    from tpudata.estimator.state.claim import claimed_model_dir
+    from tpudata.estimator.state.claim import claim_model_dir
     from tpudata.train.modes import MODE_FUNCTIONS, check_model, rehearse
 
     if options.rehearse:
         rehearse(job)
         return {}
-    checkpoint = chosen_checkpoint(options)
+    checkpoint = find_requested_checkpoint(options)
     if not options.trains and not options.continuous and checkpoint is None and global_step(job.estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
@@ -100,18 +100,18 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         if options.trains and job.estimator.config.is_chief:
             # Before anything is compared or recorded, so that a second run changes nothing in the folder of the first.
-            stack.enter_context(claimed_model_dir(options.model_dir, for_trainings=True))
-        before = job.history.trained_before(job.first_step) if options.trains else None
+            stack.enter_context(claim_model_dir(options.model_dir, shares_with_trainings=True))
+        previous = job.history.find_previous_section(job.first_step) if options.trains else None
         will_train = options.trains and job.first_step < options.train_steps
-        if before is not None and will_train:
-            require_same_data(options, before.configuration, job.configuration, job.first_step)
+        if previous is not None and will_train:
+            require_same_data(options, previous.configuration, job.configuration, job.first_step)
         check_model(job)
         if job.estimator.config.is_chief:
-            # A run that has nothing to train leaves the record of what was trained.
+            # A run without steps to train must not replace the record of the run that trained.
             is_saved = will_train if options.trains else writes_model_dir(options)
             record_run(options, job.configuration, is_saved=is_saved)
             if will_train:
-                changes = "" if before is None else explained_differences(before, job.section)
+                changes = "" if previous is None else explain_differences(previous, job.section)
                 if changes:
                     print(f"{changes}\n", flush=True)
                 job.history.write(options.model_dir, job.section)

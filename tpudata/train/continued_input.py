@@ -37,9 +37,9 @@ class ContinuedInput:
         position = self._section.position_at(start_step)
         if order == self._section.batch_size and position % order == 0:
             return self._input_fn(params, input_context, position // order)
-        return self._cut(params, input_context, position)
+        return self._cut_batches(params, input_context, position)
 
-    def _cut(
+    def _cut_batches(
         self, params: Mapping[str, Any], input_context: tf.distribute.InputContext | None, position: int
     ) -> tf.data.Dataset:
         """Return batches of the requested size, cut from those of the order."""
@@ -51,19 +51,19 @@ class ContinuedInput:
         first, skipped = divmod(position, self._section.order_batch_size)
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first)
 
-        def shortened(number: tf.Tensor, batch: Any) -> Any:
+        def skip_rows(number: tf.Tensor, batch: Any) -> Any:
             begin = tf.where(number == 0, skipped, 0)
             return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
 
-        def own(*batch: Any) -> Any:
+        def take_host_rows(*batch: Any) -> Any:
             batch = batch if len(batch) > 1 else batch[0]
             return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.last], batch)
 
         if skipped:
-            dataset = dataset.enumerate().map(shortened)
+            dataset = dataset.enumerate().map(skip_rows)
         dataset = dataset.rebatch(rows.total, drop_remainder=True)
         if rows.count < rows.total:
-            dataset = dataset.map(own)
+            dataset = dataset.map(take_host_rows)
         if rows.batch_size < rows.count:
             dataset = dataset.rebatch(rows.batch_size, drop_remainder=True)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import TpudataError
-from tpudata.estimator.loops.training.termination import ended_by_sigterm
+from tpudata.estimator.loops.training.termination import handle_sigterm
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import Row, closing_row
@@ -47,10 +47,10 @@ class Evaluation:
         started = time.monotonic()
         with contextlib.ExitStack() as stack:
             if self._options.trains:
-                stack.enter_context(stack.enter_context(ended_by_sigterm()).nothing_to_lose())
+                stack.enter_context(stack.enter_context(handle_sigterm()).exit_at_once())
             metrics = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
         seconds = time.monotonic() - started
-        self.metrics = {name: _number(value) for name, value in metrics.items()}
+        self.metrics = {name: _convert_number(metric) for name, metric in metrics.items()}
         split = self._options.eval_split
         record = {**self.metrics, "split": split, "records": self._records}
         write_json(self._options.model_dir, EVALUATION_NAME, record)
@@ -72,13 +72,13 @@ class Evaluation:
 
         if evaluate_new_checkpoints(options.model_dir, evaluate, timeout=timeout):
             return
-        waited = f"within {timeout:g} seconds (--continuous-timeout)"
+        within_time = f"within {timeout:g} seconds (--continuous-timeout)"
         if not self.metrics:
             raise TpudataError(
-                f"--mode eval --continuous: no checkpoint appeared in {options.model_dir} {waited}. Start training there."
+                f"--mode eval --continuous: no checkpoint appeared in {options.model_dir} {within_time}. Start training there."
             )
         print(
-            f"\nno checkpoint after step {self.metrics['global_step']} {waited}; --train-steps is {options.train_steps}"
+            f"\nno checkpoint after step {self.metrics['global_step']} {within_time}; --train-steps is {options.train_steps}"
         )
 
     def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
@@ -96,8 +96,8 @@ class Evaluation:
             is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
             if is_due and step not in stopping.values:
                 self.run()
-                value = float(self.metrics[options.early_stop_metric or ""])
-                stopping.add(step, value, self._estimator.latest_checkpoint() or "")
+                metric = float(self.metrics[options.early_stop_metric or ""])
+                stopping.add(step, metric, self._estimator.latest_checkpoint() or "")
             if step >= options.train_steps or stopping.is_over:
                 break
             step = train(min(options.train_steps, (step // every + 1) * every))
@@ -106,6 +106,6 @@ class Evaluation:
         stopping.print_best(step)
 
 
-def _number(value: Any) -> Any:
+def _convert_number(metric: Any) -> Any:
     """Return a metric as a Python number, or a list of them: JSON has no numpy values."""
-    return value.tolist() if hasattr(value, "tolist") else value
+    return metric.tolist() if hasattr(metric, "tolist") else metric

@@ -1,4 +1,4 @@
-"""A rate of feeding, as a flag gives it."""
+"""Parsing of a flag's rate of feeding."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tpudata.errors import UsageError
 from tpudata.storage import storage_for
 
 
-def read_feeding_rate(text: str, where: str) -> FeedingRate:
-    """Return the rate that a text gives: records a second, or the file of `tpudata bench --json`.
+def read_feeding_rate(text: str, flag: str) -> FeedingRate:
+    """Return the rate of a flag: records per second, or the path of a report of `tpudata bench --json`.
 
     Args:
         text: a number, or a path.
-        where: the flag, for messages.
+        flag: the flag, for messages.
 
     Raises:
         UsageError: it is neither.
@@ -24,21 +24,21 @@ def read_feeding_rate(text: str, where: str) -> FeedingRate:
     try:
         rate = float(text)
     except ValueError:
-        return _rate_of_file(text, where)
+        return _read_report(text, flag)
     if not (rate > 0 and math.isfinite(rate)):
-        raise UsageError(f"{where}: {text!r} is not a rate (expected records a second, above 0). Pass a measured one.")
+        raise UsageError(f"{flag}: {text!r} is not a rate (expected records a second, above 0). Pass a measured one.")
     return FeedingRate(rate)
 
 
-def _rate_of_file(path: str, where: str) -> FeedingRate:
+def _read_report(path: str, flag: str) -> FeedingRate:
     content = storage_for(path).read(path)
     try:
         report = json.loads(content)
-        whole = report["stages"][-1]
+        last_stage = report["stages"][-1]
         return FeedingRate(
-            float(whole["records_per_second"]), float(whole["cpu_seconds_per_record"]), int(report["cores"])
+            float(last_stage["records_per_second"]), float(last_stage["cpu_seconds_per_record"]), int(report["cores"])
         )
     except (ValueError, TypeError, LookupError):
         raise UsageError(
-            f"{where}: {path} is not a report of tpudata bench (expected its JSON). Write it by: tpudata bench DIR --json."
+            f"{flag}: {path} is not a report of tpudata bench (expected its JSON). Write it by: tpudata bench DIR --json."
         ) from None

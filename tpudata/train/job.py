@@ -14,11 +14,11 @@ from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.train.input import CheckedInput, evaluation_input, serving_features, training_input
-from tpudata.train.model import label_of, make_estimator, model_params
+from tpudata.train.model import find_label, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import History, Section
 from tpudata.train.outputs.places import check_places, check_splits
-from tpudata.train.outputs.record import configuration_of
+from tpudata.train.outputs.record import describe_configuration
 from tpudata.train.range_check import value_ranges
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Job:
     @functools.cached_property
     def configuration(self) -> dict[str, Any]:
         """The full configuration, as a JSON object."""
-        return configuration_of(self.options, self.dataset, self.params)
+        return describe_configuration(self.options, self.dataset, self.params)
 
     @functools.cached_property
     def first_step(self) -> int:
@@ -64,7 +64,7 @@ class Job:
     @functools.cached_property
     def section(self) -> Section:
         """Section of the history that this run trains."""
-        return self.history.section_at(self.first_step, self.configuration)
+        return self.history.find_section(self.first_step, self.configuration)
 
     @functools.cached_property
     def training_input(self) -> CheckedInput:
@@ -78,7 +78,7 @@ class Job:
         ranges = value_ranges(self.options, self.dataset, self.options.eval_split, self.label, self.params)
         if self.options.mode == "predict":
             # Labels are not used, and may be unknown.
-            ranges = [item for item in ranges if not item.is_label]
+            ranges = [value_range for value_range in ranges if not value_range.is_label]
         return evaluation_input(self.options, self.dataset, ranges)
 
 
@@ -98,24 +98,24 @@ def prepare(options: TrainOptions) -> Job:
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata train")
     model = get_model(options.model)
-    label = label_of(options, dataset)
+    label = find_label(options, dataset)
     params = model_params(options, dataset, label)
     model_fn = make_model_fn(model, params)
-    warm_start = _warm_start(options)
+    warm_start = _make_warm_start(options)
     estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
     if warm_start is not None:
         warm_start.choose(model_fn, params, serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
 
 
-def _warm_start(options: TrainOptions) -> WarmStart | None:
-    """Return the warm start that the options ask for; None if training continues from a checkpoint in the model's folder."""
+def _make_warm_start(options: TrainOptions) -> WarmStart | None:
+    """Return the requested warm start; None without one, or if training continues from a checkpoint in model_dir."""
     if options.warm_start is None:
         return None
-    from tpudata.estimator.state.checkpoints import latest
+    from tpudata.estimator.state.checkpoints import find_latest
     from tpudata.train.warm_start import WarmStart
 
-    newest = latest(options.model_dir)
+    newest = find_latest(options.model_dir)
     if newest is None:
         return WarmStart(options)
     _log.info("--warm-start is not needed: training continues from %s.", newest.prefix)

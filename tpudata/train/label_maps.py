@@ -27,11 +27,11 @@ class LabelMap:
     is_extra: bool
 
     @classmethod
-    def of(cls, dataset: Dataset, model: str) -> LabelMap:
+    def find(cls, dataset: Dataset, model: str) -> LabelMap:
         """Return the label map of a dataset.
 
         Raises:
-            DatasetError: it has none, or several.
+            DatasetError: the dataset has no label map, or several.
         """
         features = dataset.manifest.features
         maps = [feature for feature in features if feature.is_label_map]
@@ -49,21 +49,21 @@ class LabelMap:
         """The arguments of make_input_fn that yield the map as the labels."""
         extra = (self.feature.name,) if self.is_extra else ()
         name = self.feature.name if self.is_extra else short_name(self.feature)
-        return {"extra_features": extra, "batch_transform": _labels_from(name)}
+        return {"extra_features": extra, "batch_transform": _make_label_transform(name)}
 
-    def known_params(self, dataset: Dataset) -> dict[str, int]:
+    def derive_params(self, dataset: Dataset) -> dict[str, int]:
         """Return the params of a model that follow from the dataset: its classes, if objects have them, and what to ignore."""
-        known = {"ignored_label": int(np.iinfo(self.feature.dtype).max)}
+        params = {"ignored_label": int(np.iinfo(self.feature.dtype).max)}
         label = next(
             (table.label for table in object_tables(dataset.manifest.features) if table.label is not None), None
         )
         if label is not None and label.num_classes is not None:
-            known["num_classes"] = label.label_offset + label.num_classes
-        return known
+            params["num_classes"] = label.label_offset + label.num_classes
+        return params
 
 
 def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, Any]) -> None:
-    """Raise UsageError if nobody says how many classes the label maps have."""
+    """Raise UsageError if neither the manifest nor the user defines the number of classes."""
     if "num_classes" not in params:
         raise UsageError(
             f"{model}: the manifest of {dataset.path} does not say how many classes {label_map.feature.name} has. Pass --param"
@@ -71,9 +71,9 @@ def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Map
         )
 
 
-def _labels_from(name: str) -> Callable[..., Any]:
+def _make_label_transform(name: str) -> Callable[..., Any]:
     def labels_from_map(features: dict[str, Any], labels: Any = None) -> tuple[dict[str, Any], Any]:
         del labels  # The class of the whole picture, if it has one.
-        return {key: value for key, value in features.items() if key != name}, features[name]
+        return {key: feature for key, feature in features.items() if key != name}, features[name]
 
     return labels_from_map

@@ -31,53 +31,55 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
         UsageError: the parameters of a bundled model name fewer classes or tokens than the dataset has.
     """
     defaults = param_defaults(options.model)
-    known: dict[str, Any] = {"seed": options.seed}
+    derived: dict[str, Any] = {"seed": options.seed}
     if label is not None and label.num_classes is not None:
-        known |= _classes(label, options.params, has_offset=defaults is not None and "label_offset" in defaults)
+        derived |= _derive_class_params(
+            label, options.params, has_offset=defaults is not None and "label_offset" in defaults
+        )
     tokenizer = dataset.manifest.options.get("tokenizer")
     if isinstance(tokenizer, dict) and "vocab_size" in tokenizer:
-        known["vocab_size"] = tokenizer["vocab_size"]
-    asked = dict(options.params)
+        derived["vocab_size"] = tokenizer["vocab_size"]
+    user_params = dict(options.params)
     if options.learning_rate is not None:
-        asked["learning_rate"] = options.learning_rate
+        user_params["learning_rate"] = options.learning_rate
     if defaults is None:
-        return {**known, **asked}
-    label_map = LabelMap.of(dataset, options.model) if learns_label_maps(options.model) else None
+        return {**derived, **user_params}
+    label_map = LabelMap.find(dataset, options.model) if learns_label_maps(options.model) else None
     if label_map is not None:
-        known |= label_map.known_params(dataset)
-        check_classes(label_map, dataset, options.model, {**known, **asked})
+        derived |= label_map.derive_params(dataset)
+        check_classes(label_map, dataset, options.model, {**derived, **user_params})
     _check_label(options, dataset, label)
-    known = {name: value for name, value in known.items() if name in defaults}
-    _check_sizes(options, dataset, label, known, asked)
-    if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
+    derived = {name: value for name, value in derived.items() if name in defaults}
+    _check_sizes(options, dataset, label, derived, user_params)
+    if "vocab_size" in defaults and not {"vocab_size"} & {*derived, *user_params}:
         _reject_textless(options, dataset)
-    if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
+    if "decay_steps" in defaults and user_params.get("schedule", defaults.get("schedule")) == "cosine":
         # Cosine ends after warm-up, also in a trial of a few steps that ends within warm-up.
-        warmup = asked.get("warmup_steps", defaults.get("warmup_steps"))
-        known["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
-    return {**known, **asked}
+        warmup = user_params.get("warmup_steps", defaults.get("warmup_steps"))
+        derived["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
+    return {**derived, **user_params}
 
 
-def _classes(label: Feature, asked: Mapping[str, Any], *, has_offset: bool) -> dict[str, int]:
+def _derive_class_params(label: Feature, user_params: Mapping[str, Any], *, has_offset: bool) -> dict[str, int]:
     """Return the parameters for a label.
 
     Labels are fed as stored, so the model gets the offset, or else outputs for the numbers below it, too.
 
     Args:
         label: label of the dataset.
-        asked: parameters from the user.
+        user_params: parameters from the user.
         has_offset: whether the model has the parameter `label_offset`.
     """
     assert label.num_classes is not None
     if not has_offset or not label.label_offset:
         return {"num_classes": label.num_classes + label.label_offset}
-    offset = asked.get("label_offset", label.label_offset)
+    offset = user_params.get("label_offset", label.label_offset)
     before = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
     return {"num_classes": label.num_classes + before, "label_offset": label.label_offset}
 
 
 def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None) -> None:
-    """Check that the label of a bundled model is one class of each record."""
+    """Raise UsageError if the label is not one class of each record, which bundled models need."""
     if label is not None and (label.shape != () or "int" not in label.dtype):
         raise UsageError(
             f"{options.model} takes one class of each record as its label (got {label.name!r}, {label.dtype} of shape"
@@ -86,28 +88,28 @@ def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None)
 
 
 def _check_sizes(
-    options: TrainOptions, dataset: Dataset, label: Feature | None, known: dict[str, Any], asked: dict[str, Any]
+    options: TrainOptions, dataset: Dataset, label: Feature | None, derived: dict[str, Any], user_params: dict[str, Any]
 ) -> None:
-    """Check that the model has an output for each class or token that the dataset has."""
-    offset, first = asked.get("label_offset"), 0 if label is None else label.label_offset
+    """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
+    offset, first = user_params.get("label_offset"), 0 if label is None else label.label_offset
     if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first:
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first}). Omit label_offset."
         )
-    for name, what in (("num_classes", "labels"), ("vocab_size", "token ids")):
-        least, given = known.get(name), asked.get(name)
-        if least == 1 and given is None:
+    for name, noun in (("num_classes", "labels"), ("vocab_size", "token ids")):
+        min_size, user_size = derived.get(name), user_params.get(name)
+        if min_size == 1 and user_size is None:
             raise DatasetError(
-                f"{options.model} needs at least 2 {'classes' if name == 'num_classes' else what}; {dataset.path} has 1. Convert a "
+                f"{options.model} needs at least 2 {'classes' if name == 'num_classes' else noun}; {dataset.path} has 1. Convert a "
                 "folder with several classes."
             )
-        if least is not None and isinstance(given, int) and given < least:
-            highest = least - 1
+        if min_size is not None and isinstance(user_size, int) and user_size < min_size:
+            highest = min_size - 1
             if name == "num_classes" and label is not None and label.num_classes is not None:
                 highest = label.label_offset + label.num_classes - 1
             raise UsageError(
-                f"params: {name}={given} is too few for {dataset.path}, which has {what} up to {highest}. Omit {name}, or pass "
-                f"{least}."
+                f"params: {name}={user_size} is too few for {dataset.path}, which has {noun} up to {highest}. Omit {name}, or pass "
+                f"{min_size}."
             )
 
 
@@ -175,7 +177,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
     """Check that this process's task of a cluster supports the mode.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it does not support the mode, or early stopping.
     """
     if options.use_tpu or options.rehearse:
         return
@@ -188,16 +190,16 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
     origin = "TF_CONFIG" if options.cluster is None else f"--cluster {options.cluster}"
     if options.process_id is not None:
         origin = "--process-id"
-    where = f"{origin}: this process is {config.task_type} {config.task_id} of a cluster"
+    task = f"{origin}: this process is {config.task_type} {config.task_id} of a cluster"
     if options.mode not in allowed:
         raise UsageError(
-            f"{where} (got --mode {options.mode}, expected {' or '.join(allowed)}). Run it in one process, without a cluster."
+            f"{task} (got --mode {options.mode}, expected {' or '.join(allowed)}). Run it in one process, without a cluster."
         )
     if options.early_stop_metric is not None:
-        raise UsageError(f"{where}, which does not support --early-stop-metric. Omit it, or train in one process.")
+        raise UsageError(f"{task}, which does not support --early-stop-metric. Omit it, or train in one process.")
 
 
-def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
+def find_label(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label, or None, also if the model learns label maps.
 
     It raises the errors of training_input.

@@ -12,11 +12,11 @@ from typing import Any
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.estimator import ModeKeys, check_tpu_compatibility
 from tpudata.estimator.export.serving_input import NamedReceiver
-from tpudata.estimator.tpu_check.result import require_none_rejected
+from tpudata.estimator.tpu_check.result import raise_if_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation
 from tpudata.train.feeding_rate import read_feeding_rate
-from tpudata.train.input import CheckedInput, serving_features, without_weights
+from tpudata.train.input import CheckedInput, remove_weights, serving_features
 from tpudata.train.job import Job, global_step
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.cost_table import cost_table
@@ -51,7 +51,7 @@ def train(job: Job, checkpoint: str | None) -> Outcome:
 
 def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
     """Train and then evaluate; with early stopping, evaluate each checkpoint until a metric stops improving."""
-    evaluation = _evaluation(job)
+    evaluation = _make_evaluation(job)
     config = job.estimator.config
     if config.task_type == "evaluator":
         evaluation.run_continuously()
@@ -69,7 +69,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
 
 def evaluate(job: Job, checkpoint: str | None) -> Outcome:
     """Evaluate once, or each checkpoint as it appears."""
-    evaluation = _evaluation(job)
+    evaluation = _make_evaluation(job)
     if job.options.continuous:
         evaluation.run_continuously()
     else:
@@ -117,12 +117,12 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
         signatures["examples"] = {"examples": tensors.examples}
         return NamedReceiver(tensors.features, tensors.features, named_receiver_tensors=signatures)
 
-    inputs = without_weights(job.evaluation_input.element_spec())
+    inputs = remove_weights(job.evaluation_input.element_spec())
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
     path = job.estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
-    others = f"other signatures: {', '.join(signatures)}"
-    return Outcome(written=f"\nexported: {path}, with inputs {', '.join(shapes)}\n{others}")
+    other_signatures = f"other signatures: {', '.join(signatures)}"
+    return Outcome(written=f"\nexported: {path}, with inputs {', '.join(shapes)}\n{other_signatures}")
 
 
 MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProxyType(
@@ -131,11 +131,11 @@ MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProx
 
 
 def rehearse(job: Job) -> None:
-    """List what a TPU would reject in the steps of the mode, and print what its compiler says of them.
+    """Rehearse the steps of the mode for a TPU, and print their costs.
 
     Raises:
-        RehearsalError: a TPU would reject something.
-        UsageError: there is no such TPU, or the rate of feeding is no rate.
+        RehearsalError: a TPU would reject a step; the message lists the findings.
+        UsageError: there is no such TPU, or --feeding is not a rate.
     """
     options = job.options
     if options.tpu is not None:
@@ -148,12 +148,12 @@ def rehearse(job: Job) -> None:
         modes[ModeKeys.EVAL] = job.evaluation_input
     if options.mode == "predict":
         modes[ModeKeys.PREDICT] = _inference_input_fn(job)
-    found = check_tpu_compatibility(job.estimator, modes, tpu=options.tpu, tpu_effort=options.tpu_effort or "quick")
+    findings = check_tpu_compatibility(job.estimator, modes, tpu=options.tpu, tpu_effort=options.tpu_effort or "quick")
     if options.json:
-        print(json.dumps(found.to_json(feeding), indent=1))
-    elif found.costs:
-        print(cost_table(found.costs, feeding))
-    require_none_rejected(found, list(modes))
+        print(json.dumps(findings.to_json(feeding), indent=1))
+    elif findings.costs:
+        print(cost_table(findings.costs, feeding))
+    raise_if_rejected(findings, list(modes))
 
 
 def check_model(job: Job) -> None:
@@ -174,7 +174,7 @@ def check_model(job: Job) -> None:
         estimator.check_model(checked, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
 
 
-def _evaluation(job: Job) -> Evaluation:
+def _make_evaluation(job: Job) -> Evaluation:
     records = job.dataset.kept(job.options.eval_split).records
     return Evaluation(job.estimator, job.options, job.evaluation_input, records)
 

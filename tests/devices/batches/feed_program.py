@@ -27,7 +27,7 @@ class AllPeers(Peers):
     def __init__(self) -> None:
         self.index, self.count = jax.process_index(), jax.process_count()
 
-    def least(self, numbers: Sequence[int]) -> list[int]:
+    def min_numbers(self, numbers: Sequence[int]) -> list[int]:
         gathered = multihost_utils.process_allgather(np.array(numbers, np.int32))
         return [int(number) for number in np.asarray(gathered).min(0)]
 

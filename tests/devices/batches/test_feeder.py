@@ -68,7 +68,7 @@ class OtherPeers(Peers):
     def __init__(self, *reports: Sequence[int]) -> None:
         self._reports = list(reports)
 
-    def least(self, numbers: Sequence[int]) -> list[int]:
+    def min_numbers(self, numbers: Sequence[int]) -> list[int]:
         return [min(pair) for pair in zip(numbers, self._reports.pop(0), strict=True)]
 
 

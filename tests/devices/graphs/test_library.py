@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tpudata.devices.graphs.library import (
-    called_functions,
     define_functions,
-    functions_with,
+    find_functions,
+    list_called_functions,
     prune_functions,
     rename_functions,
 )
@@ -30,7 +30,7 @@ def graph_of_nested_functions() -> Any:
 
 def change(graph_def: Any) -> set[str]:
     """Replace sines by exponentials, and return the names of the changed functions."""
-    names = functions_with(graph_def, lambda node: node.op == "Sin")
+    names = find_functions(graph_def, lambda node: node.op == "Sin")
     for function in graph_def.library.function:
         for node in function.node_def:
             node.op = "Exp" if node.op == "Sin" else node.op
@@ -41,17 +41,17 @@ def change(graph_def: Any) -> set[str]:
 def test_callers_of_a_changed_function_count_as_changed() -> None:
     graph_def = graph_of_nested_functions()
     library = {function.signature.name for function in graph_def.library.function}
-    names = functions_with(graph_def, lambda node: node.op == "Sin")
+    names = find_functions(graph_def, lambda node: node.op == "Sin")
     assert len(names) == 2  # The branch, and the function with the condition.
     assert names < library
-    assert functions_with(graph_def, lambda node: node.op == "Tan") == set()
+    assert find_functions(graph_def, lambda node: node.op == "Tan") == set()
 
 
 def test_a_changed_function_replaces_the_original_while_its_caller_lives() -> None:
     graph_def = graph_of_nested_functions()
     names = change(graph_def)
     gc.collect()  # The runtime has dropped all functions of the first graph, the unchanged ones, too.
-    (call,) = (node.name for node in graph_def.node if not names.isdisjoint(called_functions(node)))
+    (call,) = (node.name for node in graph_def.node if not names.isdisjoint(list_called_functions(node)))
 
     def imported(x: Any) -> Any:
         define_functions(graph_def.library.function, tf.compat.v1.get_default_graph())
@@ -88,7 +88,10 @@ def test_pruning_keeps_results_and_control_dependencies() -> None:
     assert "AssignAddVariableOp" in kinds(after)
     names = {function.signature.name for function in after.library.function}
     called = {
-        name for function in after.library.function for node in function.node_def for name in called_functions(node)
+        name
+        for function in after.library.function
+        for node in function.node_def
+        for name in list_called_functions(node)
     }
     assert {name for name in called if name.endswith("_pruned")} <= names
     with tf.Graph().as_default():

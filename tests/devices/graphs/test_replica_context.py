@@ -14,7 +14,7 @@ from tensorflow.python.training.moving_averages import assign_moving_average
 from tests.devices.graphs.test_collectives import PARTS, REPLICAS, X, fetching
 from tests.estimator.programs import v1
 from tests.helpers.replicas import run_replicas, trace
-from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
+from tpudata.devices.graphs.replica_context import hide_replicas, num_replicas
 from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUEstimatorSpec
 
 MEAN = tf.VariableAggregation.MEAN
@@ -113,7 +113,7 @@ def test_one_replica_has_no_strategy() -> None:
 def test_as_single_replica_hides_the_other_replicas() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         outside = tf.distribute.get_strategy()
-        with as_single_replica(), as_single_replica():
+        with hide_replicas(), hide_replicas():
             assert not tf.distribute.has_strategy()
             assert num_replicas() == 1
             total = tf.distribute.get_replica_context().all_reduce("SUM", x)

@@ -52,16 +52,16 @@ def main(options: dict[str, Any]) -> None:
         "replicas": [topology.num_replicas, topology.local_replicas, topology.first_replica, topology.num_hosts],
         "is_sharded": topology.is_sharded,
         "summed": peers.sum_numbers([own, own << 40]),
-        "least": peers.least([own, -own]),
+        "least": peers.min_numbers([own, -own]),
         "any": [peers.any(own == 2), peers.any(False)],
-        "chiefs": [peers.chiefs(own), peers.chiefs_bytes(b"chief" if peers.is_chief else b"").decode()],
+        "chiefs": [peers.broadcast_number(own), peers.broadcast_bytes(b"chief" if peers.is_chief else b"").decode()],
         "of_devices": add(),
     }
     print("found", json.dumps(found), flush=True)
-    with peers.watched():
+    with peers.translate_errors():
         for step in range(steps):
             if by_devices:
-                with peers.waiting():
+                with peers.limit_wait():
                     add()
             ends = peers.any(bool(terminated))
             if step == 5:

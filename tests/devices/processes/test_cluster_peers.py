@@ -53,17 +53,17 @@ def test_all_processes_get_the_same_numbers(connect_peers: Connect) -> None:
     large = 2**62
     sums = at_once(peers, lambda item: item.sum_numbers([item.index, large * (item.index == 1), -1]))
     assert sums == [[3, large, -3]] * 3
-    assert at_once(peers, lambda item: item.least([item.index, -item.index])) == [[0, -2]] * 3
+    assert at_once(peers, lambda item: item.min_numbers([item.index, -item.index])) == [[0, -2]] * 3
     assert at_once(peers, lambda item: item.any(item.index == 2)) == [True] * 3
     assert at_once(peers, lambda item: item.any(False)) == [False] * 3
-    assert at_once(peers, lambda item: item.chiefs(5 + item.index)) == [5] * 3
+    assert at_once(peers, lambda item: item.broadcast_number(5 + item.index)) == [5] * 3
     assert at_once(peers, lambda item: item.sum_numbers([])) == [[]] * 3
 
 
 @pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 100_000], ids=["none", "one", "26 MB"])
 def test_all_processes_get_the_chiefs_bytes(data: bytes, connect_peers: Connect) -> None:
     peers, _ = connect_peers(3)
-    assert at_once(peers, lambda item: item.chiefs_bytes(data if item.is_chief else b"other")) == [data] * 3
+    assert at_once(peers, lambda item: item.broadcast_bytes(data if item.is_chief else b"other")) == [data] * 3
 
 
 def test_all_processes_get_the_chiefs_values_of_every_dtype(connect_peers: Connect) -> None:
@@ -79,7 +79,7 @@ def test_all_processes_get_the_chiefs_values_of_every_dtype(connect_peers: Conne
         }
 
     expected = {name: value.numpy() for name, value in values(0).items()}
-    for found in at_once(peers, lambda item: item.chiefs_values(values(item.index))):
+    for found in at_once(peers, lambda item: item.broadcast_values(values(item.index))):
         assert found.keys() == expected.keys()
         for name, value in found.items():
             assert value.dtype == values(0)[name].dtype
@@ -89,7 +89,7 @@ def test_all_processes_get_the_chiefs_values_of_every_dtype(connect_peers: Conne
 def test_processes_in_different_calls_get_an_error(connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
     with ThreadPoolExecutor(1) as threads:
-        other = threads.submit(peers[1].least, [1])
+        other = threads.submit(peers[1].min_numbers, [1])
         with pytest.raises(ClusterError, match="chief 0 and another process do different things"):
             peers[0].sum_numbers([1])
         peers[0].close()
@@ -136,7 +136,7 @@ def test_device_errors_after_a_kill_name_the_process_in_one_line(connect_peers: 
     peers, connections = connect_peers(2)
     connections[0].shutdown(socket.SHUT_RDWR)
     text = "UNKNOWN: Gloo all-reduce failed: [external/gloo] Connection closed by peer [127.0.0.1]:1\nmore"
-    with pytest.raises(ClusterError) as caught, peers[0].watched():
+    with pytest.raises(ClusterError) as caught, peers[0].translate_errors():
         raise ValueError(text)
     assert "worker 0 (b:1) was killed or cannot be reached" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -153,7 +153,7 @@ def test_device_errors_after_a_kill_name_the_process_in_one_line(connect_peers: 
 )
 def test_other_errors_pass_unchanged(error: Exception, connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
-    with pytest.raises(type(error)) as caught, peers[0].watched():
+    with pytest.raises(type(error)) as caught, peers[0].translate_errors():
         raise error
     assert caught.value is error
 
@@ -166,7 +166,7 @@ from tpudata.devices.processes.process_group import ProcessGroup
 connection = socket.create_connection(("127.0.0.1", {port}))
 peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 1), {{0: connection}}, stuck_seconds=1)
 if {waits}:
-    with peers.waiting():
+    with peers.limit_wait():
         time.sleep({seconds})
 time.sleep(3)
 print("goes on")

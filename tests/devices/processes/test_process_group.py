@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.process_group import ProcessGroup, group_of
+from tpudata.devices.processes.process_group import ProcessGroup, make_process_group
 from tpudata.errors import UsageError
 
 CLUSTER = {"worker": ["b:2", "c:3"], "chief": ["grpc://a:1"], "evaluator": ["e:5"]}
@@ -17,13 +17,13 @@ def config(job: str = "worker", index: int = 0, cluster: Any = CLUSTER) -> Clust
 
 def test_the_chief_is_the_first_process() -> None:
     names = ("chief 0 (grpc://a:1)", "worker 0 (b:2)", "worker 1 (c:3)")
-    assert group_of(config("worker", 1)) == ProcessGroup("TF_CONFIG", "a:1", names, 2)
-    assert group_of(config("chief")).index == 0
-    assert group_of(config("worker", 1)).name == "worker 1"
+    assert make_process_group(config("worker", 1)) == ProcessGroup("TF_CONFIG", "a:1", names, 2)
+    assert make_process_group(config("chief")).index == 0
+    assert make_process_group(config("worker", 1)).name == "worker 1"
 
 
 def test_the_first_worker_acts_as_a_missing_chief() -> None:
-    group = group_of(config("worker", 1, {"worker": ["a:1", "b:2"]}))
+    group = make_process_group(config("worker", 1, {"worker": ["a:1", "b:2"]}))
     assert (group.coordinator, group.names, group.index) == ("a:1", ("worker 0 (a:1)", "worker 1 (b:2)"), 1)
 
 
@@ -31,9 +31,11 @@ def test_from_numbers_makes_a_group_without_addresses() -> None:
     found = ClusterTask.from_numbers("RunConfig", "a:1", 3, 2)
     assert (found.is_chief, found.task_type, found.task_id) == (False, "worker", 1)
     assert (found.num_workers, found.global_id, found.num_parameter_servers) == (3, 2, 0)
-    assert group_of(found) == ProcessGroup("num_processes=...", "a:1", ("process 0 (a:1)", "process 1", "process 2"), 2)
+    assert make_process_group(found) == ProcessGroup(
+        "num_processes=...", "a:1", ("process 0 (a:1)", "process 1", "process 2"), 2
+    )
     first = ClusterTask.from_numbers("RunConfig", "a:1", 3, 0)
-    assert (first.is_chief, first.task_type, first.task_id, group_of(first).index) == (True, "chief", 0, 0)
+    assert (first.is_chief, first.task_type, first.task_id, make_process_group(first).index) == (True, "chief", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +69,4 @@ def test_one_process_is_not_a_cluster(found: ClusterTask, expected: bool) -> Non
 )
 def test_rejects_tasks_that_a_cluster_does_not_have(found: ClusterTask, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        group_of(found)
+        make_process_group(found)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.estimator.programs import v1
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import make_mesh, replicated, split
+from tpudata.devices.spmd.mesh import make_mesh, replicate, split
 from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_call, compile_loop
 
 REPLICAS = 4
@@ -44,7 +44,7 @@ class Loop:
         dtypes = {"global_step": tf.int64, "flag": tf.bool}
         variables = {name: tf.Variable(value, dtype=dtypes.get(name, tf.float32)) for name, value in initial.items()}
         program = program_of(variables)
-        self.layout = Layout.of(program, {"own"}, {"differs", "flag", "own", "elsewhere"})
+        self.layout = Layout.make(program, {"own"}, {"differs", "flag", "own", "elsewhere"})
         self._compiled = compile_loop(program, self.layout, MESH, capacity, ["differs", "factor"], 1)
         self._variables = variables
         self._capacity = capacity
@@ -55,15 +55,15 @@ class Loop:
         with jax.enable_x64(True):
             sharding = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec(None, "replicas"))
             written, own, output = self._compiled(
-                tuple(replicated(MESH, of[name]) for name in self.layout.written),
-                tuple(replicated(MESH, of[name]) for name in self.layout.read),
-                tuple(split(MESH, [of[name]] * REPLICAS) for name in self.layout.own),
+                tuple(replicate(MESH, of[name]) for name in self.layout.written),
+                tuple(replicate(MESH, of[name]) for name in self.layout.read),
+                tuple(split(MESH, [of[name]] * REPLICAS) for name in self.layout.per_replica),
                 None if self._capacity is None else np.asarray(goes_on),
                 np.asarray([first, count], np.int32),
                 (jax.device_put(rows, sharding),),
                 (),
             )
-            names = (*self.layout.written, *self.layout.own)
+            names = (*self.layout.written, *self.layout.per_replica)
             values = dict(zip(names, map(np.asarray, (*written, *own)), strict=True))
             return values, jax.tree.map(np.asarray, output)
 
@@ -71,8 +71,8 @@ class Loop:
 def test_a_loop_runs_the_requested_steps_of_a_stack() -> None:
     loop = Loop()
     assert sorted(loop.layout.written) == ["differs", "flag", "global_step"]
-    assert (loop.layout.read, loop.layout.own) == (("factor",), ("own",))
-    assert loop.layout.differing == {"differs", "flag"}
+    assert (loop.layout.read, loop.layout.per_replica) == (("factor",), ("own",))
+    assert loop.layout.diverging == {"differs", "flag"}
     values, output = loop(ROWS, 1, 3)
     assert output.goes_on
     steps, losses = output.read_report()
@@ -139,10 +139,10 @@ def test_a_call_returns_the_results_of_all_replicas() -> None:
         return [factor * tf.cast(replica, tf.float32), summed]
 
     program = lower(function, [NUMBER, SCALAR, SCALAR], {"total": total})
-    layout = Layout.of(program, (), ())
+    layout = Layout.make(program, (), ())
     with jax.enable_x64(True):
         run = compile_call(program, layout, MESH)
-        written, _, results = run((replicated(MESH, np.float32(0)),), (), (), (ROWS[:1],), (np.float32(3),))
+        written, _, results = run((replicate(MESH, np.float32(0)),), (), (), (ROWS[:1],), (np.float32(3),))
     assert np.asarray(results[0]).tolist() == [0, 3, 6, 9]
     assert np.asarray(results[1]).tolist() == [6] * REPLICAS
     assert float(written[0]) == 6
@@ -159,7 +159,7 @@ def test_only_several_replicas_exchange_values_that_differ(replicas: int) -> Non
 
     mesh = make_mesh(jax.devices()[:replicas])
     program = lower(function, [NUMBER, SCALAR], {"total": total})
-    run = compile_call(program, Layout.of(program, (), {"total"}), mesh)
-    arguments = ((replicated(mesh, np.float32(0)),), (), (), (ROWS[1:2, :replicas],), ())
+    run = compile_call(program, Layout.make(program, (), {"total"}), mesh)
+    arguments = ((replicate(mesh, np.float32(0)),), (), (), (ROWS[1:2, :replicas],), ())
     assert ("all_reduce" in jax.jit(run).lower(*arguments).as_text()) == (replicas > 1)
     assert float(run(*arguments)[0][0]) == ROWS[1, 0]

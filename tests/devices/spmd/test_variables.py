@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicated, split
+from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicate, split
 from tpudata.devices.spmd.programs import Layout
 from tpudata.devices.spmd.variables import DeviceState, DeviceVariables, ReplicaVariables
 
@@ -40,12 +40,12 @@ def test_every_device_gets_the_hosts_value(variables: dict[str, Any]) -> None:
 def test_to_host_copies_only_newer_values(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
     devices.arrays(["a"])
-    devices.replace(["a"], [replicated(MESH, np.array([5, 6], np.float32))])
+    devices.replace(["a"], [replicate(MESH, np.array([5, 6], np.float32))])
     assert value(variables["a"]) == [1, 2]
-    devices.to_host(["a", "b"])
+    devices.copy_to_host(["a", "b"])
     assert value(variables["a"]) == [5, 6]
     variables["a"].assign([7.0, 8.0])
-    devices.to_host(["a"])  # Nothing is newer on the devices.
+    devices.copy_to_host(["a"])  # Nothing is newer on the devices.
     assert value(variables["a"]) == [7, 8]
 
 
@@ -54,7 +54,7 @@ def test_arrays_follow_changes_that_the_host_announced(variables: dict[str, Any]
     devices.arrays(["a"])
     variables["a"].assign([7.0, 8.0])
     assert value(devices.arrays(["a"])[0]) == [1, 2]
-    devices.changed_on_host(["a", "b"])
+    devices.mark_changed_on_host(["a", "b"])
     assert value(devices.arrays(["a"])[0]) == [7, 8]
 
 
@@ -72,12 +72,12 @@ def test_replica_values_are_joined_by_their_aggregation(aggregation: Any, expect
     (array,) = replicas.arrays(["sum"])
     steps = split(MESH, [np.float32(number) for number in range(REPLICAS)])
     replicas.replace(["sum"], [array + steps])
-    replicas.to_host(["sum"])
+    replicas.copy_to_host(["sum"])
     assert value(own["sum"]) == expected
     # The joined value goes on as it is: a sum is counted once.
-    replicas.changed_on_host(["sum"])
+    replicas.mark_changed_on_host(["sum"])
     replicas.replace(["sum"], replicas.arrays(["sum"]))
-    replicas.to_host(["sum"])
+    replicas.copy_to_host(["sum"])
     assert value(own["sum"]) == expected
 
 
@@ -91,11 +91,11 @@ def test_a_state_runs_programs_on_its_three_groups_of_variables(variables: dict[
 
     results = state.run(Layout(("a",), ("b",), ("own",), frozenset()), program)
     assert (value(results[0]), results[1]) == (2**40, "result")
-    shared.to_host(["a"])
-    state.own.to_host(["own"])
+    shared.copy_to_host(["a"])
+    state.per_replica.copy_to_host(["own"])
     assert value(variables["a"]) == [2, 4]
     assert value(own["own"]) == 1 + REPLICAS
-    assert state.own_names == {"own"}
+    assert state.per_replica_names == {"own"}
 
 
 def test_a_state_waits_for_all_cpu_devices(variables: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from tpudata.devices.spmd.mesh import make_mesh
 from tpudata.estimator import InputPipelineConfig, ModeKeys, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
-from tpudata.estimator.feeding.replica_elements import ReplicaElements, short_data
+from tpudata.estimator.feeding.replica_elements import ReplicaElements, choose_short_data
 from tpudata.estimator.feeding.signature import check_for_devices
 
 Mode = InputPipelineConfig
@@ -56,7 +56,7 @@ class Host(Peers):
     def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
         return [sum(column) for column in zip(*self._board.exchange(self.index, numbers), strict=True)]
 
-    def least(self, numbers: Sequence[int]) -> list[int]:
+    def min_numbers(self, numbers: Sequence[int]) -> list[int]:
         return [min(column) for column in zip(*self._board.exchange(self.index, numbers), strict=True)]
 
 
@@ -83,7 +83,7 @@ def fed_to(host: Host, mode: str, pipeline: Mode, batch: int, rows: int, axis: A
 
     dataset = ReplicaElements(input_fn, deployment, axis).worker_dataset(host.count, host.index)
     local = 4 // host.count
-    rule = short_data(mode, dataset.element_spec)
+    rule = choose_short_data(mode, dataset.element_spec)
     mesh = make_mesh(jax.devices()[:local])
     iteration = StackFeed(dataset, mesh, local, 1, endless=False, peers=host, short_data=rule).iterate()
     steps = []

@@ -15,7 +15,7 @@ from tests.estimator.programs import finite_input_fn, make_estimator, train_inpu
 from tests.helpers.forked import Forked
 from tpudata.errors import OutputError
 from tpudata.estimator import EvalSpec, TrainSpec, train_and_evaluate
-from tpudata.estimator.state.claim import claimed_model_dir
+from tpudata.estimator.state.claim import claim_model_dir
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
 
 PROGRAM = """
@@ -109,7 +109,7 @@ def test_takes_over_a_stale_claim_of_another_machine(tmp_path: Path, caplog: pyt
     other = dataclasses.replace(Claim.new(PROCESS), host="elsewhere", machine="other")
     tmp_path.mkdir(exist_ok=True)
     Path(claim_path(str(tmp_path))).write_bytes(other.to_bytes())
-    with claimed_model_dir(str(tmp_path), for_trainings=True, dead_after=0.3):
+    with claim_model_dir(str(tmp_path), shares_with_trainings=True, dead_after=0.3):
         make_estimator(tmp_path).train(train_input_fn, max_steps=1)
     assert "host elsewhere" in caplog.text
     assert programs.newest_step(tmp_path) == 1

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.estimator.programs import v1
 from tests.helpers.replicas import run_replicas
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
-from tpudata.estimator.tracing.differences import differing_variables, require_cross_shard
+from tpudata.estimator.tracing.differences import find_diverging_variables, require_cross_shard
 
 REPLICAS = 4
 X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
@@ -83,7 +83,7 @@ def model_of(change: Callable[[Any], Any]) -> Callable[[Any], TPUEstimatorSpec]:
 def test_names_variables_that_differ_between_replicas(case: str) -> None:
     run = run_replicas(model_of(DIFFER[case]), [[X]], REPLICAS)
     differ = {name for name, value in run.variables.items() if np.ptp(value, axis=0).any()}
-    named = differing_variables(run.blueprint, run.writes)
+    named = find_diverging_variables(run.blueprint, run.writes)
     assert "it" in differ
     assert named == differ
 
@@ -92,12 +92,12 @@ def test_names_variables_that_differ_between_replicas(case: str) -> None:
 def test_omits_variables_that_replicas_compute_together(case: str) -> None:
     run = run_replicas(model_of(EQUAL[case]), [[X]], REPLICAS)
     assert not any(np.ptp(value, axis=0).any() for value in run.variables.values())
-    assert differing_variables(run.blueprint, run.writes) == set()
+    assert find_diverging_variables(run.blueprint, run.writes) == set()
 
 
 def test_follows_a_variable_into_one_made_earlier() -> None:
     run = run_replicas(model_of(read_by_another), [[X]], REPLICAS)
-    assert differing_variables(run.blueprint, run.writes) == {"it", "first"}
+    assert find_diverging_variables(run.blueprint, run.writes) == {"it", "first"}
 
 
 DRAWS: dict[str, Callable[[], Any]] = {
@@ -116,7 +116,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("case", DRAWS)
 def test_names_variables_with_draws(case: str) -> None:
     run = run_replicas(model_of(lambda _: made("it").assign(DRAWS[case]())), [[X]], REPLICAS)
-    assert differing_variables(run.blueprint, run.writes) == {"it"}
+    assert find_diverging_variables(run.blueprint, run.writes) == {"it"}
 
 
 def test_names_keras_seeds_and_only_variables_drawn_with_them() -> None:
@@ -131,10 +131,10 @@ def test_names_keras_seeds_and_only_variables_drawn_with_them() -> None:
 
     run = run_replicas(model, [[X]], REPLICAS)
     require_cross_shard(run.blueprint)
-    named = differing_variables(run.blueprint, run.writes)
+    named = find_diverging_variables(run.blueprint, run.writes)
     assert named == {"it", "seed_generator/seed_generator_state"}
 
 
 def test_omits_variables_that_a_step_does_not_change() -> None:
     run = run_replicas(model_of(DIFFER["rows"]), [[X]], REPLICAS)
-    assert differing_variables(run.blueprint, {"global_step"}) == set()
+    assert find_diverging_variables(run.blueprint, {"global_step"}) == set()

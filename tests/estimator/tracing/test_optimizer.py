@@ -13,7 +13,7 @@ from tests.estimator.tracing.test_custom_optimizers import KERAS, PROGRAMS, cust
 from tests.helpers.replicas import run_alone, run_replicas, trace
 from tpudata.devices.errors import ModelFnError
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
-from tpudata.estimator.tracing.differences import differing_variables, require_cross_shard
+from tpudata.estimator.tracing.differences import find_diverging_variables, require_cross_shard
 
 Reduction = v1.losses.Reduction
 SPECS = [tf.TensorSpec([2, 3]), tf.TensorSpec([2])]
@@ -146,7 +146,7 @@ def test_four_devices_train_as_one_with_programs_own_optimizers(names: list[str]
     for name, value in alone.variables.items():
         found = run.variables[name]
         np.testing.assert_allclose(found, np.broadcast_to(value, found.shape), rtol=1e-4, atol=1e-5, err_msg=name)
-    assert differing_variables(run.blueprint, run.writes) == set()
+    assert find_diverging_variables(run.blueprint, run.writes) == set()
 
 
 def test_the_wrapped_optimizer_sees_one_replica(caplog: pytest.LogCaptureFixture) -> None:

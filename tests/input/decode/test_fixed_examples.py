@@ -38,10 +38,10 @@ def example(rng: np.random.Generator, largest: int, **others: Any) -> bytes:
 
 
 def check_same(records: list[bytes], *, is_fixed: bool) -> None:
-    fixed = FixedExamples.of(records[0], FIELDS)
+    fixed = FixedExamples.detect(records[0], FIELDS)
     assert fixed is not None
     serialized = tf.constant(records)
-    assert bool(fixed._take_apart(serialized)[-1]) == is_fixed
+    assert bool(fixed._split_bytes(serialized)[-1]) == is_fixed
     found, expected = fixed.parse(serialized, CONVERT_AGAIN), parse_batch(serialized, FIELDS)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -79,7 +79,7 @@ def test_parses_records_of_another_layout() -> None:
 def test_a_wrong_record_raises_the_error_of_parsing() -> None:
     rng = np.random.default_rng(0)
     records = [example(rng, 100), example(rng, 100, **{"raw/uint8": b"four"})]
-    fixed = FixedExamples.of(records[0], FIELDS)
+    fixed = FixedExamples.detect(records[0], FIELDS)
     assert fixed is not None
     with pytest.raises(tf.errors.InvalidArgumentError, match="Feature raw/uint8: a record does not have the 6 bytes"):
         fixed.parse(tf.constant(records), CONVERT_AGAIN)
@@ -98,5 +98,5 @@ def test_a_wrong_record_raises_the_error_of_parsing() -> None:
     ],
 )
 def test_returns_none_for_fields_without_a_fixed_place(other: Field) -> None:
-    assert FixedExamples.of(example(np.random.default_rng(0), 5), [other]) is None
-    assert FixedExamples.of(b"no example", FIELDS) is None
+    assert FixedExamples.detect(example(np.random.default_rng(0), 5), [other]) is None
+    assert FixedExamples.detect(b"no example", FIELDS) is None

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature, encode_example
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import to_int32
+from tpudata.input.dataset_ops import cast_to_int32
 from tpudata.input.decode.parse import parse_batch
 
 INT32 = 2**31
@@ -39,7 +39,7 @@ def test_names_the_feature_of_an_int64_beyond_int32(value: int) -> None:
 def test_keeps_other_dtypes() -> None:
     for dtype in (tf.int32, tf.uint8, tf.float32, tf.string):
         value = tf.zeros([2], dtype) if dtype != tf.string else tf.constant(["a", "b"])
-        assert to_int32("x", value) is value
+        assert cast_to_int32("x", value) is value
 
 
 @pytest.mark.parametrize(

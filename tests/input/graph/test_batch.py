@@ -8,22 +8,22 @@ import pytest
 import tensorflow as tf
 
 from tpudata import FeatureError
-from tpudata.input.elements import check_static, map_named, named_leaves, with_rows
-from tpudata.input.graph.steps.weights import has_room, with_weights
+from tpudata.input.elements import check_static, map_named, named_leaves, set_row_count
+from tpudata.input.graph.steps.weights import add_weights_feature, has_room
 
 
 def test_weights_join_the_features() -> None:
     weights = tf.ones([2])
-    features, labels = with_weights(({"x": 1}, 2), weights)
+    features, labels = add_weights_feature(({"x": 1}, 2), weights)
     assert features == {"x": 1, "weights": weights}
     assert labels == 2
-    assert with_weights({"x": 1}, weights)["weights"] is weights
+    assert add_weights_feature({"x": 1}, weights)["weights"] is weights
 
 
 def test_with_rows_makes_the_row_count_static() -> None:
-    dataset = tf.data.Dataset.range(8).batch(4).map(lambda x: with_rows({"x": x}, 4))
+    dataset = tf.data.Dataset.range(8).batch(4).map(lambda x: set_row_count({"x": x}, 4))
     assert dataset.element_spec == {"x": tf.TensorSpec([4], tf.int64)}
-    wrong = tf.data.Dataset.range(7).batch(4).map(lambda x: with_rows({"x": x}, 4))
+    wrong = tf.data.Dataset.range(7).batch(4).map(lambda x: set_row_count({"x": x}, 4))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[3\].*\[4\]"):
         list(wrong)
 

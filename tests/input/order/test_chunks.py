@@ -11,7 +11,7 @@ from tpudata.input.order.chunks import Chunks, chunk_records
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 2, 8, 64]))
 def test_chunks_cover_all_records_and_end_with_shards(shards: list[int], length: int) -> None:
-    chunks = Chunks.of(shards, length)
+    chunks = Chunks.cut(shards, length)
     assert chunks.records == sum(shards)
     spans = list(zip(chunks.starts.tolist(), chunks.stops.tolist(), strict=True))
     assert [record for a, b in spans for record in range(a, b)] == list(range(sum(shards)))

@@ -14,7 +14,7 @@ def test_ranges_cover_a_hosts_rows_without_padding(
     shards: list[int], length: int, rows: int, data: st.DataObject
 ) -> None:
     hosts = data.draw(st.integers(1, 4))
-    order, records = EvaluationOrder(Chunks.of(shards, length), rows * hosts), sum(shards)
+    order, records = EvaluationOrder(Chunks.cut(shards, length), rows * hosts), sum(shards)
     host = data.draw(st.integers(0, hosts - 1))
     step = data.draw(st.integers(0, order.steps + 1))
     firsts, lasts = order.ranges(step, host * rows, (host + 1) * rows)

@@ -16,7 +16,7 @@ WEIGHTS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5)
 @settings(max_examples=60, deadline=None)
 @given(WEIGHTS, st.integers(1, 300), st.integers(0, 10**12))
 def test_every_input_gets_its_share_after_any_step(weights: list[float], batch_size: int, step: int) -> None:
-    order = MixtureOrder.of(weights, batch_size)
+    order = MixtureOrder.make(weights, batch_size)
     assert batch_size % order.pieces == 0
     given_pieces = order.count_given(step)
     assert sum(given_pieces) == step * order.pieces
@@ -30,7 +30,7 @@ def test_every_input_gets_its_share_after_any_step(weights: list[float], batch_s
 @settings(max_examples=8, deadline=None)
 @given(WEIGHTS, st.integers(1, 64), st.integers(0, 10**9))
 def test_choices_equal_the_pieces_that_each_step_adds(weights: list[float], batch_size: int, step: int) -> None:
-    order = MixtureOrder.of(weights, batch_size)
+    order = MixtureOrder.make(weights, batch_size)
     choices = list(itertools.islice(order.choices(step).as_numpy_iterator(), 3 * order.pieces))
     for number in range(3):
         here = choices[number * order.pieces : (number + 1) * order.pieces]

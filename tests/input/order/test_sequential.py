@@ -24,7 +24,7 @@ from tpudata.input.order.sequential import SequentialOrder
     st.integers(0, 50),
 )
 def test_ranges_repeat_the_records_in_order(shards: list[int], length: int, hosts: int, rows: int, step: int) -> None:
-    chunks = Chunks.of(shards, length)
+    chunks = Chunks.cut(shards, length)
     total, batch = sum(shards), rows * hosts
     order = SequentialOrder(chunks, batch)
     for host in range(hosts):
@@ -42,7 +42,7 @@ def test_ranges_repeat_the_records_in_order(shards: list[int], length: int, host
 
 
 def test_computes_a_distant_step_without_replay() -> None:
-    chunks = Chunks.of([1_000_003, 17], 4096)
+    chunks = Chunks.cut([1_000_003, 17], 4096)
     order = SequentialOrder(chunks, 1024)
     step = 10**12
     ranges = list(itertools.islice(order.ranges(step, 0, 1024).as_numpy_iterator(), 3))

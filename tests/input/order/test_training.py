@@ -40,15 +40,15 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
 def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.DataObject) -> None:
     # A step costs a millisecond here, and a batch of one record makes as many steps as there are records.
     shards = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4), "records of the shards")
-    chunks = Chunks.of(shards, data.draw(st.integers(1, 8), "records of a chunk"))
+    chunks = Chunks.cut(shards, data.draw(st.integers(1, 8), "records of a chunk"))
     batch_size = data.draw(st.sampled_from([1, 2, 4, 6, 8, 12, 32, 64, 100]), "batch size")
     window = data.draw(st.integers(1, sum(shards)), "window")
     seed = data.draw(st.integers(0, 2**32 - 1), "seed")
-    order = TrainingOrder.of(chunks, batch_size, window, seed)
+    order = TrainingOrder.make(chunks, batch_size, window, seed)
     if data.draw(st.booleans(), "in streams"):
         lanes = data.draw(st.sampled_from([n for n in range(1, batch_size + 1) if batch_size % n == 0]), "lanes")
-        most_run = data.draw(st.integers(1, 8), "records of a run")
-        order = StreamOrder.in_lanes(chunks, batch_size, window, seed, lanes=lanes, most_run=most_run)
+        max_run = data.draw(st.integers(1, 8), "records of a run")
+        order = StreamOrder.make_lanes(chunks, batch_size, window, seed, lanes=lanes, max_run=max_run)
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)
@@ -65,7 +65,7 @@ def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.Da
 
 
 def test_neighbours_separate_and_epochs_differ() -> None:
-    order = TrainingOrder.of(Chunks.of([4096], 16), 32, 1024, 5)
+    order = TrainingOrder.make(Chunks.cut([4096], 16), 32, 1024, 5)
     epochs = taken(order, 3 * 4096 // 32, 0, 32).reshape(3, -1)
     for epoch in epochs:
         # Random numbers would have one pair on average.
@@ -73,13 +73,13 @@ def test_neighbours_separate_and_epochs_differ() -> None:
         # Rows of a batch come from all over the dataset.
         assert np.ptp(epoch.reshape(-1, 32), axis=1).mean() > 0.8 * 4096
     assert np.count_nonzero(epochs[0] == epochs[1]) < 10
-    other = TrainingOrder.of(order.chunks, 32, 1024, 6)
+    other = TrainingOrder.make(order.chunks, 32, 1024, 6)
     assert np.count_nonzero(taken(other, 128, 0, 32).ravel() == epochs[0]) < 10
 
 
 def test_all_places_are_equally_likely() -> None:
     # 64 records, all in the window, over 256 epochs.
-    order = TrainingOrder.of(Chunks.of([64], 1), 8, 64, 3)
+    order = TrainingOrder.make(Chunks.cut([64], 1), 8, 64, 3)
     places = np.argsort(taken(order, 256 * 8, 0, 8).reshape(256, 64), axis=1)
     counts = np.array([np.bincount(column, minlength=64) for column in places.T])
     # Chi-squared of 64 x 63 degrees of freedom: 4032, with a standard deviation of 90.
@@ -87,15 +87,15 @@ def test_all_places_are_equally_likely() -> None:
 
 
 def test_a_window_of_one_reads_lanes_in_order() -> None:
-    order = TrainingOrder.of(Chunks.of([60], 60), 4, 1, 0)
+    order = TrainingOrder.make(Chunks.cut([60], 60), 4, 1, 0)
     lanes = taken(order, 15, 0, 4).T
     assert (np.diff(lanes, axis=1) == 1).all()
 
 
 def test_memory_is_a_window_or_one_chunk_per_lane() -> None:
-    order = TrainingOrder.of(Chunks.of([10**6], 128), 1024, 100_000, 0)
+    order = TrainingOrder.make(Chunks.cut([10**6], 128), 1024, 100_000, 0)
     assert order.turns * order.lanes <= 100_000
-    assert TrainingOrder.of(Chunks.of([10**6], 128), 32, 1, 0).turns == 128
+    assert TrainingOrder.make(Chunks.cut([10**6], 128), 32, 1, 0).turns == 128
 
 
 def test_lanes_divide_the_batch() -> None:
@@ -103,7 +103,7 @@ def test_lanes_divide_the_batch() -> None:
 
 
 def test_hosts_read_only_the_lanes_of_their_rows() -> None:
-    order = TrainingOrder.of(Chunks.of([640], 4), 64, 100, 0)
+    order = TrainingOrder.make(Chunks.cut([640], 4), 64, 100, 0)
     for hosts in (1, 2, 4):
         rows = 64 // hosts
         slots = [slot for host in range(hosts) for slot in order.slots(rows * host, rows * (host + 1))]

@@ -13,7 +13,15 @@ _SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
 def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
-    """Return advice on the stage that is the limit."""
+    """Return advice on the stage that limits feeding.
+
+    Args:
+        limit: name of the stage.
+        waits_for: "cores", "storage" or "threads", as in `measure`.
+        dataset: the dataset.
+        flags: flags of the command.
+        is_held: whether training keeps all records in memory.
+    """
     is_encoded = has_pictures(dataset)
     if waits_for == "storage":
         streams = (
@@ -39,10 +47,10 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
         return f"{advice}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
     if limit == "read" and dataset.manifest.compression:
         return "Unpacking takes most: convert with --compression none. More cores help in proportion."
-    kept = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
+    cache_advice = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
     if waits_for == "threads":
-        return f"{kept}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
-    return f"{kept}More cores help, and so do more hosts."
+        return f"{cache_advice}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
+    return f"{cache_advice}More cores help, and so do more hosts."
 
 
 def _estimate_image_bytes(dataset: Dataset, split: str) -> float:

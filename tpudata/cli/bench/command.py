@@ -57,9 +57,9 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
         - `path`, `split`, `training`, `batch_size`, and the number of `cores`.
         - `is_held`: whether all records fit the shuffle's window, so that training reads them only once.
-        - `stages`: of each its `name`, `does` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that were
-          busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before it,
-          and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null if it is run only once.
+        - `stages`: of each its `name`, `descriptions` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that
+          were busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before
+          it, and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null if it is run only once.
         - `limit`: name of the stage that adds most.
         - `waits_for`: "cores" if all are busy, and shares are of CPU time; otherwise "storage", or "threads": work that does not
           run on all cores at once.
@@ -87,7 +87,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     # Made before any measurement: they check the flags.
     input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
-    measured = Stages(
+    stage_runner = Stages(
         dataset,
         flags.split,
         training=flags.training,
@@ -96,29 +96,29 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         batch_size=flags.batch_size,
         reading=_make_reading(flags),
     )
-    stages = list(measured.measure(input_fns, flags.seconds))
+    stages = list(stage_runner.measure(input_fns, flags.seconds))
     storage = None
-    if measured.reads is not None:
-        storage = measure_storage(dataset, flags.split, measured, stages[0], flags.seconds)
+    if stage_runner.reads is not None:
+        storage = measure_storage(dataset, flags.split, stage_runner, stages[0], flags.seconds)
     cores = usable_cores()
-    repeated = [stage for stage in stages if not (measured.is_held and stage.name in _READING)]
-    whole = stages[-1]
-    is_busy = whole.cores + whole.other_cores >= _BUSY_SHARE * cores
+    repeated = [stage for stage in stages if not (stage_runner.is_held and stage.name in _READING)]
+    pipeline = stages[-1]
+    is_busy = pipeline.cores + pipeline.other_cores >= _BUSY_SHARE * cores
     shares = _compute_shares(repeated, is_busy=is_busy)
     limit = max(shares, key=lambda name: shares[name])
     waits_for = "cores" if is_busy else "storage" if limit == "read" else "threads"
-    does = _does(stages, dataset, flags)
+    descriptions = _describe_stages(stages, dataset, flags)
     return {
         "path": dataset.path,
         "split": flags.split,
         "training": flags.training,
         "batch_size": flags.batch_size,
         "cores": cores,
-        "is_held": measured.is_held,
+        "is_held": stage_runner.is_held,
         "stages": [
             {
                 "name": stage.name,
-                "does": does[stage.name],
+                "does": descriptions[stage.name],
                 "records_per_second": stage.rate,
                 "bytes_per_second": stage.rate * split.bytes / split.records,
                 "cores": stage.cores,
@@ -130,10 +130,10 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         ],
         "limit": limit,
         "waits_for": waits_for,
-        "advice": advise(limit, waits_for, dataset, flags, is_held=measured.is_held),
+        "advice": advise(limit, waits_for, dataset, flags, is_held=stage_runner.is_held),
         "storage": None if storage is None else storage.to_json(),
-        "step": _step(whole, flags, storage, is_busy=is_busy),
-        "tpu": None if cost is None else _compare_with_tpu(whole, cost, cores, storage),
+        "step": _describe_step(pipeline, flags, storage, is_busy=is_busy),
+        "tpu": None if cost is None else _compare_with_tpu(pipeline, cost, cores, storage),
     }
 
 
@@ -145,7 +145,7 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
     if flags.crop is not None:
         crop = TrainCrop(flags.crop) if flags.training else CentreCrop(flags.crop)
 
-    def make(dtype: str, augment: RandAugment | None) -> InputFn:
+    def make_stage_fn(dtype: str, augment: RandAugment | None) -> InputFn:
         return make_input_fn(
             dataset.path,
             flags.split,
@@ -157,17 +157,17 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
             reading=_make_reading(flags),
         )
 
-    whole = make(flags.dtype, RandAugment() if flags.augment else None)
+    pipeline_fn = make_stage_fn(flags.dtype, RandAugment() if flags.augment else None)
     if (has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
-        return {"decode": make("uint8", None), "input_fn": whole}
-    return {"input_fn": whole}
+        return {"decode": make_stage_fn("uint8", None), "input_fn": pipeline_fn}
+    return {"input_fn": pipeline_fn}
 
 
 def _make_reading(flags: argparse.Namespace) -> Reading:
     return tpudata.Reading() if flags.streams is None else tpudata.Reading(streams=flags.streams)
 
 
-def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
+def _describe_stages(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
     """Describe what each stage does, by its name."""
     decoded = ["decode"] if has_pictures(dataset) else []
     decoded += ["crop"] if flags.crop is not None else ["resize"] if flags.image_size is not None else []
@@ -183,17 +183,17 @@ def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) 
 
 def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
     """Return by stage its share of a record's CPU time if the cores are busy, otherwise of the elapsed time."""
-    added, most = {}, 0.0
+    added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
         # A stage that is measured as cheaper than the one before it counts as free.
-        added[stage.name] = max(0.0, cost - most)
-        most = max(most, cost)
-    return {name: cost / most for name, cost in added.items()}
+        added_costs[stage.name] = max(0.0, cost - max_cost)
+        max_cost = max(max_cost, cost)
+    return {name: cost / max_cost for name, cost in added_costs.items()}
 
 
-def _step(
-    whole: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_busy: bool
+def _describe_step(
+    pipeline: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_busy: bool
 ) -> dict[str, Any] | None:
     if flags.step_time is None:
         return None
@@ -201,23 +201,23 @@ def _step(
     return {
         "milliseconds": flags.step_time,
         "records_per_second": needed_rate,
-        "is_input_bound": whole.rate < needed_rate,
-        "waiting": max(0.0, 1 - whole.rate / needed_rate),
-        "cores": math.ceil(whole.cpu_per_record * needed_rate) if is_busy else None,
+        "is_input_bound": pipeline.rate < needed_rate,
+        "waiting": max(0.0, 1 - pipeline.rate / needed_rate),
+        "cores": math.ceil(pipeline.cpu_per_record * needed_rate) if is_busy else None,
         "storage": None if storage is None else storage.predict_load(needed_rate),
     }
 
 
-def _compare_with_tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
+def _compare_with_tpu(pipeline: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
     from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
-    compared = FeedingRate(whole.rate, whole.cpu_per_record, cores).compare(cost)
-    needed_rate = compared["needed"]
+    comparison = FeedingRate(pipeline.rate, pipeline.cpu_per_record, cores).compare(cost)
+    needed_rate = comparison["needed"]
     return {
         "name": cost.tpu.name,
         "hosts": cost.tpu.hosts,
         "compiler": cost.compiled.compiler,
         "least_seconds": cost.least_seconds,
-        **compared,
+        **comparison,
         "storage": None if storage is None or needed_rate is None else storage.predict_load(needed_rate),
     }

@@ -59,12 +59,13 @@ def new_parser() -> FlagParser:
     options = list_options(TrainOptions)
     for name in _INPUT_OPTIONS:
         add_option(parser, options[name])
+    # Options of a training are None if they are not passed; these have the types that the input needs.
     parser.set_defaults(augment=False, truncate=False, pad=[])
     parser.add_argument(
         "--dtype",
         choices=_DTYPES,
         default="uint8",
-        help="of images: uint8 is 0 to 255, floats are 0 to 1 (default: %(default)s)",
+        help="dtype of images: uint8 is 0 to 255, floats are 0 to 1 (default: %(default)s)",
     )
     parser.add_argument(
         "--seconds",
@@ -84,11 +85,11 @@ def new_parser() -> FlagParser:
         metavar="MS",
         help="milliseconds of a step on the device: reports whether the device will wait, and for what",
     )
-    parser.add_argument("--model", metavar="NAME", help="model that trains, for the bound of --tpu")
+    parser.add_argument("--model", metavar="NAME", help="model whose step --tpu compiles")
     parser.add_argument(
         "--tpu",
         metavar="NAME",
-        help="compile the step of --model for this TPU, such as v5e-8: reports what its rate takes of a host and its storage",
+        help="compile the step of --model for this TPU, such as v5e-8, and report the host CPU and storage rate that it needs",
     )
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="parameter of the model")
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")

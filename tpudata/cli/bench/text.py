@@ -24,16 +24,18 @@ def report_text(report: dict[str, Any]) -> str:
         ]
         for stage in report["stages"]
     ]
-    whole = report["stages"][-1]
+    pipeline = report["stages"][-1]
     order = "training order" if report["training"] else "in order, repeated"
     limiting = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
-    of = "CPU time" if report["waits_for"] == "cores" else "time"
+    unit = "CPU time" if report["waits_for"] == "cores" else "time"
     text = (
-        f"{count_text(round(whole['records_per_second']))} records/s are fed. The limit is the stage"
-        f" {limiting['does'].removeprefix('+ ')!r}: {limiting['share']:.0%} of the {of}.\n{report['advice']}"
+        f"{count_text(round(pipeline['records_per_second']))} records/s are fed. The limit is the stage"
+        f" {limiting['does'].removeprefix('+ ')!r}: {limiting['share']:.0%} of the {unit}.\n{report['advice']}"
     )
-    if whole["other_cores"] > _NOTED_SHARE * report["cores"]:
-        text += f"\nOther programs kept {whole['other_cores']:.1f} cores busy: without them, more records would be fed."
+    if pipeline["other_cores"] > _NOTED_SHARE * report["cores"]:
+        text += (
+            f"\nOther programs kept {pipeline['other_cores']:.1f} cores busy: without them, more records would be fed."
+        )
     if report["is_held"]:
         text = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + text
     parts = [
@@ -44,7 +46,7 @@ def report_text(report: dict[str, Any]) -> str:
     if report["storage"] is not None:
         parts.append(_format_storage(report["storage"]))
     if report["step"] is not None:
-        parts.append(_format_step(report["step"], whole["records_per_second"]))
+        parts.append(_format_step(report["step"], pipeline["records_per_second"]))
     if report["tpu"] is not None:
         parts.append(_format_tpu(report["tpu"]))
     return "\n\n".join(parts)
@@ -52,11 +54,11 @@ def report_text(report: dict[str, Any]) -> str:
 
 def _format_step(step: dict[str, Any], fed: float) -> str:
     needed_rate = step["records_per_second"]
-    takes = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
+    demand = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
     if not step["is_input_bound"]:
-        text = f"{takes}: training is not input-bound, {fed / needed_rate:.3g} times as many are fed."
+        text = f"{demand}: training is not input-bound, {fed / needed_rate:.3g} times as many are fed."
         return text + _format_load(step["storage"])
-    text = f"{takes}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
+    text = f"{demand}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
         text += f" It would take about {counted(step['cores'], 'core')}."
     return text + _format_load(step["storage"])

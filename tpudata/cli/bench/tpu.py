@@ -23,16 +23,16 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
     # The compiler uses no chip; jax would start those of this machine.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from tpudata.estimator import ModeKeys, check_tpu_compatibility
-    from tpudata.estimator.tpu_check.result import require_none_rejected
+    from tpudata.estimator.tpu_check.result import raise_if_rejected
     from tpudata.train.job import prepare
     from tpudata.train.options.flags import parse_options
 
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
         job = prepare(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
         findings = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)
-        require_none_rejected(findings, [ModeKeys.TRAIN])
+        raise_if_rejected(findings, [ModeKeys.TRAIN])
     if not findings.costs:
-        reasons = "; ".join(str(item) for item in findings)
+        reasons = "; ".join(str(finding) for finding in findings)
         raise TpudataError(
             f"--tpu {flags.tpu.name}: the step was not compiled for it ({reasons}). Omit --tpu and --model."
         )
@@ -41,7 +41,7 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
 
 def _train_flags(flags: argparse.Namespace) -> list[str]:
     """Return the flags of `tpudata train` for the step that is fed."""
-    values = {
+    options = {
         "model": flags.model,
         "data": flags.folder,
         "train-split": flags.split,
@@ -50,7 +50,7 @@ def _train_flags(flags: argparse.Namespace) -> list[str]:
         "crop": flags.crop,
         "sequence-length": flags.sequence_length,
     }
-    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    words = [f"--{name}={setting}" for name, setting in options.items() if setting is not None]
     words += [f"--{name}" for name in ("augment", "truncate") if getattr(flags, name)]
     return [
         *words,

@@ -21,9 +21,9 @@ from tpudata.storage import is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-_PROBE = b"tpudata doctor"
+_TEST_CONTENT = b"tpudata doctor"
 # Number of records whose labels are checked, spread over a split.
-_LABELS = 2000
+_CHECKED_RECORDS = 2000
 
 
 class DoctorLine(NamedTuple):
@@ -57,7 +57,7 @@ def _list_missing_folders(folder: str) -> list[Path]:
     if is_remote(folder):
         return []
     path = Path(folder)
-    return list(itertools.takewhile(lambda one: not one.exists(), [path, *path.parents]))
+    return list(itertools.takewhile(lambda parent: not parent.exists(), [path, *path.parents]))
 
 
 def _write_and_read(folder: str) -> DoctorLine:
@@ -67,12 +67,12 @@ def _write_and_read(folder: str) -> DoctorLine:
     try:
         storage.check_writable(folder)
         with storage.create(path) as file:
-            file.write(_PROBE)
+            file.write(_TEST_CONTENT)
         done = "read"
-        answer = storage.read(path)
-        if answer != _PROBE:
+        content = storage.read(path)
+        if content != _TEST_CONTENT:
             return DoctorLine(
-                "model dir", PROBLEM, f"{folder}: a file came back as {answer[:20]!r}. Use another store."
+                "model dir", PROBLEM, f"{folder}: a file came back as {content[:20]!r}. Use another store."
             )
         done = "deleted"
         storage.delete(path)
@@ -232,7 +232,7 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
 def _sample_labels(dataset: Dataset, split: str, name: str) -> list[int]:
     """Return the labels of some records of a split, spread evenly."""
     source = RecordSource(dataset.path, split, decode=None)
-    numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _LABELS)).astype(int)).tolist()
+    numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _CHECKED_RECORDS)).astype(int)).tolist()
     labels: list[int] = []
     for start in range(0, len(numbers), 64):
         for record in source.__getitems__(numbers[start : start + 64]):

@@ -93,7 +93,7 @@ def _check_value(name: str, text: str | None, parse: Callable[[str], object]) ->
 
 def read_config(path: str | None) -> dict[str, Any]:
     """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully."""
-    from tpudata.train.options.config_file import PARAMS, checked_params
+    from tpudata.train.options.config_file import PARAMS, check_params
     from tpudata.train.options.yaml_text import parse_yaml
 
     if path is None:
@@ -101,7 +101,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     parsed = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
     config = {str(key).replace("-", "_"): value for key, value in parsed.items()} if isinstance(parsed, dict) else {}
     if PARAMS in config:
-        config[PARAMS] = checked_params(config[PARAMS], path)
+        config[PARAMS] = check_params(config[PARAMS], path)
     return config
 
 

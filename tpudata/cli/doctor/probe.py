@@ -76,8 +76,8 @@ def credentials() -> str:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     default, project = default_credentials()
     account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
-    if other := os.environ.get(IMPERSONATED, "").strip():
-        account = f"{other.rpartition(',')[2].strip()}, impersonated by {account}"
+    if impersonated := os.environ.get(IMPERSONATED, "").strip():
+        account = f"{impersonated.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"
 
 

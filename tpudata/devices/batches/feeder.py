@@ -1,4 +1,4 @@
-"""Stacks of batches on the devices: the elements of the replicas for some steps, read while the loop before runs.
+"""Stacks of batches on the devices: the elements of the replicas for some steps, read while the previous loop runs.
 
 A stack has for each tensor of an element a global array [capacity, replicas, ...], sharded over the replicas. While a loop takes
 steps of one stack, the next is on the devices, and the one after it is read on the host.
@@ -17,7 +17,7 @@ from tpudata.devices.batches.step_reader import StepReader, Steps
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.peers import Peers
 
-# Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. To send one takes 10 ms, far longer than to start a loop.
+# Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. Sending one takes 10 ms, far longer than starting a loop.
 STACK_BYTES = 64 * 2**20
 ENDS_WITHIN_STEP = (
     "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
@@ -67,13 +67,13 @@ class StackFeed:
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
         capacity: largest number of steps in a stack.
-        endless: whether the data of all processes is known to repeat without end; with several processes, its end is then an error.
+        endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends first.
         stack_bytes: largest size of a stack on one device, if it has more than one step.
 
     Raises:
-        ValueError: the mesh has other devices of this process.
+        ValueError: the mesh has a different number of this process's devices.
     """
 
     def __init__(
@@ -102,19 +102,20 @@ class StackFeed:
         """Begin a pass over the data, which a thread reads ahead.
 
         Args:
-            steps: largest number of steps that the pass reads; None for all. No error or wait after them reaches the caller.
+            steps: largest number of steps that the pass reads; None for all. The caller gets no error and no wait from data after
+                them.
         """
         return StackIteration(self, steps)
 
     def prefetch(self, steps: int | None) -> Prefetcher[Steps, Portion]:
         """Start the thread that reads the stacks of a pass and places them on the devices."""
-        opened = self._reader.open_pass()
+        open_pass = self._reader.open_pass()
         return Prefetcher(
-            lambda: self._reader.read(opened, steps),
-            lambda read: Portion(self.layout.place(read.columns), 0, read.count),
+            lambda: self._reader.read(open_pass, steps),
+            lambda steps_read: Portion(self.layout.place(steps_read.columns), 0, steps_read.count),
             ahead=1,
             name="tpudata-stacks",
-            cancel=opened.end,
+            cancel=open_pass.end,
         )
 
 
@@ -123,15 +124,15 @@ class StackIteration:
 
     def __init__(self, feed: StackFeed, steps: int | None) -> None:
         self._feed = feed
-        self._left = steps
+        self._remaining_steps = steps
         self._stacks = feed.prefetch(steps)
         self._stack: Portion | None = None
         self._zeros: list[Any] | None = None
         self._failure: Exception | None = None
         self._is_over = False
 
-    def take(self, most: int) -> Portion | None:
-        """Return the next steps, up to `most` that lie in one stack; None at the end of the data, the same in all processes.
+    def take(self, max_steps: int) -> Portion | None:
+        """Return the next steps, up to `max_steps` that lie in one stack; None at the end of the data, the same in all processes.
 
         Raises:
             tf.errors.InvalidArgumentError: the data of some processes ends before that of others, and has no weights.
@@ -143,10 +144,10 @@ class StackIteration:
         stack = self._stack
         if stack is None:
             return None
-        count = min(most, stack.count)
-        rest = Portion(stack.arrays, stack.start + count, stack.count - count)
-        # A stack that is used up must not stay on the devices.
-        self._stack = rest if rest.count else None
+        count = min(max_steps, stack.count)
+        remainder = Portion(stack.arrays, stack.start + count, stack.count - count)
+        # Free the devices' memory of a stack without steps.
+        self._stack = remainder if remainder.count else None
         return Portion(stack.arrays, stack.start, count)
 
     @property
@@ -156,7 +157,7 @@ class StackIteration:
         return capacity
 
     def next(self) -> Any:
-        """Return the next step's element, with stacks [1, replicas, ...] in the place of tensors; None at the end.
+        """Return the next step's element, whose tensors are stacks [1, replicas, ...]; None at the end.
 
         The feed must have a capacity of 1. The errors are those of `take`.
         """
@@ -165,7 +166,7 @@ class StackIteration:
             return None
         arrays = iter(portion.arrays)
         spec = self._feed.element_spec
-        flat = [None if item is None else next(arrays) for item in tf.nest.flatten(spec)]
+        flat = [None if leaf_spec is None else next(arrays) for leaf_spec in tf.nest.flatten(spec)]
         return tf.nest.pack_sequence_as(spec, flat)
 
     def close(self) -> None:
@@ -175,47 +176,51 @@ class StackIteration:
         self._stacks.close()
 
     def _next_stack(self) -> Portion | None:
+        """Return the next stack, with as many steps as all processes agree on; None at the end."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        if self._is_over or self._left == 0:
+        if self._is_over or self._remaining_steps == 0:
             return None
-        wanted = self._feed.capacity if self._left is None else min(self._feed.capacity, self._left)
-        stack, error = self._read(wanted)
-        own = 0 if stack is None else stack.count
-        least, most, failed = own, own, error is not None
+        requested = (
+            self._feed.capacity if self._remaining_steps is None else min(self._feed.capacity, self._remaining_steps)
+        )
+        stack, error = self._read(requested)
+        own_count = 0 if stack is None else stack.count
+        min_count, max_steps, failed = own_count, own_count, error is not None
         if not self._feed.endless:
-            least, minus_most, minus_failed = self._feed.peers.least([own, -own, -int(failed)])
-            most, failed = -minus_most, bool(minus_failed)
-        count = most if self._feed.short_data is ShortData.FILL and not failed else least
-        self._is_over = count < wanted
-        if self._left is not None:
-            self._left -= count
+            min_count, minus_max, minus_failed = self._feed.peers.min_numbers([own_count, -own_count, -int(failed)])
+            max_steps, failed = -minus_max, bool(minus_failed)
+        count = max_steps if self._feed.short_data is ShortData.FILL and not failed else min_count
+        self._is_over = count < requested
+        if self._remaining_steps is not None:
+            self._remaining_steps -= count
         if failed:
             self._failure = error or ClusterError(
                 "input_fn: another process cannot read its data (got an error there, expected batches). See its log."
             )
-        elif self._feed.short_data is ShortData.REJECT and least != most:
+        elif self._feed.short_data is ShortData.REJECT and min_count != max_steps:
             self._failure = tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
         if not count:
             return None if self._failure is None else self._next_stack()
-        return Portion(self._filling() if stack is None else stack.arrays, 0, count)
+        return Portion(self._make_zeros() if stack is None else stack.arrays, 0, count)
 
-    def _read(self, wanted: int) -> tuple[Portion | None, Exception | None]:
-        """Return the next stack of this process, and the error that follows it if it is short."""
+    def _read(self, requested: int) -> tuple[Portion | None, Exception | None]:
+        """Return this process's next stack, and the error that ended its data if it has fewer than `requested` steps."""
         stack: Portion | None = None
         try:
             stack = next(self._stacks, None)
-            if stack is not None and stack.count < wanted:
+            if stack is not None and stack.count < requested:
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # Such as repeat() of nothing. It ends a process alone; others would wait for its next step.
+            # Such as repeat() of no data. An end if there is one process; otherwise others would wait for this one's next step.
             return stack, None if self._feed.peers.count == 1 else error
         except Exception as error:
             return stack, error
         return stack, None
 
-    def _filling(self) -> list[Any]:
+    def _make_zeros(self) -> list[Any]:
+        """Return the arrays of a stack of zeros, which are kept for further calls."""
         if self._zeros is None:
             self._zeros = self._feed.layout.place(None)
         return self._zeros

@@ -6,23 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def global_array(shape: Sequence[int], dtype: Any, sharding: Any, axis: int, part: Callable[[int, int], Any]) -> Any:
-    """Return a global array that is sharded along one axis, each process placing its parts.
+def global_array(
+    shape: Sequence[int], dtype: Any, sharding: Any, axis: int, make_part: Callable[[int, int], Any]
+) -> Any:
+    """Return a global array that is sharded along one axis; each process places its own parts.
 
-    On CPU devices the array may share the memory of the parts, so nobody may write to them afterwards.
+    On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
 
     Args:
         shape: global shape.
         dtype: NumPy dtype of the parts.
         sharding: the `jax.sharding.NamedSharding`, by which each device of this process gets a part.
         axis: the sharded axis.
-        part: function that returns the NumPy array of the global range [first, last) of the axis.
+        make_part: function that returns the NumPy array of the global range [first, last) of the axis.
     """
     import jax
 
     def place(index: tuple[slice, ...]) -> Any:
         first, last, _ = index[axis].indices(shape[axis])
-        return part(first, last)
+        return make_part(first, last)
 
     # One call of the runtime for all devices; `device_put` of each part takes three times as long.
     return jax.make_array_from_callback(tuple(shape), sharding, place, dtype=dtype)

@@ -2,7 +2,7 @@
 
 The thread makes, uses and deletes the iterator over the data: TensorFlow's deletion may wait for up to a minute for the thread that
 tunes the input. The thread is a daemon, so that a slow read does not keep the interpreter from ending; but C++ aborts the process
-if its code calls an interpreter that has ended. So the interpreter asks the thread to end before, and waits for a moment.
+if its code calls an interpreter that has ended, so at exit the interpreter asks the thread to end and waits up to 2 s.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 _Host = TypeVar("_Host")
 _Placed = TypeVar("_Placed")
 # Reading a step takes milliseconds, or more on a busy machine.
-_SECONDS_AT_EXIT = 2.0
+_WAIT_SECONDS_AT_EXIT = 2.0
 
 
 class _End:
-    """Mark of the last entry of the ready items: there is no more, or an error ended the reading."""
+    """Last entry of the ready items: the data has ended, or an error ended the reading."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -40,36 +40,36 @@ class _Shared:
 
     def __init__(self, ahead: int, cancel: Callable[[], None]) -> None:
         self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        # An entry for each item that may be placed: a Semaphore takes ten times as long.
+        # Has an entry for each item that may be placed; a Semaphore takes ten times as long.
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
             self.room.put(None)
-        self.closed = threading.Event()
-        self.ended = threading.Event()
+        self.is_closed = threading.Event()
+        self.has_ended = threading.Event()
         self._cancel = cancel
 
     def close(self) -> None:
-        """Ask the thread to end, and let go of the items that wait."""
-        if self.closed.is_set():
+        """Ask the thread to end, and drop the waiting items."""
+        if self.is_closed.is_set():
             return
-        self.closed.set()
+        self.is_closed.set()
         self.room.put(None)
         self._cancel()
         with contextlib.suppress(queue.Empty):
             while True:
                 self.ready.get_nowait()
-        self.ready.put(_End())  # For another thread that waits for an item.
+        self.ready.put(_End())  # Wakes a thread that waits for an item.
 
     def close_at_exit(self) -> None:
         """Ask the thread to end, and wait for it."""
         self.close()
-        self.ended.wait(_SECONDS_AT_EXIT)
+        self.has_ended.wait(_WAIT_SECONDS_AT_EXIT)
 
 
 class Prefetcher(Generic[_Host, _Placed]):
     """Iterator over items that a thread reads and places on devices ahead of their use.
 
-    `ahead` placed items wait at most, and one that is read but has no place yet.
+    At most `ahead` placed items wait, and one that is read but not yet placed.
 
     Args:
         read: function that the thread calls for the iterator over items on the host.
@@ -90,10 +90,10 @@ class Prefetcher(Generic[_Host, _Placed]):
     ) -> None:
         self._shared = _Shared(ahead, cancel)
         self._is_over = False
-        # Called first at exit, before jax and TensorFlow end, which were imported earlier.
+        # At exit this runs before the hooks of jax and TensorFlow, which were registered earlier.
         atexit.register(self._shared.close_at_exit)
         weakref.finalize(self, self._shared.close)
-        threading.Thread(target=_work, args=(read, place, self._shared), name=name, daemon=True).start()
+        threading.Thread(target=_run_thread, args=(read, place, self._shared), name=name, daemon=True).start()
 
     def __iter__(self) -> Prefetcher[_Host, _Placed]:
         return self
@@ -124,7 +124,8 @@ class Prefetcher(Generic[_Host, _Placed]):
         self._shared.close()
 
 
-def _work(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared: _Shared) -> None:
+def _run_thread(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared: _Shared) -> None:
+    """Place all items, and pass the end or the error on as the last one."""
     end = _End()
     try:
         _place_all(read, place, shared)
@@ -132,27 +133,28 @@ def _work(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared
         release_frames(error)
         end = _End(error)
     finally:
-        if not shared.closed.is_set():
+        if not shared.is_closed.is_set():
             shared.ready.put(end)
-        shared.ended.set()
+        shared.has_ended.set()
         atexit.unregister(shared.close_at_exit)
 
 
 def _place_all(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared: _Shared) -> None:
+    """Read and place items until the data ends or the prefetcher is closed."""
     for item in read():
         shared.room.get()
-        if shared.closed.is_set():
+        if shared.is_closed.is_set():
             return
         placed = place(item)
-        if shared.closed.is_set():
+        if shared.is_closed.is_set():
             return
         shared.ready.put(placed)
-        # While this thread reads the next item, the user alone holds this one.
+        # Drop the references, so that the user can free the item while this thread reads the next.
         del item, placed
 
 
 def release_frames(error: BaseException) -> None:
-    """Let go of the values in the frames that an error keeps alive: the iterator is to be deleted in the thread that made it.
+    """Clear the frames that an error keeps alive, so that the iterator is deleted in the thread that made it.
 
     TensorFlow drops frames from the traceback of its errors, but not from that of the errors before them.
     """

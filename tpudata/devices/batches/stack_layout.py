@@ -18,7 +18,7 @@ class StackLayout:
         capacity: number of steps in a stack.
 
     Raises:
-        ValueError: the mesh has another number of this process's devices.
+        ValueError: the mesh has a different number of this process's devices.
     """
 
     def __init__(self, specs: Sequence[Any], mesh: Any, local_replicas: int, capacity: int) -> None:
@@ -29,33 +29,35 @@ class StackLayout:
         self._capacity = capacity
         self._sharding = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0]))
         devices = enumerate(mesh.devices.flat)
-        own = [replica for replica, device in devices if device.process_index == jax.process_index()]
+        process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
         # The local number of each replica of this process.
-        self._columns = {replica: column for column, replica in enumerate(own)}
-        if len(own) != local_replicas:
+        self._columns = {replica: column for column, replica in enumerate(process_replicas)}
+        if len(process_replicas) != local_replicas:
             raise ValueError(
-                f"StackFeed: the mesh has other devices of this process (got {len(own)}, expected {local_replicas}). Use the "
-                "devices of the topology."
+                f"StackFeed: the mesh has other devices of this process (got {len(process_replicas)}, expected {local_replicas}). "
+                "Use the devices of the topology."
             )
 
     def place(self, columns: Sequence[Sequence[Any]] | None) -> list[Any]:
         """Return the global arrays of a stack.
 
         Args:
-            columns: for each replica of this process its arrays [capacity, ...], which nobody writes to any more; None for zeros.
+            columns: for each replica of this process its arrays [capacity, ...], which must not be written to afterwards; None for
+                zeros.
         """
         import jax
 
         with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
-            return [self._placed(number, columns) for number in range(len(self._specs))]
+            return [self._place_tensor(number, columns) for number in range(len(self._specs))]
 
-    def _placed(self, number: int, columns: Sequence[Sequence[Any]] | None) -> Any:
+    def _place_tensor(self, number: int, columns: Sequence[Sequence[Any]] | None) -> Any:
+        """Return the global array of the element's tensor `number`."""
         spec = self._specs[number]
         dtype = spec.dtype.as_numpy_dtype
 
-        def part(replica: int, _: int) -> Any:
+        def make_part(replica: int, _: int) -> Any:
             shape = (self._capacity, 1, *spec.shape)
             return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][number].reshape(shape)
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
-        return global_array(shape, dtype, self._sharding, 1, part)
+        return global_array(shape, dtype, self._sharding, 1, make_part)

@@ -1,6 +1,6 @@
-"""Reading of whole steps from a dataset, in one call of TensorFlow for many: Python between elements takes 0.05 ms for each.
+"""Reading of whole steps from a dataset, many in one call of TensorFlow: Python between elements takes 0.05 ms for each.
 
-In a call for many, the elements pass through a queue for each replica: if one cannot be read, the steps before it are still there.
+Such a call puts the elements of each replica into a queue, so that the steps before an unreadable element are not lost.
 """
 
 import dataclasses
@@ -40,15 +40,15 @@ class StepReader:
     """
 
     def __init__(self, dataset: Any, replicas: int, capacity: int, *, endless: bool) -> None:
-        # At the end, an iterator would make TensorFlow write a line to stderr.
-        self._dataset = dataset if endless else with_marks(dataset)
+        # TensorFlow logs a line to stderr when an iterator ends, so an endless padding marks the end.
+        self._dataset = dataset if endless else mark_elements(dataset)
         self._replicas = replicas
         self._capacity = capacity
         self._endless = endless
         self._specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
         # Traced once, by the first read: TensorFlow would warn of functions that many short runs trace anew.
-        self._read_function = _Traced(self._read_many)
-        self._drain_function = _Traced(self._drain)
+        self._read_function = _TracedOnce(self._read_steps)
+        self._drain_function = _TracedOnce(self._dequeue_whole_steps)
 
     def open_pass(self) -> "Pass":
         """Return the queues of one pass over the data."""
@@ -60,92 +60,94 @@ class StepReader:
                 tf.queue.FIFOQueue(1, [tf.bool], [[]]),
             )
 
-    def read(self, opened: "Pass", limit: int | None) -> Iterator[Steps]:
-        """Yield the steps of one pass over the data, by `capacity`.
+    def read(self, queues: "Pass", limit: int | None) -> Iterator[Steps]:
+        """Yield Steps of at most `capacity` steps each, until the data of this pass ends.
 
         Args:
-            opened: the queues of this pass, from `open_pass`.
+            queues: queues of this pass, from `open_pass`.
             limit: largest number of steps to read.
 
         Raises:
-            tf.errors.OutOfRangeError: the data is endless, and has ended.
-            Exception: the error of the dataset, after the steps before it.
+            tf.errors.OutOfRangeError: the data ended although `endless` is set.
+            Exception: the error of the dataset, raised after the steps before it.
         """
-        left = limit
+        remaining = limit
         with tf.device(_HOST):
             iterator = iter(self._dataset)
-            while left is None or left > 0:
-                wanted = self._capacity if left is None else min(self._capacity, left)
-                steps, error = self._read_some(iterator, opened, wanted)
+            while remaining is None or remaining > 0:
+                count = self._capacity if remaining is None else min(self._capacity, remaining)
+                steps, error = self._read_chunk(iterator, queues, count)
                 if steps.count:
                     yield steps
                 if error is not None:
                     raise error
-                if steps.count < wanted:
+                if steps.count < count:
                     return
-                left = None if left is None else left - steps.count
+                remaining = None if remaining is None else remaining - steps.count
 
-    def _read_some(self, iterator: Any, opened: "Pass", wanted: int) -> tuple[Steps, BaseException | None]:
-        """Return the steps up to the first that cannot be read, and its error."""
-        handles = [queue.queue_ref for queue in opened.queues]
+    def _read_chunk(self, iterator: Any, queues: "Pass", count: int) -> tuple[Steps, BaseException | None]:
+        """Return up to `count` steps, and the error that ended them early, if any."""
+        handles = [queue.queue_ref for queue in queues.queues]
         try:
             if not handles:
-                return self._read_one(iterator), None
-            return self._steps(
-                *self._read_function(iterator, handles, opened.stop.queue_ref, tf.constant(wanted))
+                return self._read_step(iterator), None
+            return self._make_steps(
+                *self._read_function(iterator, handles, queues.stop.queue_ref, tf.constant(count))
             ), None
         except Exception as error:
             release_frames(error)
-            steps = self._steps(*self._drain_function(handles)) if handles else Steps(0, [])
+            steps = self._make_steps(*self._drain_function(handles)) if handles else Steps(0, [])
             # With its traceback, the error would be in a circle with the frames of this thread.
             return steps, error.with_traceback(None)
 
-    def _steps(self, tensors: list[list[Any]], count: Any) -> Steps:
-        # The arrays share TensorFlow's memory, which nobody writes to.
-        return Steps(int(count), [[self._filled(np.asarray(tensor)) for tensor in column] for column in tensors])
+    def _make_steps(self, tensors: list[list[Any]], count: Any) -> Steps:
+        # The arrays share TensorFlow's memory, so they must not be written to.
+        return Steps(
+            int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
+        )
 
-    def _filled(self, array: Any) -> Any:
+    def _pad_to_capacity(self, array: Any) -> Any:
         if len(array) == self._capacity:
             return array
-        filled = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
-        filled[: len(array)] = array
-        return filled
+        padded = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
+        padded[: len(array)] = array
+        return padded
 
-    def _read_one(self, iterator: Any) -> Steps:
-        """Return one step, whose tensors are not copied. A call of a function would take 0.3 ms longer."""
-        elements = [self._next(iterator) for _ in range(self._replicas)]
-        columns = [[np.asarray(part)[np.newaxis] for part in parts] for parts, _ in elements]
-        return Steps(int(all(real for _, real in elements)), columns)
+    def _read_step(self, iterator: Any) -> Steps:
+        """Return one step, read eagerly: its tensors are not copied, and a function call would take 0.3 ms longer."""
+        elements = [self._read_element(iterator) for _ in range(self._replicas)]
+        columns = [[np.asarray(tensor)[np.newaxis] for tensor in tensors] for tensors, _ in elements]
+        return Steps(int(all(is_real for _, is_real in elements)), columns)
 
-    def _read_many(self, iterator: Any, handles: Any, stop: Any, wanted: Any) -> Any:
-        """Return some steps, stacked, and their number."""
+    def _read_steps(self, iterator: Any, handles: Any, stop: Any, count: Any) -> Any:
+        """Return up to `count` steps, stacked, and their number."""
 
-        def read(done: Any, real: Any) -> Any:
+        def read_step(num_done: Any, is_real: Any) -> Any:
             last: list[Any] = []
             marks: list[Any] = []
             for handle in handles:
                 with tf.control_dependencies(last):
-                    parts, real = self._next(iterator)
+                    parts, is_real = self._read_element(iterator)
                     last = [tf.raw_ops.QueueEnqueueV2(handle=handle, components=parts)]
-                    marks.append(real)
+                    marks.append(is_real)
             with tf.control_dependencies(last):
-                real = _all(marks)
-                return done + tf.cast(real, tf.int32), real
+                is_real = _all_real(marks)
+                return num_done + tf.cast(is_real, tf.int32), is_real
 
-        def goes_on(done: Any, real: Any) -> Any:
-            return real & (done < wanted) & ~tf.raw_ops.QueueIsClosedV2(handle=stop)
+        def goes_on(num_done: Any, is_real: Any) -> Any:
+            return is_real & (num_done < count) & ~tf.raw_ops.QueueIsClosedV2(handle=stop)
 
-        done, _ = tf.while_loop(goes_on, read, [tf.constant(0), tf.constant(True)], parallel_iterations=1)
-        return self._dequeue(handles, done), done
+        num_done, _ = tf.while_loop(goes_on, read_step, [tf.constant(0), tf.constant(True)], parallel_iterations=1)
+        return self._dequeue(handles, num_done), num_done
 
-    def _next(self, iterator: Any) -> tuple[list[Any], Any]:
+    def _read_element(self, iterator: Any) -> tuple[list[Any], Any]:
         """Return the tensors of the next element, and whether it is real."""
         element = iterator.get_next()
-        element, real = (element, True) if self._endless else element
-        return [part for part in tf.nest.flatten(element) if part is not None], real
+        element, is_real = (element, True) if self._endless else element
+        return [tensor for tensor in tf.nest.flatten(element) if tensor is not None], is_real
 
-    def _drain(self, handles: Any) -> Any:
-        """Return the whole steps that are in the queues, stacked, and their number."""
+    def _dequeue_whole_steps(self, handles: Any) -> Any:
+        """Return the whole steps that an error left in the queues, stacked, and their number."""
         count = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
         return self._dequeue(handles, count), count
 
@@ -154,8 +156,8 @@ class StepReader:
         return [tf.raw_ops.QueueDequeueManyV2(handle=handle, n=count, component_types=dtypes) for handle in handles]
 
 
-class _Traced:
-    """Function of arguments whose dtypes and shapes never change, as one graph."""
+class _TracedOnce:
+    """Function that is traced at its first call only; the dtypes and shapes of its arguments never change."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = tf.function(function, autograph=False)
@@ -181,11 +183,11 @@ class Pass:
 
     def end(self) -> None:
         """End the reading at its next step; may be called from any thread."""
-        with eager_mode():  # A program may let go of its data within a graph.
+        with eager_mode():  # The caller may be building a graph.
             self.stop.close()
 
 
-def with_marks(dataset: Any) -> Any:
+def mark_elements(dataset: Any) -> Any:
     """Return a dataset of (element, True) for each element, followed by (zeros, False) without end."""
     zeros = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype) if isinstance(spec, tf.TensorSpec) else None,
@@ -200,5 +202,5 @@ def whole(element: tuple[Any, ...]) -> Any:
     return element[0] if len(element) == 1 else element
 
 
-def _all(marks: list[Any]) -> Any:
+def _all_real(marks: list[Any]) -> Any:
     return tf.reduce_all(tf.stack(marks))

@@ -18,28 +18,28 @@ def copy_graph(
 
     Args:
         graph_def: the `GraphDef`, with its library of functions.
-        feeds: tensors in the place of those of the graph, by name.
+        feeds: tensors that replace tensors of the graph, by the replaced name.
         tensors: names of the tensors to return.
-        operations: names of the operations to run.
+        operations: names of operations that run before the returned tensors.
 
     Returns:
-        The tensors, which wait for the operations.
+        The tensors, with control dependencies on the operations.
     """
     define_functions(graph_def.library.function, tf.compat.v1.get_default_graph())
     fetched = [name for name in tensors if name not in feeds]
-    inputs = input_tensors(graph_def)
-    results = tf.import_graph_def(
+    inputs = list_input_tensors(graph_def)
+    imported = tf.import_graph_def(
         graph_def,
         input_map={name: tensor for name, tensor in feeds.items() if name in inputs},
         return_elements=[*fetched, *operations],
         name=SCOPE,
     )
-    found = {**feeds, **dict(zip(fetched, results, strict=False))}
-    with tf.control_dependencies(results[len(fetched) :]):
-        return [tf.identity(found[name]) for name in tensors]
+    tensors_by_name = {**feeds, **dict(zip(fetched, imported, strict=False))}
+    with tf.control_dependencies(imported[len(fetched) :]):
+        return [tf.identity(tensors_by_name[name]) for name in tensors]
 
 
-def input_tensors(graph_def: Any) -> set[str]:
+def list_input_tensors(graph_def: Any) -> set[str]:
     """Return the names of all tensors that are inputs of nodes of a graph."""
     names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
     return {name if ":" in name else f"{name}:0" for name in names}

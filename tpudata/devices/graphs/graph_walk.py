@@ -25,31 +25,31 @@ _EFFECTS_WITHOUT_RESOURCE = (
 _Item = TypeVar("_Item", bound=Hashable)
 
 
-def reached(starts: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
-    """Return all items of a graph that can be reached from some, including these, each once, in a fixed order.
+def walk_graph(starts: Iterable[_Item], follow: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
+    """Return all items that can be reached from `starts`, including these, in a deterministic order.
 
     Args:
         starts: items at which the walk begins.
-        following: function from an item to those that it leads to directly.
+        follow: function from an item to its direct successors.
     """
-    found = dict.fromkeys(starts)
-    todo = list(found)
-    while todo:
-        fresh = [item for item in dict.fromkeys(following(todo.pop())) if item not in found]
-        found.update(dict.fromkeys(fresh))
-        todo += fresh
-    return found
+    visited = dict.fromkeys(starts)
+    pending = list(visited)
+    while pending:
+        new_items = [item for item in dict.fromkeys(follow(pending.pop())) if item not in visited]
+        visited.update(dict.fromkeys(new_items))
+        pending += new_items
+    return visited
 
 
-def needed_operations(
+def find_needed_operations(
     operations: Iterable[Any], inputs: Collection[str] = (), waits_for: Callable[[Any], bool] | None = None
 ) -> set[Any]:
-    """Return operations of a graph and all operations that they depend on.
+    """Return operations and all operations that they depend on.
 
     Args:
         operations: operations at which the walk begins.
-        inputs: names of tensors whose values are given, so that the operations that compute them are not needed.
-        waits_for: function from an operation to whether others with a control dependency on it wait for it; None if all do.
+        inputs: names of fed tensors; the operations that compute them are not needed.
+        waits_for: predicate of the operations whose control dependents need them; None for all operations.
     """
 
     def is_waited_for(operation: Any) -> bool:
@@ -57,18 +57,20 @@ def needed_operations(
             return False
         return waits_for is None or waits_for(operation)
 
-    def before(operation: Any) -> Iterator[Any]:
+    def list_dependencies(operation: Any) -> Iterator[Any]:
         yield from (tensor.op for tensor in operation.inputs if tensor.name not in inputs)
-        yield from (item for item in operation.control_inputs if is_waited_for(item))
+        yield from (control for control in operation.control_inputs if is_waited_for(control))
 
-    return {*reached(operations, before)}
+    return {*walk_graph(operations, list_dependencies)}
 
 
 def is_effect(operation: Any) -> bool:
     """Return whether an operation may change something other than its outputs."""
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
-    return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(item.dtype == tf.resource for item in operation.inputs)
+    return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(
+        tensor.dtype == tf.resource for tensor in operation.inputs
+    )
 
 
 @functools.cache

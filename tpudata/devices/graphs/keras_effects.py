@@ -1,4 +1,4 @@
-"""Effects of Keras in a graph on which nothing depends.
+"""Side effects of Keras in a graph that no fetched tensor depends on.
 
 In a v1 program, train_op depends on everything that a training step changes. The layers and optimizers of Keras 3, and the
 optimizers of tf_keras, assign to their variables when they are called, and return nothing that train_op could depend on. Their
@@ -24,7 +24,7 @@ class KerasConditions:
     @property
     def _add_control_dependencies(self) -> bool:
         """Whether all effects run inside a condition or loop that is being made; TensorFlow reads this from the graph."""
-        return called_by_keras()
+        return is_called_by_keras()
 
     @_add_control_dependencies.setter
     def _add_control_dependencies(self, value: bool) -> None:
@@ -32,22 +32,26 @@ class KerasConditions:
 
 
 def keras_effects(graph: Any, names: Iterable[str]) -> list[Any]:
-    """Return the operations with an effect of Keras 3 and of tf_keras' optimizers in a graph, in order.
+    """Return the operations with side effects that Keras 3 and tf_keras' optimizers added to a graph, in order.
 
     Args:
         graph: the graph.
-        names: content of the collections KERAS_UPDATES of its traces.
+        names: operation names in the KERAS_UPDATES collections of its traces.
     """
     updates = set(names)
-    return [item for item in graph.get_operations() if is_effect(item) and (item.name in updates or _is_kerass(item))]
+    return [
+        operation
+        for operation in graph.get_operations()
+        if is_effect(operation) and (operation.name in updates or _is_made_by_keras(operation))
+    ]
 
 
-def called_by_keras() -> bool:
+def is_called_by_keras() -> bool:
     """Return whether Keras 3 or an optimizer of tf_keras is among the callers."""
     return _is_caller(_MAKERS)
 
 
-def called_by_keras_metric() -> bool:
+def is_called_by_keras_metric() -> bool:
     """Return whether a metric of Keras 3 is among the callers."""
     return _is_caller(_METRICS)
 
@@ -56,7 +60,7 @@ def _is_caller(folders: Collection[str]) -> bool:
     return any(_is_in(frame.f_code.co_filename, folders) for frame, _ in traceback.walk_stack(None))
 
 
-def _is_kerass(operation: Any) -> bool:
+def _is_made_by_keras(operation: Any) -> bool:
     return any(_is_in(frame.filename, _MAKERS) for frame in operation.traceback)
 
 

@@ -21,12 +21,12 @@ _SEED = "seed_generator_state"
 
 
 def has_seed_name(name: str) -> bool:
-    """Return whether a variable's name is that of a random state of Keras 3."""
+    """Return whether a variable is named like a Keras 3 seed generator's state."""
     return name.rpartition("/")[2].startswith(_SEED)
 
 
 def is_keras_seed(name: str, dtype: Any) -> bool:
-    """Return whether a variable with this name and dtype is a random state of Keras 3."""
+    """Return whether a variable with this name and dtype is a Keras 3 seed generator's state."""
     return has_seed_name(name) and bool(dtype.is_integer)
 
 
@@ -34,7 +34,7 @@ def is_keras_seed(name: str, dtype: Any) -> bool:
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset Keras' counts and random draws inside the context, and restore them afterwards.
 
-    State of a Keras that is not imported, or that keeps it elsewhere, is not changed.
+    Does nothing if Keras is not imported or its version stores the state elsewhere.
 
     Args:
         seed: seed of draws inside the context; None leaves the generators unchanged.

@@ -4,41 +4,41 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tpudata.devices.graphs.graph_walk import reached
+from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.tensorflow_internals import FuncGraph, eager_context
 
 
-def functions_with(graph_def: Any, is_wanted: Callable[[Any], bool]) -> set[str]:
-    """Return the names of the functions of a library that contain certain nodes, themselves or in functions that they call.
+def find_functions(graph_def: Any, is_match: Callable[[Any], bool]) -> set[str]:
+    """Return the names of library functions that contain a matching node, directly or through functions that they call.
 
     Args:
         graph_def: the `GraphDef`.
-        is_wanted: function from a node to whether it is such a node.
+        is_match: predicate of a node.
     """
     calls: dict[str, set[str]] = {}
-    found: set[str] = set()
+    matching: set[str] = set()
     for function in graph_def.library.function:
         name = function.signature.name
-        calls[name] = {one for node in function.node_def for one in called_functions(node)}
-        if any(map(is_wanted, function.node_def)):
-            found.add(name)
-    size = -1
-    while len(found) > size:
-        size = len(found)
-        found.update(name for name, called in calls.items() if not called.isdisjoint(found))
-    return found
+        calls[name] = {called for node in function.node_def for called in list_called_functions(node)}
+        if any(map(is_match, function.node_def)):
+            matching.add(name)
+    last_count = -1
+    while len(matching) > last_count:
+        last_count = len(matching)
+        matching.update(name for name, called in calls.items() if not called.isdisjoint(matching))
+    return matching
 
 
-def called_functions(node: Any) -> Iterator[str]:
-    """Yield the names of the functions that a node may call: its operation can be one, too."""
+def list_called_functions(node: Any) -> Iterator[str]:
+    """Yield the names of the functions that a node may call; a node's operation can itself be a function."""
     yield node.op
-    yield from (reference.name for reference in _references(node))
+    yield from (reference.name for reference in _list_references(node))
 
 
 def rename_functions(graph_def: Any, names: Mapping[str, str]) -> None:
     """Rename functions of a library, and all references to them.
 
-    A process keeps the first function that it gets of each name, so a changed one needs a new name.
+    The runtime keeps the first function registered under a name, so a changed function needs a new name.
 
     Args:
         graph_def: the `GraphDef`, which is changed.
@@ -52,55 +52,56 @@ def rename_functions(graph_def: Any, names: Mapping[str, str]) -> None:
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
             node.op = names.get(node.op, node.op)
-            for reference in _references(node):
+            for reference in _list_references(node):
                 reference.name = names.get(reference.name, reference.name)
 
 
 def prune_functions(graph_def: Any) -> Any:
-    """Return a graph whose functions have only the nodes that TensorFlow runs; XLA would run all that have an effect.
+    """Remove the nodes of functions that TensorFlow does not run; XLA would run all nodes with side effects.
 
-    These are the nodes on which a function's results and its control outputs depend.
+    The remaining nodes are those that a function's results and control outputs depend on.
 
     Args:
         graph_def: the `GraphDef`, which is not changed.
     """
-    needed = {function.signature.name: _needed_nodes(function) for function in graph_def.library.function}
+    needed = {function.signature.name: _find_needed_nodes(function) for function in graph_def.library.function}
     pruned = {
-        item.signature.name
-        for item in graph_def.library.function
-        if len(item.node_def) > len(needed[item.signature.name])
+        function.signature.name
+        for function in graph_def.library.function
+        if len(function.node_def) > len(needed[function.signature.name])
     }
     if not pruned:
         return graph_def
-    result = type(graph_def)()
-    result.CopyFrom(graph_def)
-    for function in result.library.function:
+    pruned_graph = type(graph_def)()
+    pruned_graph.CopyFrom(graph_def)
+    for function in pruned_graph.library.function:
         names = needed[function.signature.name]
         nodes = [node for node in function.node_def if node.name in names]
         del function.node_def[:]
         function.node_def.extend(nodes)
-    changed = pruned | functions_with(result, lambda node: not pruned.isdisjoint(called_functions(node)))
-    rename_functions(result, {name: f"{name}_pruned" for name in changed})
-    return result
+    changed = pruned | find_functions(pruned_graph, lambda node: not pruned.isdisjoint(list_called_functions(node)))
+    rename_functions(pruned_graph, {name: f"{name}_pruned" for name in changed})
+    return pruned_graph
 
 
-def _needed_nodes(function: Any) -> set[str]:
+def _find_needed_nodes(function: Any) -> set[str]:
+    """Return the names of the nodes that a function's results and control outputs depend on."""
     nodes = {node.name: node for node in function.node_def}
 
-    def before(name: str) -> Iterator[str]:
-        found = (item.lstrip("^").partition(":")[0] for item in nodes[name].input)
-        return (item for item in found if item in nodes)
+    def list_inputs(name: str) -> Iterator[str]:
+        producers = (tensor.lstrip("^").partition(":")[0] for tensor in nodes[name].input)
+        return (producer for producer in producers if producer in nodes)
 
-    ends = [item.partition(":")[0] for item in (*function.ret.values(), *function.control_ret.values())]
-    return {*reached((name for name in ends if name in nodes), before)}
+    outputs = [tensor.partition(":")[0] for tensor in (*function.ret.values(), *function.control_ret.values())]
+    return {*walk_graph((name for name in outputs if name in nodes), list_inputs)}
 
 
 def define_functions(functions: Iterable[Any], graph: Any) -> None:
-    """Define functions for TensorFlow's runtime, which has those of a living traced graph, but not those of an imported `GraphDef`.
+    """Register the functions of an imported `GraphDef` with TensorFlow's runtime, which import does not do.
 
     Args:
-        functions: all definitions of the graph's library; the runtime counts equal ones.
-        graph: graph that calls them. The definitions end with the outermost function that is being traced around it.
+        functions: all `FunctionDef`s of the library; the runtime counts registrations of equal ones.
+        graph: graph that calls them. They are removed when its outermost enclosing traced function is garbage collected.
     """
     while isinstance(getattr(graph, "outer_graph", None), FuncGraph):
         graph = graph.outer_graph
@@ -115,8 +116,8 @@ def _forget_function(runtime: Any, name: str) -> None:
         runtime.remove_function(name)
 
 
-def _references(node: Any) -> Iterator[Any]:
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func
-        yield from value.list.func
+def _list_references(node: Any) -> Iterator[Any]:
+    for attribute in node.attr.values():
+        if attribute.HasField("func"):
+            yield attribute.func
+        yield from attribute.list.func

@@ -15,34 +15,34 @@ from tpudata.devices.graphs.draws.replacements import COUNTED
 def draw_by_step(graph_def: Any, step: str, replica: str | None = None, keras_seeds: Collection[str] = ()) -> Any:
     """Return a graph in which random operations draw by the step.
 
-    Without a replica, those with a seed draw what a session has drawn that ran them once in each step. Operations in loops,
-    conditions and functions, and of other kinds than uniform and normal values, are not changed. With a replica, all draw by
-    their seeds, the step and the replica, also those in functions and without a seed, as stateless operations that XLA compiles:
-    on each replica other numbers, and other ones than a session's.
+    Without `replica`, seeded uniform and normal operations repeat a session's draws for that step; unseeded and other random
+    operations, and those in loops, conditions and functions, are unchanged. With `replica`, all random operations become
+    stateless ones that XLA compiles. They draw by seed, step and replica, so their numbers differ between replicas and from a
+    session's.
 
     Args:
         graph_def: the `GraphDef`.
-        step: name of an int64 scalar, the number of steps done; the graph need not contain it.
-        replica: name of an int32 scalar, the number of the replica, or None for one replica without a compiler; the graph need not
-            contain it.
-        keras_seeds: with a replica, names of inputs that are handles of random states of Keras 3, which replicas read as different
-            ones.
+        step: name of an int64 scalar, the number of steps done; it may be missing from the graph.
+        replica: name of an int32 scalar, the replica's index, which may be missing from the graph; None for one replica that is
+            not compiled.
+        keras_seeds: with `replica`, names of inputs that are handles of Keras 3 seed generators' states; each replica reads a
+            different state.
 
     Raises:
-        ModelFnValueError: with `replica`, an operation draws and XLA cannot draw it by step and replica.
+        ModelFnValueError: with `replica`, a random operation has no stateless replacement.
     """
     if replica is not None:
         return DrawRewriter(graph_def, keras_seeds).rewrite(step, replica)
-    result = type(graph_def)()
-    result.CopyFrom(graph_def)
-    del result.node[:]
+    rewritten = type(graph_def)()
+    rewritten.CopyFrom(graph_def)
+    del rewritten.node[:]
     scope = Scope(step, None, is_function=False)
     definitions = {}
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
-        made, called = rewrite_node(node, scope) if is_seeded else ([node], ())
+        nodes, functions = rewrite_node(node, scope) if is_seeded else ([node], ())
         # In the same position: nodes are imported in this order, which is also the order of effects.
-        result.node.extend(made)
-        definitions.update({item.signature.name: item for item in called})
-    result.library.function.extend(definitions.values())
-    return result
+        rewritten.node.extend(nodes)
+        definitions.update({function.signature.name: function for function in functions})
+    rewritten.library.function.extend(definitions.values())
+    return rewritten

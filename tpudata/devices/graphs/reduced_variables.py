@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.graphs.keras_effects import called_by_keras_metric
+from tpudata.devices.graphs.keras_effects import is_called_by_keras_metric
 from tpudata.devices.graphs.traced_code import traced_code
 
 _REDUCTIONS = {
@@ -19,15 +19,15 @@ _ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 def make_variable(create: Callable[..., Any], **kwargs: Any) -> Any:
     """Make a variable whose assignments by replicas are reduced as its aggregation says."""
     variable = create(**kwargs)
-    reduction = reduction_of(variable)
+    reduction = find_reduction(variable)
     # A metric of Keras counts the rows of its replica, and its counts are added up when they are read.
-    if reduction is not None and not called_by_keras_metric():
+    if reduction is not None and not is_called_by_keras_metric():
         for name in _ASSIGNMENTS:
             setattr(variable, name, _reduce_assignments(variable, getattr(variable, name), reduction))
     return variable
 
 
-def reduction_of(variable: Any) -> Any:
+def find_reduction(variable: Any) -> Any:
     """Return how assignments to a variable are reduced, a `tf.distribute.ReduceOp`, or None.
 
     Variables that are synchronized when they are read (batch norm's moving averages) keep each replica's values.

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import gather_replicas, sum_replicas
-from tpudata.devices.graphs.reduced_variables import make_variable, reduction_of
+from tpudata.devices.graphs.reduced_variables import find_reduction, make_variable
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.tensorflow_internals import MERGING_MODULES, tpu_shard_context
 
@@ -21,12 +21,12 @@ _ReduceOp = tf.distribute.ReduceOp
 
 @contextlib.contextmanager
 def replica_context(num_replicas: int, replica: Any, *, reduces_assignments: bool = True) -> Iterator[None]:
-    """Trace code inside the context as that of one of several replicas; with one replica, nothing is entered.
+    """Trace code inside the context as that of one of several replicas; does nothing for one replica.
 
     Args:
         num_replicas: number of replicas.
         replica: int32 scalar of the traced graph, the number of the replica that runs.
-        reduces_assignments: whether what replicas assign to variables that are made inside is reduced as their aggregation says.
+        reduces_assignments: whether assignments to variables made inside are reduced over replicas by their aggregation.
     """
     if num_replicas == 1:
         yield
@@ -38,8 +38,8 @@ def replica_context(num_replicas: int, replica: Any, *, reduces_assignments: boo
 
 
 @contextlib.contextmanager
-def as_single_replica() -> Iterator[None]:
-    """Hide the replicas from code inside the context, whose values are the same on all, so that it reduces nothing."""
+def hide_replicas() -> Iterator[None]:
+    """Hide the replicas from code inside the context, so that it does not reduce values that are equal on all."""
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, _ReplicaStrategy):
         yield
@@ -59,19 +59,19 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """Return a nested structure of sums or means over the replicas."""
         del options  # The compiler chooses how.
-        return tf.nest.map_structure(lambda item: _reduce(reduce_op, item, self.num_replicas_in_sync), value)
+        return tf.nest.map_structure(lambda tensor: _reduce(reduce_op, tensor, self.num_replicas_in_sync), value)
 
     def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
         """Return a nested structure of tensors of all replicas, concatenated along an axis."""
         del options
         replica, count = self.replica_id_in_sync_group, self.num_replicas_in_sync
-        return tf.nest.map_structure(lambda item: gather_replicas(item, axis, replica, count), value)
+        return tf.nest.map_structure(lambda tensor: gather_replicas(tensor, axis, replica, count), value)
 
     def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
-        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and reduction_of(args[0])):
+        if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
             # As in the original, which had no strategy.
-            with as_single_replica():
+            with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)
 
@@ -105,7 +105,7 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
         super().__init__(_ReplicaExtended(self, count, replica))
 
     def scope(self) -> Any:
-        """Return a context without effect for an optimizer that is called in `as_single_replica`; reject others."""
+        """Return a context without effect for an optimizer that is called in `hide_replicas`; reject others."""
         if tf.distribute.get_strategy() is self:
             _forbid("scope")(self)
         return contextlib.nullcontext(self)
@@ -117,7 +117,7 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
 
 
 class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignore[misc]  # TensorFlow is untyped
-    """What optimizers, metrics and layers ask of a strategy: each replica has all variables and makes the same updates."""
+    """Interface of a strategy for optimizers, metrics and layers: each replica has all variables and makes the same updates."""
 
     _retrace_functions_for_each_device = False
 
@@ -135,13 +135,13 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         return [_reduce(reduce_op, value, self._count) for value, _ in value_destination_pairs]
 
     def update(self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True) -> Any:
-        return _results(fn(var, *args, **(kwargs or {})), group)
+        return _group_results(fn(var, *args, **(kwargs or {})), group)
 
     def update_non_slot(
         self, colocate_with: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
     ) -> Any:
         del colocate_with
-        return _results(fn(*args, **(kwargs or {})), group)
+        return _group_results(fn(*args, **(kwargs or {})), group)
 
     def call_for_each_replica(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
         with _ReplicaContext(self._container_strategy(), self._replica):
@@ -181,7 +181,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         return self._count
 
     def _use_merge_call(self) -> bool:
-        return False  # As of strategies whose replicas are compiled.
+        return False  # Compiled strategies do not use it either.
 
     def _in_multi_worker_mode(self) -> bool:
         return False
@@ -202,6 +202,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
 
 
 def _reduce(reduce_op: Any, value: Any, count: int) -> Any:
+    """Return the sum or mean of a tensor over `count` replicas; integer means round down."""
     name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
     total = sum_replicas(value, count)
     if name == _ReduceOp.SUM.name:
@@ -209,5 +210,5 @@ def _reduce(reduce_op: Any, value: Any, count: int) -> Any:
     return total // count if total.dtype.is_integer else total / count
 
 
-def _results(result: Any, group: bool) -> Any:
-    return result if group else tf.nest.map_structure(lambda item: (item,), result)
+def _group_results(results: Any, group: bool) -> Any:
+    return results if group else tf.nest.map_structure(lambda tensor: (tensor,), results)

@@ -2,7 +2,7 @@
 
 Numbers are exchanged apart from the devices, so an exchange neither waits for a loop that runs nor needs a compiled program.
 
-jax has no door for this (tried: 0.10.2 and 0.12.0, processes with CPU devices):
+jax offers nothing that fits (0.10.2 and 0.12.0, processes with CPU devices):
 
 - Its coordination service, with its store of keys and `live_devices`, aborts all processes once the first is killed, also with
   `jax_enable_recoverability`; without that, once any is. Its client's private `missed_heartbeat_callback` aborts as well.
@@ -34,10 +34,10 @@ from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.error_text import libraries as texts
 
 _log = logging.getLogger("tpudata")
-_SUM, _LEAST, _BYTES = b"s", b"m", b"b"
-# The first process gets numbers, the others also values of variables.
+_SUM, _MIN, _BYTES = b"s", b"m", b"b"
+# Largest message that the first process gets (numbers), and the others (also values of variables).
 _MOST_BYTES_OF_NUMBERS, _MOST_BYTES_OF_VALUES = 1 << 20, 1 << 36
-# The connections may notice the end of a process later than the devices.
+# Devices may notice the end of a process this much earlier than the connections.
 _NOTICE_SECONDS = 3.0
 STUCK_SECONDS = 5.0
 
@@ -48,7 +48,7 @@ class ClusterPeers(Peers):
     Args:
         group: the processes.
         connections: a connection to each other process by its number, in the first process; in the others, one to the first.
-        stuck_seconds: seconds after which `waiting` ends this process, if another one has ended.
+        stuck_seconds: seconds after which `limit_wait` ends this process, if another one has ended.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ClusterPeers(Peers):
         self._group = group
         self._pid = os.getpid()
         self._stuck_seconds = stuck_seconds
-        self._lost = threading.Event()
-        self._loss = ""
-        self._waits_since: float | None = None
+        self._peer_ended = threading.Event()
+        self._end_description = ""
+        self._wait_start: float | None = None
         most_bytes = _MOST_BYTES_OF_NUMBERS if self.is_chief else _MOST_BYTES_OF_VALUES
         self._links = {
-            number: Link(connection, most_bytes, self._note, functools.partial(self._lose, number))
+            number: Link(connection, most_bytes, self._record_end, functools.partial(self._handle_end, number))
             for number, connection in connections.items()
         }
         for link in self._links.values():
@@ -75,59 +75,61 @@ class ClusterPeers(Peers):
         """Return the sums of the numbers over the processes, each of which must call this."""
         return self._combine(_SUM, numbers, np.sum)
 
-    def least(self, numbers: Sequence[int]) -> list[int]:
-        """Return the least of each of the numbers over the processes, each of which must call this."""
-        return self._combine(_LEAST, numbers, np.min)
+    def min_numbers(self, numbers: Sequence[int]) -> list[int]:
+        """Return the minimum of each number over the processes, each of which must call this."""
+        return self._combine(_MIN, numbers, np.min)
 
-    def chiefs_bytes(self, data: bytes) -> bytes:
-        """Return the chief's bytes."""
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Return the chief's bytes in every process, each of which must call this."""
         return self._exchange(_BYTES, b"", lambda _: data)
 
-    def chiefs_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the chief's values of tensors, of the same shapes and dtypes everywhere."""
-        return {name: self._chiefs_value(value) for name, value in values.items()}
+    def broadcast_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
+        return {name: self._broadcast_value(value) for name, value in values.items()}
 
-    def _chiefs_value(self, value: Any) -> Any:
+    def _broadcast_value(self, value: Any) -> Any:
         tensor = tf.convert_to_tensor(value)
         if tensor.dtype == tf.string:
-            data = self.chiefs_bytes(tf.io.serialize_tensor(tensor).numpy())
+            data = self.broadcast_bytes(tf.io.serialize_tensor(tensor).numpy())
             return tf.io.parse_tensor(data, tf.string)
         array = tensor.numpy()
-        data = self.chiefs_bytes(np.ascontiguousarray(array).tobytes() if self.is_chief else b"")
+        data = self.broadcast_bytes(np.ascontiguousarray(array).tobytes() if self.is_chief else b"")
         return tensor if self.is_chief else tf.constant(np.frombuffer(data, array.dtype).reshape(array.shape))
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Raise errors that follow from the end of another process as a ClusterError."""
+    def translate_errors(self) -> Iterator[None]:
+        """Translate errors that the end of another process caused into a ClusterError."""
         try:
             yield
         except ClusterError as error:
             _forget_frames(error)
             raise
         except (RuntimeError, ValueError) as error:
-            if isinstance(error, tf.errors.OpError) or not self._follows(error):
+            if isinstance(error, tf.errors.OpError) or not self._is_caused_by_ended_peer(error):
                 raise
             _forget_frames(error)
-            raise ClusterError(self._message()) from None
+            raise ClusterError(self._describe_error()) from None
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Wait for the devices inside this: after another process has ended, they may wait for it for ever.
+    def limit_wait(self) -> Iterator[None]:
+        """End this process with a message if code inside waits more than 5 s for devices after another process has ended.
 
-        Nothing can stop such a wait, so it ends this process after 5 s, with a message.
+        The devices would wait for the ended process for ever, and nothing can stop such a wait.
         """
-        self._waits_since = time.monotonic()
+        self._wait_start = time.monotonic()
         try:
             yield
         finally:
-            self._waits_since = None
+            self._wait_start = None
 
     def close(self) -> None:
-        """Say to the others that this process ends, and do nothing in a forked child."""
+        """Announce to the others that this process ends; does nothing in a forked child."""
         for link in self._links.values() if os.getpid() == self._pid else ():
             link.close()
 
     def _combine(self, kind: bytes, numbers: Sequence[int], combine: Callable[..., Any]) -> list[int]:
+        """Return the numbers of all processes, reduced elementwise by `combine` (a NumPy reduction)."""
+
         def reply(sent: list[bytes]) -> bytes:
             return bytes(combine([np.frombuffer(data, np.int64) for data in sent], axis=0))
 
@@ -135,71 +137,75 @@ class ClusterPeers(Peers):
         return list(map(int, np.frombuffer(data, np.int64)))
 
     def _exchange(self, kind: bytes, data: bytes, reply: Callable[[list[bytes]], bytes]) -> bytes:
-        """Send bytes to the first process, and return its reply to those of all."""
+        """Send bytes to the first process, which computes `reply` of the bytes of all, and return the reply."""
         try:
             if not self.is_chief:
                 link = self._links[0]
                 link.send(kind, data)
                 return self._receive(link, kind)
-            answer = reply([data, *(self._receive(link, kind, len(data)) for link in self._links.values())])
+            combined = reply([data, *(self._receive(link, kind, len(data)) for link in self._links.values())])
             for link in self._links.values():
-                link.send(kind, answer)
-            return answer
+                link.send(kind, combined)
+            return combined
         except LinkEndedError:
-            raise ClusterError(self._message()) from None
+            raise ClusterError(self._describe_error()) from None
 
     def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
-        """Return the bytes of the next message, which must be of the same call."""
-        found, data = link.receive()
-        if found != kind or size not in (None, len(data)):
+        """Return the bytes of the next message; ClusterError if its kind or size does not fit this call."""
+        received_kind, data = link.receive()
+        if received_kind != kind or size not in (None, len(data)):
             raise ClusterError(
-                f"{self._group.origin}: {self._group.name} and another process do different things (got a message {found!r} of "
+                f"{self._group.origin}: {self._group.name} and another process do different things (got a message "
+                f"{received_kind!r} of "
                 f"{len(data)} bytes, expected {kind!r}). Start the same program with the same options in all processes."
             )
         return data
 
-    def _lose(self, number: int, has_left: bool) -> None:
-        """Note the end of a process, and pass it on."""
-        how = "has ended" if has_left else "was killed or cannot be reached"
-        loss = f"{self._group.names[number]} {how}".encode()
-        self._note(loss)
-        for other, link in self._links.items() if self.is_chief else ():
-            if other != number:
-                link.notify(loss)
+    def _handle_end(self, number: int, has_announced: bool) -> None:
+        """Record the end of a process, and notify the other processes."""
+        ending = "has ended" if has_announced else "was killed or cannot be reached"
+        description = f"{self._group.names[number]} {ending}".encode()
+        self._record_end(description)
+        for other_number, link in self._links.items() if self.is_chief else ():
+            if other_number != number:
+                link.notify(description)
 
-    def _note(self, loss: bytes) -> None:
-        """Note the end of a process, which this one or the first has noticed."""
-        if not self._lost.is_set():
-            self._loss = loss.decode(errors="replace")
-            self._lost.set()
+    def _record_end(self, description: bytes) -> None:
+        """Record the end of a process, and start the thread that ends this one if it waits for devices."""
+        if not self._peer_ended.is_set():
+            self._end_description = description.decode(errors="replace")
+            self._peer_ended.set()
             threading.Thread(target=self._end_if_stuck, name="tpudata-peer", daemon=True).start()
 
     def _end_if_stuck(self) -> None:
+        """End this process once it has waited for devices for too long since another process ended."""
         begin = time.monotonic()
         while True:
             time.sleep(min(1.0, self._stuck_seconds / 4))
-            since = self._waits_since
+            since = self._wait_start
             if since is not None and time.monotonic() - max(since, begin) > self._stuck_seconds:
-                _log.critical("ClusterError: %s", self._message())
+                _log.critical("ClusterError: %s", self._describe_error())
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(ClusterError.exit_code)
 
-    def _follows(self, error: Exception) -> bool:
-        """Return whether an error follows from the end of another process."""
+    def _is_caused_by_ended_peer(self, error: Exception) -> bool:
+        """Return whether the end of another process caused an error."""
         text = str(error)
-        return bool(texts.LOST_EXCHANGE.search(text) or (self._lost.is_set() and texts.RUNTIME_STATUS.match(text)))
+        return bool(
+            texts.LOST_EXCHANGE.search(text) or (self._peer_ended.is_set() and texts.RUNTIME_STATUS.match(text))
+        )
 
-    def _message(self) -> str:
-        self._lost.wait(_NOTICE_SECONDS)
-        loss = self._loss or "which ended or cannot be reached"
+    def _describe_error(self) -> str:
+        self._peer_ended.wait(_NOTICE_SECONDS)
+        description = self._end_description or "which ended or cannot be reached"
         return (
-            f"{self._group.origin}: {self._group.name} lost another process of the cluster: {loss}. Check the log of that process, "
-            "and start all processes again: training continues from the newest checkpoint."
+            f"{self._group.origin}: {self._group.name} lost another process of the cluster: {description}. Check the log of that "
+            "process, and start all processes again: training continues from the newest checkpoint."
         )
 
 
 def _forget_frames(error: Exception) -> None:
-    """Let go of the frames of an error: at exit, the data's iterator in them would wait for ever for Python in the input."""
+    """Clear the frames of an error: an iterator over data in them would deadlock at exit if the input calls Python."""
     traceback.clear_frames(error.__traceback__)

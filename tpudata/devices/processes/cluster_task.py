@@ -60,12 +60,12 @@ class ClusterTask:
         for name, number, least in (("num_processes", num_processes, 1), ("process_id", process_id, 0)):
             if not is_integer(number, least):
                 raise ClusterConfigError(
-                    f"{owner}({name}=...): got {_short(number)} (expected a whole number from {least}). Pass "
+                    f"{owner}({name}=...): got {_shorten(number)} (expected a whole number from {least}). Pass "
                     "coordinator_address, num_processes and process_id together."
                 )
         if not isinstance(address, str) or not _is_address(address):
             raise ClusterConfigError(
-                f"{owner}(coordinator_address=...): got {_short(address)} (expected HOST:PORT of the process 0, the port up to "
+                f"{owner}(coordinator_address=...): got {_shorten(address)} (expected HOST:PORT of the process 0, the port up to "
                 "65535). Pass coordinator_address, num_processes and process_id together."
             )
         if process_id >= num_processes:
@@ -87,34 +87,34 @@ class ClusterTask:
         if not text.strip():
             return cls()
         try:
-            found = json.loads(text)
+            config = json.loads(text)
         except (ValueError, RecursionError) as error:
             reason = "it is nested too deep" if isinstance(error, RecursionError) else error
             raise ClusterConfigError(f"{_WHERE} is not JSON: {reason}. Unset it, or fix it.") from None
-        return cls.from_config(found)
+        return cls.from_config(config)
 
     @classmethod
-    def from_config(cls, found: Any) -> "ClusterTask":
+    def from_config(cls, config: Any) -> "ClusterTask":
         """Return the task that the content of TF_CONFIG describes.
 
         Raises:
             ClusterConfigError: the content does not follow TensorFlow's format.
         """
-        if not isinstance(found, Mapping):
-            raise ClusterConfigError(f"{_WHERE}: got {_short(found)} (expected a JSON object). Unset it, or fix it.")
-        cluster = _cluster(found.get("cluster", {}))
-        task = found.get("task") or {}
+        if not isinstance(config, Mapping):
+            raise ClusterConfigError(f"{_WHERE}: got {_shorten(config)} (expected a JSON object). Unset it, or fix it.")
+        cluster = _parse_cluster(config.get("cluster", {}))
+        task = config.get("task") or {}
         if not isinstance(task, Mapping):
             raise ClusterConfigError(
-                f"{_WHERE}: got the task {_short(task)} (expected an object with type and index). Fix it."
+                f"{_WHERE}: got the task {_shorten(task)} (expected an object with type and index). Fix it."
             )
-        kind, index = task.get("type", "worker"), _index(task.get("index", 0))
+        kind, index = task.get("type", "worker"), _parse_index(task.get("index", 0))
         if not isinstance(kind, str):
             raise ClusterConfigError(
-                f"{_WHERE}: got the task type {_short(kind)} (expected the name of a job). Fix it."
+                f"{_WHERE}: got the task type {_shorten(kind)} (expected the name of a job). Fix it."
             )
         if kind == "evaluator":
-            return cls({}, kind, index, found.get("service"))
+            return cls({}, kind, index, config.get("service"))
         if not cluster and kind != "worker":
             raise ClusterConfigError(
                 f"{_WHERE} has the task type {kind!r} (expected worker, as it has no cluster). Add the cluster."
@@ -128,7 +128,7 @@ class ClusterTask:
                 f"{_WHERE}: the cluster has no task {kind} {index} (it has "
                 f"{', '.join(f'{name}: {len(tasks)}' for name, tasks in cluster.items())}). Fix the task or the cluster."
             )
-        return cls(cluster, kind, index, found.get("service"))
+        return cls(cluster, kind, index, config.get("service"))
 
     @property
     def is_in_cluster(self) -> bool:
@@ -173,33 +173,34 @@ class ClusterTask:
         return sum(len(self.cluster[name]) for name in before) + self.task_id
 
 
-def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
-    if not isinstance(given, Mapping):
+def _parse_cluster(jobs: Any) -> dict[str, tuple[str, ...]]:
+    """Return the addresses of each job from TF_CONFIG's "cluster"; jobs without tasks are omitted."""
+    if not isinstance(jobs, Mapping):
         raise ClusterConfigError(
-            f"{_WHERE}: got the cluster {_short(given)} (expected an object from job to addresses). Fix it."
+            f"{_WHERE}: got the cluster {_shorten(jobs)} (expected an object from job to addresses). Fix it."
         )
-    found = {}
-    for job, tasks in given.items():
+    addresses_by_job = {}
+    for job, tasks in jobs.items():
         if isinstance(tasks, Mapping) and all(str(key).isdecimal() for key in tasks):  # ClusterSpec's sparse form.
             tasks = [tasks[key] for key in sorted(tasks, key=int)]
-        if not isinstance(tasks, list | tuple) or not all(isinstance(item, str) for item in tasks):
+        if not isinstance(tasks, list | tuple) or not all(isinstance(address, str) for address in tasks):
             raise ClusterConfigError(
-                f"{_WHERE}: got {_short(tasks)} for the job {job!r} (expected a list of HOST:PORT). Fix the job."
+                f"{_WHERE}: got {_shorten(tasks)} for the job {job!r} (expected a list of HOST:PORT). Fix the job."
             )
         if tasks:
-            found[str(job)] = tuple(tasks)
+            addresses_by_job[str(job)] = tuple(tasks)
     # Nobody connects to an evaluator.
-    addresses = [address for job, tasks in found.items() if job != "evaluator" for address in tasks]
+    addresses = [address for job, tasks in addresses_by_job.items() if job != "evaluator" for address in tasks]
     for address in addresses:
         if not _is_address(address):
             raise ClusterConfigError(
-                f"{_WHERE}: got the address {_short(address)} (expected HOST:PORT, the port up to 65535). Fix it."
+                f"{_WHERE}: got the address {_shorten(address)} (expected HOST:PORT, the port up to 65535). Fix it."
             )
         if addresses.count(address) > 1:
             raise ClusterConfigError(
                 f"{_WHERE}: two tasks have the address {address!r} (expected one for each). Give each task another port."
             )
-    return found
+    return addresses_by_job
 
 
 def _is_address(text: str) -> bool:
@@ -207,18 +208,19 @@ def _is_address(text: str) -> bool:
     return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
-def _index(given: Any) -> int:
+def _parse_index(number: Any) -> int:
+    """Return the task index; TF_CONFIG may have it as a string."""
     try:
-        index = int(given)
+        index = int(number)
     except (TypeError, ValueError, OverflowError):
         index = -1
-    if index < 0 or isinstance(given, bool | float):
+    if index < 0 or isinstance(number, bool | float):
         raise ClusterConfigError(
-            f"{_WHERE}: got the task index {_short(given)} (expected a whole number from 0). Fix it."
+            f"{_WHERE}: got the task index {_shorten(number)} (expected a whole number from 0). Fix it."
         )
     return index
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

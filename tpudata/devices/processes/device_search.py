@@ -1,7 +1,7 @@
-"""The devices that jax finds: cores of a TPU, GPUs, or as many CPU devices as are asked for.
+"""The devices that jax finds: cores of a TPU, GPUs, or any number of CPU devices.
 
-jax starts all its devices at once, at the first call that needs one, and CPU devices can only be made before. Their number is the
-option `jax_num_cpu_devices` of the program, for which there is no other way.
+jax starts all its devices at the first call that needs one; the number of CPU devices must be set before, by the process-wide
+option `jax_num_cpu_devices`.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ def import_jax(feature: str) -> Any:
 
 
 def has_started() -> bool:
-    """Return whether jax has started its devices; this starts none."""
+    """Return whether jax has started its devices, without starting them."""
     import jax
 
     number = getattr(jax.config, _CPU_DEVICES)
@@ -54,35 +54,35 @@ def make_cpu_devices(count: int) -> None:
 
 
 def local_devices(num_replicas: int) -> tuple[Any, ...]:
-    """Return this machine's jax devices for replicas: as many GPUs if jax finds them, else CPU devices.
+    """Return `num_replicas` jax devices of this machine: GPUs if jax finds enough, else CPU devices.
 
     Raises:
-        UsageError: jax has started with fewer CPU devices.
+        UsageError: jax has already started with fewer CPU devices.
         MissingExtraError: jax is not installed.
     """
     import_jax(f"TPUConfig(num_replicas={num_replicas})")
     make_cpu_devices(num_replicas)
-    return devices_of_all(num_replicas, 1)
+    return select_devices(num_replicas, 1)
 
 
-def devices_of_all(per_process: int, processes: int) -> tuple[Any, ...]:
+def select_devices(per_process: int, processes: int) -> tuple[Any, ...]:
     """Return the first jax devices of each process, in the order of the processes, chosen as in `local_devices`.
 
     Raises:
         UsageError: jax has started with fewer CPU devices.
     """
-    gpus = _first_of_each(_devices("gpu"), per_process, processes)
+    gpus = _select_first(_list_devices("gpu"), per_process, processes)
     if gpus:
         return gpus
-    cpus = _devices("cpu")
-    found = _first_of_each(cpus, per_process, processes)
-    if not found:
+    cpus = _list_devices("cpu")
+    selected = _select_first(cpus, per_process, processes)
+    if not selected:
         raise UsageError(
             f"TPUConfig(num_replicas={per_process}) needs {per_process} CPU devices of jax, which has already started with "
             f"{len(cpus) // processes}. Make the estimator before the program's first use of jax, or start the program with "
             f"jax.config.update({_CPU_DEVICES!r}, {per_process})."
         )
-    return found
+    return selected
 
 
 def tpu_devices() -> tuple[Any, ...]:
@@ -97,13 +97,13 @@ def tpu_devices() -> tuple[Any, ...]:
     import jax
 
     try:
-        return _in_order(jax.devices("tpu"))
+        return _sort_devices(jax.devices("tpu"))
     except RuntimeError as error:
         raise TPUConnectionError(f"use_tpu=True: {_explain(str(error), jax.config.jax_platforms)}") from error
 
 
 def _explain(reason: str, platforms: str | None) -> str:
-    """Return why there is no TPU, and what to do."""
+    """Return the reason why there is no TPU, and the fix."""
     in_use = TPU_IN_USE.search(reason)
     if in_use:
         who = f"the process {in_use[1]}" if in_use[1] else "another process"
@@ -115,8 +115,8 @@ def _explain(reason: str, platforms: str | None) -> str:
     return f"jax cannot start the TPU: {first_line(reason)}. Run `tpudata doctor`."
 
 
-def _devices(platform: str) -> list[Any]:
-    """Return the devices of a platform; of CPUs, an error says why there are none."""
+def _list_devices(platform: str) -> list[Any]:
+    """Return the devices of a platform; raise UsageError if there are no CPU devices."""
     import jax
 
     try:
@@ -130,15 +130,15 @@ def _devices(platform: str) -> list[Any]:
         ) from error
 
 
-def _first_of_each(devices: Iterable[Any], count: int, processes: int) -> tuple[Any, ...]:
-    """Return the first devices of each process, or none if one has fewer than `count`."""
+def _select_first(devices: Iterable[Any], count: int, processes: int) -> tuple[Any, ...]:
+    """Return the first `count` devices of each process, or () if a process has fewer."""
     by_process: dict[int, list[Any]] = {}
-    for device in _in_order(devices):
+    for device in _sort_devices(devices):
         by_process.setdefault(device.process_index, []).append(device)
-    if len(by_process) < processes or any(len(found) < count for found in by_process.values()):
+    if len(by_process) < processes or any(len(devices) < count for devices in by_process.values()):
         return ()
-    return tuple(device for found in by_process.values() for device in found[:count])
+    return tuple(device for process_devices in by_process.values() for device in process_devices[:count])
 
 
-def _in_order(devices: Iterable[Any]) -> tuple[Any, ...]:
+def _sort_devices(devices: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(sorted(devices, key=lambda device: (device.process_index, device.id)))

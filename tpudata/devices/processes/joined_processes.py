@@ -19,10 +19,10 @@ import numpy as np
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.cluster_peers import ClusterPeers
 from tpudata.devices.processes.device_search import (
-    devices_of_all,
     has_started,
     import_jax,
     make_cpu_devices,
+    select_devices,
     tpu_devices,
 )
 from tpudata.devices.processes.peers import Peers
@@ -35,7 +35,7 @@ _STARTED = (
     "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
     "jax."
 )
-# All processes run when jax begins to join them.
+# Short, as all processes run when jax begins to join them.
 _JOIN_SECONDS = 120
 _HEARTBEAT_SECONDS = 30
 _NEED_SERVICE = ("gpu", "cuda", "rocm")
@@ -47,28 +47,28 @@ class JoinedProcesses:
 
     Attributes:
         group: the processes.
-        wanted: number of devices of each process, or None for the cores of a TPU.
+        devices_per_process: number of devices of each process, or None for the cores of a TPU.
         peers: how the processes agree.
         devices: the devices, in the order of the processes.
     """
 
     group: ProcessGroup
-    wanted: int | None
+    devices_per_process: int | None
     peers: Peers
     devices: tuple[Any, ...]
 
 
-_joined: list[JoinedProcesses] = []
+_joined: JoinedProcesses | None = None
 _joining = threading.Lock()
 
 
-def join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcesses:
+def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: float) -> JoinedProcesses:
     """Join the processes of a group, once in this process, and wait for all of them.
 
     Args:
         group: the processes.
-        wanted: number of devices of each process, or None for the cores of a TPU.
-        limit: largest number of seconds to wait.
+        devices_per_process: number of devices of each process, or None for the cores of a TPU.
+        timeout_seconds: largest number of seconds to wait.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
@@ -76,13 +76,15 @@ def join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcess
         TPUConnectionError: jax finds no TPU here.
         MissingExtraError: jax is not installed.
     """
+    global _joined
     with _joining:
-        if _joined:
-            joined = _joined[0]
-            if (joined.group, joined.wanted) != (group, wanted):
+        joined = _joined
+        if joined is not None:
+            if (joined.group, joined.devices_per_process) != (group, devices_per_process):
                 raise UsageError(
-                    f"{group.origin}: this process is {group.name}, with {wanted or 'all'} devices, and has joined before as "
-                    f"{joined.group.name}, with {joined.wanted or 'all'}. Use one cluster and one num_replicas in a program."
+                    f"{group.origin}: this process is {group.name}, with {devices_per_process or 'all'} devices, and has joined "
+                    f"before as {joined.group.name}, with {joined.devices_per_process or 'all'}. Use one cluster and one "
+                    "num_replicas in a program."
                 )
             return joined
         jax = import_jax(f"{group.origin}: training by several processes")
@@ -92,34 +94,35 @@ def join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcess
             raise UsageError(
                 f"{group.origin}: the program has called jax.distributed.initialize(), which tpudata calls. Remove the call."
             )
-        peers = ClusterPeers(group, meet(group, limit))
+        peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
-            _check_numbers(peers, wanted or 0)
-            make_cpu_devices(wanted or 1)
+            _check_same_device_count(peers, devices_per_process or 0)
+            make_cpu_devices(devices_per_process or 1)
             _initialize(jax, group)
-            with peers.watched():
-                devices = tpu_devices() if wanted is None else devices_of_all(wanted, group.count)
-                devices = _settle(jax, peers, group.origin, devices)
+            with peers.translate_errors():
+                devices = (
+                    tpu_devices() if devices_per_process is None else select_devices(devices_per_process, group.count)
+                )
+                devices = _finish_joining(jax, peers, group.origin, devices)
         except BaseException:
             peers.close()
             raise
-        joined = JoinedProcesses(group, wanted, peers, devices)
-        _joined.append(joined)
-        return joined
+        _joined = JoinedProcesses(group, devices_per_process, peers, devices)
+        return _joined
 
 
-def _check_numbers(peers: Peers, wanted: int) -> None:
-    """Check that all processes want as many devices, before jax makes them."""
-    least, most = peers.least([wanted, -wanted])
+def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
+    """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
+    least, most = peers.min_numbers([devices_per_process, -devices_per_process])
     if least != -most:
         raise UsageError(
-            f"TPUConfig(num_replicas={wanted}): all processes of a cluster have as many devices (got {least} to {-most}). Pass the "
-            "same number in all."
+            f"TPUConfig(num_replicas={devices_per_process}): all processes of a cluster have as many devices (got {least} to "
+            f"{-most}). Pass the same number in all."
         )
 
 
 def _initialize(jax: Any, group: ProcessGroup) -> None:
-    """Let jax join the processes, all of which run."""
+    """Let jax join the processes, which all run by now."""
     options = jax.config
     if options.jax_cpu_collectives_implementation is None:
         options.update("jax_cpu_collectives_implementation", "gloo")
@@ -144,23 +147,25 @@ def _initialize(jax: Any, group: ProcessGroup) -> None:
         options.update("jax_enable_preemption_service", preemption)
 
 
-def _settle(jax: Any, peers: Peers, origin: str, devices: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Let the devices meet, end jax's service if they no longer need it, and return them in the order of the processes."""
+def _finish_joining(jax: Any, peers: Peers, origin: str, devices: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Connect the devices, shut down jax's service if they do not need it, and return them in the order of the processes."""
     platform = devices[0].platform
-    own = jax.local_devices(backend=platform)[0].process_index
-    order = peers.sum_numbers([own if index == peers.index else 0 for index in range(peers.count)])
-    numbers = [sum(device.process_index == index for device in devices) for index in order]
-    if len(set(numbers)) > 1:
+    process_index = jax.local_devices(backend=platform)[0].process_index
+    order = peers.sum_numbers([process_index if index == peers.index else 0 for index in range(peers.count)])
+    device_counts = [sum(device.process_index == index for device in devices) for index in order]
+    if len(set(device_counts)) > 1:
         raise UsageError(
-            f"{origin}: each process needs as many devices as the others (got {', '.join(map(str, numbers))}). Use machines with "
-            "as many."
+            f"{origin}: each process needs as many devices as the others (got {', '.join(map(str, device_counts))}). Use machines "
+            "with as many."
         )
     if platform == "cpu":
         mesh = jax.sharding.Mesh(devices, ("replicas",))
         split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replicas"))
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        ones = jax.make_array_from_process_local_data(split, np.ones(numbers[0], np.int32), (len(devices),))
-        jax.block_until_ready(jax.jit(jax.numpy.sum, out_shardings=everywhere)(ones))
+        device_ones = jax.make_array_from_process_local_data(
+            split, np.ones(device_counts[0], np.int32), (len(devices),)
+        )
+        jax.block_until_ready(jax.jit(jax.numpy.sum, out_shardings=everywhere)(device_ones))
     if platform not in _NEED_SERVICE:
         jax.distributed.shutdown()
     return tuple(sorted(devices, key=lambda device: (order.index(device.process_index), device.id)))

@@ -1,9 +1,9 @@
-"""Connections between the processes of a run: messages of bytes, and the end of the process at the other side.
+"""Connections between the processes of a run: messages of bytes, and the detection of the other process's end.
 
-`multiprocessing.connection` frames the messages, which are bytes and never pickles: what a stranger sends is a message of an
-unknown kind, or the end of the connection. A thread for each connection reads them as they come, so nobody waits to send, and the
-end of a process is noticed while this one is busy. A process that ends says so in its last message; one that is killed closes the
-connection without it, and a machine that is switched off no longer acknowledges (25 s).
+`multiprocessing.connection` frames the messages, which are bytes and never pickles: bytes of a stranger are at worst a message of
+an unknown kind, or end the connection. A thread for each connection reads them as they come, so nobody waits to send, and the end
+of a process is noticed while this one is busy. A process announces its end in its last message; the connection of a killed process
+ends without one, and that of a machine that is switched off times out after 25 s.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-_LEFT, _NOTICE = b"l", b"x"
+_END, _NOTICE = b"l", b"x"
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 10, 5, 3
 
 
@@ -28,8 +28,8 @@ class Link:
     Args:
         connection: connected socket, which this object takes over.
         most_bytes: size of the largest message that the other process sends.
-        on_notice: gets the bytes of each notice, in the thread that reads.
-        on_end: is called once the other process has ended, in the thread that reads, with whether it said so.
+        on_notice: called with the bytes of each notice, in the thread that reads.
+        on_end: called once the other process has ended, in the thread that reads, with whether it announced its end.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Link:
         os.register_at_fork(after_in_child=self._connection.close)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread that reads messages."""
         threading.Thread(target=self._read, name="tpudata-peer", daemon=True).start()
 
     def send(self, kind: bytes, data: bytes) -> None:
@@ -61,14 +61,14 @@ class Link:
         """
         try:
             with self._sending:
-                # Apart, as the data may be large and `kind + data` copies them.
+                # In two messages: `kind + data` would copy the data, which may be large.
                 self._connection.send_bytes(kind)
                 self._connection.send_bytes(data)
         except OSError as error:
             raise LinkEndedError from error
 
     def notify(self, data: bytes) -> None:
-        """Send a notice, which does not wait for its turn, if the other process still runs."""
+        """Send an out-of-band notice; ignored if the peer has ended."""
         with contextlib.suppress(LinkEndedError):
             self.send(_NOTICE, data)
 
@@ -85,27 +85,28 @@ class Link:
         return message
 
     def close(self) -> None:
-        """Say that this process ends."""
+        """Announce to the peer that this process ends."""
         with contextlib.suppress(LinkEndedError):
-            self.send(_LEFT, b"")
+            self.send(_END, b"")
 
     def _read(self) -> None:
-        has_left = False
+        """Read messages until the other process ends, and report its end."""
+        is_announced = False
         with contextlib.suppress(OSError, EOFError):
-            while not has_left:
+            while not is_announced:
                 kind, data = (self._connection.recv_bytes(self._most_bytes) for _ in range(2))
-                if kind == _LEFT:
-                    has_left = True
+                if kind == _END:
+                    is_announced = True
                 elif kind == _NOTICE:
                     self._on_notice(data)
                 else:
                     self._inbox.put((kind, data))
-        self._on_end(has_left)
+        self._on_end(is_announced)
         self._inbox.put(None)
 
 
 def _watch_connection(connection: socket.socket) -> None:
-    """Let the connection end if the other machine no longer acknowledges."""
+    """Let the connection time out after 25 s in which the other machine does not acknowledge."""
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -116,6 +117,6 @@ def _watch_connection(connection: socket.socket) -> None:
         "TCP_KEEPCNT": _PROBES,
         "TCP_USER_TIMEOUT": seconds * 1000,
     }
-    for name, value in options.items():
+    for name, setting in options.items():
         if hasattr(socket, name):  # Not all systems have all of them.
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), setting)

@@ -29,31 +29,31 @@ class Peers:
         """Return the sums of the numbers over the processes, each of which must call this."""
         return list(numbers)
 
-    def least(self, numbers: Sequence[int]) -> list[int]:
-        """Return the least of each of the numbers over the processes, each of which must call this."""
+    def min_numbers(self, numbers: Sequence[int]) -> list[int]:
+        """Return the minimum of each number over the processes, each of which must call this."""
         return list(numbers)
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process."""
         return bool(self.sum_numbers([int(flag)])[0])
 
-    def chiefs(self, number: int) -> int:
-        """Return the chief's number."""
+    def broadcast_number(self, number: int) -> int:
+        """Return the chief's number in every process, each of which must call this."""
         return self.sum_numbers([number if self.is_chief else 0])[0]
 
-    def chiefs_bytes(self, data: bytes) -> bytes:
-        """Return the chief's bytes."""
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """Return the chief's bytes in every process, each of which must call this."""
         return data
 
-    def chiefs_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the chief's values of tensors, of the same shapes and dtypes everywhere."""
+    def broadcast_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
         return dict(values)
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Raise errors that follow from the end of another process as a ClusterError."""
+    def translate_errors(self) -> Iterator[None]:
+        """Translate errors that the end of another process caused into a ClusterError."""
         yield
 
-    def waiting(self) -> AbstractContextManager[None]:
-        """Wait for the devices inside this: after the end of another process, which they would wait for, this one ends, too."""
+    def limit_wait(self) -> AbstractContextManager[None]:
+        """End this process if code inside waits for devices after another process has ended; they would wait for ever."""
         return _NO_WAIT

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.errors import UsageError
 
-_JOBS = ("chief", "worker")
+_SUPPORTED_JOBS = ("chief", "worker")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +14,7 @@ class ProcessGroup:
     """The processes of a run, and this one's number.
 
     Attributes:
-        origin: what describes the group, for messages, such as TF_CONFIG.
+        origin: setting that describes the group, for messages, such as TF_CONFIG.
         coordinator: HOST:PORT of the first process, at which all meet.
         names: name of each process, such as "worker 0", with its address if that is known.
         index: number of this process.
@@ -35,35 +35,39 @@ class ProcessGroup:
         """Number of processes."""
         return len(self.names)
 
-    def others(self, arrived: Collection[int]) -> list[int]:
-        """Return the numbers of the processes that are neither this one nor have arrived."""
+    def list_missing(self, arrived: Collection[int]) -> list[int]:
+        """Return the numbers of the other processes that have not arrived."""
         return [number for number in range(self.count) if number != self.index and number not in arrived]
 
     def describe(self, numbers: Sequence[int]) -> str:
-        """Return the first of some processes by name, and how many more there are."""
+        """Return the name of the first of `numbers`, and the count of the rest."""
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         return f"{self.names[numbers[0]]}{more}" if numbers else "no other process"
 
 
-def group_of(task: ClusterTask) -> ProcessGroup:
+def make_process_group(task: ClusterTask) -> ProcessGroup:
     """Return the processes of a task's cluster, in the order of their numbers: the chief, then the workers.
 
     Raises:
         UsageError: a job is not supported.
     """
     jobs = task.cluster
-    other = sorted(jobs.keys() - {*_JOBS, "evaluator"})
-    if other:
+    unsupported = sorted(jobs.keys() - {*_SUPPORTED_JOBS, "evaluator"})
+    if unsupported:
         hint = (
-            "Parameter servers are not supported: make all tasks workers" if other == ["ps"] else "Rename it to chief"
+            "Parameter servers are not supported: make all tasks workers"
+            if unsupported == ["ps"]
+            else "Rename it to chief"
         )
-        raise UsageError(f"TF_CONFIG: got the job {other[0]!r} (expected {' and '.join(_JOBS)}). {hint}.")
+        raise UsageError(
+            f"TF_CONFIG: got the job {unsupported[0]!r} (expected {' and '.join(_SUPPORTED_JOBS)}). {hint}."
+        )
     index = task.global_id
     assert index is not None, "an evaluator trains alone"
     if task.coordinator_address is not None:
         names = [f"process {number}" for number in range(task.num_workers)]
         names[0] += f" ({task.coordinator_address})"
         return ProcessGroup("num_processes=...", task.coordinator_address, tuple(names), index)
-    tasks = [(job, number, address) for job in _JOBS for number, address in enumerate(jobs.get(job, ()))]
+    tasks = [(job, number, address) for job in _SUPPORTED_JOBS for number, address in enumerate(jobs.get(job, ()))]
     names = [f"{job} {number} ({address})" for job, number, address in tasks]
     return ProcessGroup("TF_CONFIG", tasks[0][2].removeprefix("grpc://"), tuple(names), index)

@@ -5,8 +5,9 @@ aborts at its limit or if two processes have one number; two runs with one addre
 listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then
 knows who is missing. The connections stay: by them the processes agree (cluster_peers.py), and notice the end of one.
 
-Lines of text: an arrival sends `tpudata NUMBER COUNT`; the first process answers with `missing NAMES`, again whenever that
-changes, `no REASON`, or, to all at once, `go`. Anything else is a stranger: it is let go, and delays nobody.
+The protocol is lines of text: an arriving process sends `tpudata NUMBER COUNT`; the first process answers with `missing NAMES`,
+again whenever that changes, `no REASON`, or, to all at once, `go`. Any other connection is a stranger: it is closed, and delays
+nobody.
 """
 
 import contextlib
@@ -33,12 +34,12 @@ _QUIET_SECONDS = 2.0
 _LINE_BYTES = 4096
 
 
-def meet(group: ProcessGroup, limit: float) -> dict[int, socket.socket]:
+def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket]:
     """Wait until all processes of a group run.
 
     Args:
         group: the processes.
-        limit: largest number of seconds to wait.
+        timeout_seconds: largest number of seconds to wait.
 
     Returns:
         A connection to each other process by its number, in the first process; in the others, one to the first.
@@ -47,90 +48,90 @@ def meet(group: ProcessGroup, limit: float) -> dict[int, socket.socket]:
         ClusterError: a process did not start in time, or this one's port is in use.
         UsageError: two processes have one number, or disagree about how many there are.
     """
-    waiting = _Waiting(group, limit)
-    return _gather(group, waiting) if group.index == 0 else _arrive(group, waiting)
+    wait_log = _WaitLog(group, timeout_seconds)
+    return _meet_as_first(group, wait_log) if group.index == 0 else _meet_as_other(group, wait_log)
 
 
-class _Waiting:
-    """The time that this process waits, and whether it has said so."""
+class _WaitLog:
+    """Time that this process waits for others: logs the wait, and limits it."""
 
-    def __init__(self, group: ProcessGroup, limit: float) -> None:
+    def __init__(self, group: ProcessGroup, timeout_seconds: float) -> None:
         self._group = group
-        self._limit = limit
+        self._timeout_seconds = timeout_seconds
         self._started = time.monotonic()
-        self._has_told = False
+        self._has_logged = False
 
     def check(self, missing: str) -> None:
-        """Warn once after a moment, and raise a ClusterError at the limit."""
-        waited, limit = time.monotonic() - self._started, self._limit
-        if waited >= limit:
+        """Warn once after 2 s, and raise ClusterError once the time is up."""
+        waited_seconds, timeout_seconds = time.monotonic() - self._started, self._timeout_seconds
+        if waited_seconds >= timeout_seconds:
             raise ClusterError(
-                f"{self._group.origin}: {self._group.name} waited {limit:g} s for other processes of the cluster (got no answer "
-                f"from {missing}). Start all of them, and check that {self._group.coordinator} can be reached."
+                f"{self._group.origin}: {self._group.name} waited {timeout_seconds:g} s for other processes of the cluster (got no "
+                f"answer from {missing}). Start all of them, and check that {self._group.coordinator} can be reached."
             )
-        if waited >= min(_QUIET_SECONDS, limit / 2) and not self._has_told:
-            self._has_told = True
+        if waited_seconds >= min(_QUIET_SECONDS, timeout_seconds / 2) and not self._has_logged:
+            self._has_logged = True
             _log.warning(
                 "%s: %s waits for %s, for %g s at most (RunConfig's session_creation_timeout_secs). Start all processes.",
                 self._group.origin,
                 self._group.name,
                 missing,
-                limit,
+                timeout_seconds,
             )
 
     def end(self) -> None:
-        """Report the end of a wait that was reported."""
-        if self._has_told:
+        """Log that all processes joined, if the wait was logged."""
+        if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 
 
-def _gather(group: ProcessGroup, waiting: _Waiting) -> dict[int, socket.socket]:
-    """Meet as the first process."""
+def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
+    """Listen until all other processes have arrived, send them `go`, and return their connections by number."""
     arrived: dict[int, socket.socket] = {}
-    strangers: dict[socket.socket, float] = {}  # those that have said nothing, and when they came
-    with _listening(group) as server, contextlib.ExitStack() as opened:
+    newcomers: dict[socket.socket, float] = {}  # connections without a line yet, and when they came
+    with _listen(group) as server, contextlib.ExitStack() as connections:
         while len(arrived) < group.count - 1:
-            waiting.check(group.describe(group.others(arrived)))
+            wait_log.check(group.describe(group.list_missing(arrived)))
             before = set(arrived)
             # A short wait, after which Python handles signals. Ends come first: a process that starts again takes its place.
-            ready_ones: list[Any] = wait([server, *strangers, *arrived.values()], _TRY_SECONDS)
-            for ready in sorted(ready_ones, key=lambda item: item in strangers):
+            ready_sockets: list[Any] = wait([server, *newcomers, *arrived.values()], _TRY_SECONDS)
+            for ready in sorted(ready_sockets, key=lambda ready: ready in newcomers):
                 if ready is server:
                     with contextlib.suppress(OSError):  # It has gone again.
-                        connection = opened.enter_context(server.accept()[0])
+                        connection = connections.enter_context(server.accept()[0])
                         connection.settimeout(_TRY_SECONDS)
-                        strangers[connection] = time.monotonic()
-                elif ready in strangers:
-                    strangers.pop(ready)
-                    if not _welcome(group, ready, arrived):
+                        newcomers[connection] = time.monotonic()
+                elif ready in newcomers:
+                    newcomers.pop(ready)
+                    if not _admit(group, ready, arrived):
                         ready.close()
                 else:  # It has ended.
-                    arrived = {number: item for number, item in arrived.items() if item is not ready}
+                    arrived = {number: connection for number, connection in arrived.items() if connection is not ready}
                     ready.close()
-            for stranger in [item for item, since in strangers.items() if time.monotonic() - since > _CONNECT_SECONDS]:
-                strangers.pop(stranger)
-                stranger.close()
+            for newcomer in [new for new, since in newcomers.items() if time.monotonic() - since > _CONNECT_SECONDS]:
+                newcomers.pop(newcomer)
+                newcomer.close()
             if set(arrived) != before:
-                _tell(arrived, f"missing {group.describe(group.others(arrived))}")
-        _tell(arrived, "go")
-        for stranger in strangers:
-            stranger.close()
-        opened.pop_all()
-    waiting.end()
+                _send_line(arrived, f"missing {group.describe(group.list_missing(arrived))}")
+        _send_line(arrived, "go")
+        for newcomer in newcomers:
+            newcomer.close()
+        connections.pop_all()
+    wait_log.end()
     return arrived
 
 
-def _tell(arrived: dict[int, socket.socket], text: str) -> None:
-    """Send a line to the processes that have arrived; the end of one is noticed later."""
+def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
+    """Send a line to the processes that have arrived; ignore those that have ended, which the next wait notices."""
     for connection in arrived.values():
         with contextlib.suppress(OSError):
             connection.sendall(f"{text}\n".encode())
 
 
-def _welcome(group: ProcessGroup, connection: socket.socket, arrived: dict[int, socket.socket]) -> bool:
-    """Read the line of an arrival, and note it; return whether it is one.
+def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, socket.socket]) -> bool:
+    """Read the line of a newcomer, add it to `arrived` if it is a process of the group, and return whether it is.
 
-    The line comes in one piece, or else the process has to try again: to wait for more would let strangers stop the meeting.
+    A line in several pieces is rejected, and the process tries again: waiting for more would let strangers block the meeting.
     """
     try:
         line = connection.recv(_LINE_BYTES).decode()
@@ -152,25 +153,25 @@ def _welcome(group: ProcessGroup, connection: socket.socket, arrived: dict[int, 
     return True
 
 
-def _arrive(group: ProcessGroup, waiting: _Waiting) -> dict[int, socket.socket]:
-    """Meet as another process than the first."""
+def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
+    """Connect to the first process until it sends `go`, and return the connection."""
     while True:
-        connection = _connect(group, waiting)
+        connection = _connect(group, wait_log)
         try:
-            if _await_go(group, connection, waiting):
-                waiting.end()
+            if _await_go(group, connection, wait_log):
+                wait_log.end()
                 return {0: connection}
         except BaseException:
             connection.close()
             raise
-        # Something else listens there, or the first process has ended.
+        # Another program listens there, or the first process has ended.
         connection.close()
         time.sleep(_TRY_SECONDS)
 
 
-def _connect(group: ProcessGroup, waiting: _Waiting) -> socket.socket:
-    """Connect to the first process, in a thread, as looking up a host may take long."""
-    found: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
+    """Connect to the first process, in a thread, because a host lookup may block for long."""
+    connected: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
     ended = threading.Event()
 
     def attempt() -> None:
@@ -179,7 +180,7 @@ def _connect(group: ProcessGroup, waiting: _Waiting) -> socket.socket:
                 connection = socket.create_connection(split_address(group.coordinator), _CONNECT_SECONDS)
                 # Without a listener, a socket of this machine may be given the port that it connects to.
                 if connection.getsockname() != connection.getpeername():
-                    return found.put(connection)
+                    return connected.put(connection)
                 connection.close()
             ended.wait(_TRY_SECONDS)
         return None
@@ -187,23 +188,23 @@ def _connect(group: ProcessGroup, waiting: _Waiting) -> socket.socket:
     threading.Thread(target=attempt, name="tpudata-rendezvous", daemon=True).start()
     try:
         while True:
-            waiting.check(group.describe([0]))
+            wait_log.check(group.describe([0]))
             with contextlib.suppress(queue.Empty):
-                return found.get(timeout=_TRY_SECONDS)
+                return connected.get(timeout=_TRY_SECONDS)
     finally:
         ended.set()
 
 
-def _await_go(group: ProcessGroup, connection: socket.socket, waiting: _Waiting) -> bool:
-    """Wait for the first process's word to begin; return False if it ended, or is none."""
+def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog) -> bool:
+    """Wait until the first process sends `go`; return False if the connection ends or speaks another protocol."""
     missing, line = group.describe([0]), b""
     connection.settimeout(_TRY_SECONDS)
     try:
         connection.sendall(f"tpudata {group.index} {group.count}\n".encode())
         while len(line) < _LINE_BYTES:
-            waiting.check(missing)
+            wait_log.check(missing)
             try:
-                byte = connection.recv(1)  # What follows the last line is not for the meeting.
+                byte = connection.recv(1)  # Bytes after the last line are messages of `Link`.
             except TimeoutError:
                 continue
             line += byte
@@ -211,28 +212,28 @@ def _await_go(group: ProcessGroup, connection: socket.socket, waiting: _Waiting)
                 return False
             if byte != b"\n":
                 continue
-            word, _, rest = line.decode().strip().partition(" ")
+            word, _, text = line.decode().strip().partition(" ")
             line = b""
             if word == "go":
                 return True
             if word == "no":
                 raise UsageError(
-                    f"{group.origin}: {group.name} does not belong to the process at {group.coordinator}: {rest}. Give all "
+                    f"{group.origin}: {group.name} does not belong to the process at {group.coordinator}: {text}. Give all "
                     "processes the same cluster, and each another number."
                 )
             if word != "missing":
                 return False
-            missing = rest
+            missing = text
     except (OSError, ValueError):
         pass
     return False
 
 
 @contextlib.contextmanager
-def _listening(group: ProcessGroup) -> Iterator[socket.socket]:
+def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
     """Listen at the coordinator's port."""
     try:
-        server = _server(split_address(group.coordinator)[1])
+        server = _create_server(split_address(group.coordinator)[1])
     except OSError as error:
         raise ClusterError(
             f"{group.origin}: {group.name} cannot listen at its address {group.coordinator}: {error.strerror or error}. End the "
@@ -243,7 +244,7 @@ def _listening(group: ProcessGroup) -> Iterator[socket.socket]:
         yield server
 
 
-def _server(port: int) -> socket.socket:
+def _create_server(port: int) -> socket.socket:
     """Listen at a port, for IPv6 as well if this machine has it."""
     if socket.has_dualstack_ipv6():
         try:

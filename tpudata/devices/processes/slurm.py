@@ -10,7 +10,7 @@ _FIRST_PORT = 12000
 _TASKS_OF_A_NODE = 64
 # Ports up to 32000; Linux assigns higher ones to clients.
 _RANGES = 20000 // _TASKS_OF_A_NODE
-# A job seldom runs more steps at a time.
+# Assumed limit of steps that one job runs at a time.
 _STEPS_OF_A_JOB = 8
 _NODES = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
 # More than Slurm starts in one step.
@@ -26,15 +26,15 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
     Args:
         evaluator: whether the last task is an evaluator, which does not train.
-        port: port of the first task on each node; further tasks take the following ports. None for a port derived from the numbers
-            of the job and the step.
+        port: port of the first task on each node; the other tasks take the following ports. None for a port derived from the
+            numbers of the job and the step.
 
     Raises:
         UsageError: this is not a task of a job step, or its tasks are not distributed in blocks.
     """
-    rank, tasks = _number("PROCID"), _number("STEP_NUM_TASKS", "NTASKS")
-    hosts = _hosts(_variable("STEP_NODELIST", "JOB_NODELIST"))
-    per_node = _tasks_per_node(_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
+    rank, tasks = _read_number("PROCID"), _read_number("STEP_NUM_TASKS", "NTASKS")
+    hosts = _parse_hosts(_read_variable("STEP_NODELIST", "JOB_NODELIST"))
+    per_node = _parse_tasks_per_node(_read_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
     nodes = [node for node, count in enumerate(per_node) for _ in range(count)]
     if len(hosts) != len(per_node) or len(nodes) != tasks:
         raise UsageError(
@@ -45,7 +45,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
             f"Slurm: SLURM_PROCID is {rank} (expected 0 to {tasks - 1}, as the step has {tasks} tasks). Start the program with "
             "srun."
         )
-    if "SLURM_NODEID" in os.environ and nodes[rank] != _number("NODEID"):
+    if "SLURM_NODEID" in os.environ and nodes[rank] != _read_number("NODEID"):
         raise UsageError(
             f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {nodes[rank]}). Use srun --distribution=block."
         )
@@ -53,7 +53,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
         raise UsageError(
             f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
         )
-    first = _port_of_step() if port is None else port
+    first = _choose_port() if port is None else port
     before = [nodes[:task].count(node) for task, node in enumerate(nodes)]
     addresses = [f"{hosts[node]}:{first + number}" for node, number in zip(nodes, before, strict=True)]
     jobs = ["chief", *["worker"] * (tasks - 1)]
@@ -65,24 +65,26 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     return {"cluster": cluster, "task": {"type": jobs[rank], "index": jobs[:rank].count(jobs[rank])}}
 
 
-def _port_of_step() -> int:
-    """Return the first of 64 ports, which differ for steps that run at the same time on the same nodes."""
-    job, step = (_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
+def _choose_port() -> int:
+    """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node differ."""
+    job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _RANGES * _TASKS_OF_A_NODE
 
 
-def _variable(*names: str) -> str:
-    found = [os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ]
-    if not found:
+def _read_variable(*names: str) -> str:
+    """Return the first of some SLURM_ variables that is set."""
+    settings = [os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ]
+    if not settings:
         raise UsageError(
             f"Slurm: SLURM_{names[0]} is not set (expected a task of a job step). Start the program with srun, in an allocation of "
             "sbatch or salloc."
         )
-    return found[0]
+    return settings[0]
 
 
-def _number(*names: str) -> int:
-    text = _variable(*names)
+def _read_number(*names: str) -> int:
+    """Return the number in the first of some SLURM_ variables that is set."""
+    text = _read_variable(*names)
     if not re.fullmatch(r"[0-9]{1,12}", text):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)
         raise UsageError(
@@ -91,36 +93,39 @@ def _number(*names: str) -> int:
     return int(text)
 
 
-def _hosts(text: str) -> list[str]:
+def _parse_hosts(text: str) -> list[str]:
     """Return the hosts of a list such as "gpu[01-03,7],login"."""
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
         raise UsageError(_NODES.format(text[:80]))
     hosts = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         names = [""]
-        for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", part):
-            endings = [plain] if plain else [item for piece in ranges.split(",") for item in _range(piece, text)]
+        for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
+            endings = (
+                [plain] if plain else [number for piece in ranges.split(",") for number in _expand_range(piece, text)]
+            )
             names = [name + ending for name in names for ending in endings]
         hosts += names
     return hosts
 
 
-def _range(piece: str, text: str) -> list[str]:
-    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
-    first, last = (found[1], found[2] or found[1]) if found else ("0", "")
-    if found is None or int(last) - int(first) >= _MOST_TASKS:
+def _expand_range(piece: str, text: str) -> list[str]:
+    """Return the zero-padded numbers of a range such as "01-03" of the node list `text`."""
+    match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
+    first, last = (match[1], match[2] or match[1]) if match else ("0", "")
+    if match is None or int(last) - int(first) >= _MOST_TASKS:
         raise UsageError(_NODES.format(text[:80]))
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
-def _tasks_per_node(text: str) -> list[int]:
+def _parse_tasks_per_node(text: str) -> list[int]:
     """Return the numbers of a list such as "2(x3),1"."""
-    found: list[int] = []
+    tasks: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)
         if match is None or int(match[1]) * int(match[2] or 1) > _MOST_TASKS:
             raise UsageError(
                 f"Slurm: got {text!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
             )
-        found += [int(match[1])] * int(match[2] or 1)
-    return found
+        tasks += [int(match[1])] * int(match[2] or 1)
+    return tasks

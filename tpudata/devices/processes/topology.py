@@ -10,12 +10,12 @@ from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices, tpu_devices
 from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.process_group import ProcessGroup, group_of
+from tpudata.devices.processes.process_group import ProcessGroup, make_process_group
 from tpudata.devices.processes.tpu_pod import pod_group
 
 _LOCAL = ("", "local")
 # Seconds that a process waits for others.
-JOIN_LIMIT = 7200
+JOIN_TIMEOUT_SECONDS = 7200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Topology:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether batches are split over replicas by a TPU's rules; otherwise the one device gets them whole."""
+        """Whether batches are split over replicas by a TPU's rules; otherwise one device gets whole batches."""
         return self.is_tpu or self.num_replicas > 1
 
-    def of_this_process(self) -> "Topology":
-        """Return the devices on which one of several processes evaluates and predicts: its chips, or plain TensorFlow."""
+    def select_this_process(self) -> "Topology":
+        """Return this process's own devices, on which it evaluates and predicts: its chips, or plain TensorFlow."""
         if not self.is_tpu:
             return Topology()
         return Topology(self.local_replicas, self.local_devices, is_tpu=True)
 
 
 def local_topology(num_replicas: int | None) -> Topology:
-    """Return this process's devices for `num_replicas` replicas: one runs as plain TensorFlow, without jax.
+    """Return this process's devices for `num_replicas` replicas; one replica runs in plain TensorFlow, without jax.
 
     Raises:
         UsageError: jax has started with fewer CPU devices than replicas.
@@ -79,20 +79,22 @@ def local_topology(num_replicas: int | None) -> Topology:
     return Topology(num_replicas, local_devices(num_replicas))
 
 
-def cluster_topology(task: ClusterTask, num_replicas: int | None, limit: float = JOIN_LIMIT) -> Topology:
+def cluster_topology(
+    task: ClusterTask, num_replicas: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
+) -> Topology:
     """Join the processes of a task's cluster, and return the devices of all.
 
     Args:
         task: the task of this process.
         num_replicas: number of devices of each process; None for one.
-        limit: largest number of seconds to wait for the others.
+        timeout_seconds: largest number of seconds to wait for the others.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
         UsageError: a job is not supported, the processes have different numbers of devices, or jax has already started.
         MissingExtraError: jax is not installed.
     """
-    joined = join(group_of(task), num_replicas or 1, limit)
+    joined = join(make_process_group(task), num_replicas or 1, timeout_seconds)
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
@@ -105,44 +107,44 @@ def tpu_group(task: ClusterTask) -> ProcessGroup | None:
     Raises:
         UsageError: a job is not supported, or the TPU has several slices.
     """
-    return group_of(task) if task.num_workers > 1 else pod_group()
+    return make_process_group(task) if task.num_workers > 1 else pod_group()
 
 
-def tpu_topology(group: ProcessGroup | None, limit: float = JOIN_LIMIT) -> Topology:
-    """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
+def tpu_topology(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS) -> Topology:
+    """Return the cores of this machine's TPU; on a pod, join its machines and return the cores of all.
 
     Args:
         group: the processes of the pod, see `tpu_group`.
-        limit: largest number of seconds to wait for the others.
+        timeout_seconds: largest number of seconds to wait for the others.
 
     Raises:
-        TPUConnectionError: this machine has no TPU that answers.
+        TPUConnectionError: jax finds no TPU here.
         ClusterError: not all machines joined in time, or one ended.
         UsageError: jax has already started, on a pod.
     """
     if group is None:
         devices = tpu_devices()
         return Topology(len(devices), devices, is_tpu=True)
-    joined = join(group, None, limit)
+    joined = join(group, None, timeout_seconds)
     return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
 
 
 def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None) -> None:
-    """Check that names are of this machine's TPU: no name, "local", or that of the environment variable TPU_NAME.
+    """Raise TPUConnectionError if a name is neither empty, "local", nor TPU_NAME of the environment.
 
     Args:
-        names: names by the argument that has them, such as "RunConfig(master=...)".
+        names: TPU names, by the argument that passes them, such as "RunConfig(master=...)".
         tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
-        TPUConnectionError: one is of another TPU.
+        TPUConnectionError: a name is that of another TPU.
     """
-    own = os.environ.get("TPU_NAME", "")
+    tpu_of_machine = os.environ.get("TPU_NAME", "")
     for argument, name in names.items():
-        if (name or "") in (*_LOCAL, own) and "://" not in (name or ""):
+        if (name or "") in (*_LOCAL, tpu_of_machine) and "://" not in (name or ""):
             continue
         raise TPUConnectionError(
             f"{argument}: programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
-            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {tpu_name or own or 'NAME'} --worker=all "
-            "--command='...'"
+            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {tpu_name or tpu_of_machine or 'NAME'} "
+            "--worker=all --command='...'"
         )

@@ -11,20 +11,21 @@ from tpudata.errors import UsageError
 # The port at which jax's own detection lets the workers of a pod meet.
 _PORT = 8482
 _METADATA = "http://{host}/computeMetadata/v1/instance/attributes/{key}"
-_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
+# PCI vendor number of Google.
 _VENDOR = "0x1ae0"
-# v2 and v3, v4, v5p, v5e, v6e and v7x; network cards have the same vendor.
+# PCI device numbers of v2 and v3, v4, v5p, v5e, v6e and v7x; network cards have the same vendor.
 _CHIPS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 
 
 def count_chips(devices: Path = Path("/sys/bus/pci/devices")) -> int:
-    """Return the number of TPU chips on this machine's PCI bus, without touching them."""
-    found = [path.parent for path in devices.glob("*/vendor") if path.read_text().strip() == _VENDOR]
-    return sum((path / "device").read_text().strip() in _CHIPS for path in found)
+    """Return the number of TPU chips on this machine's PCI bus, without opening them."""
+    device_folders = [path.parent for path in devices.glob("*/vendor") if path.read_text().strip() == _VENDOR]
+    return sum((path / "device").read_text().strip() in _CHIPS for path in device_folders)
 
 
 def pod_group() -> ProcessGroup | None:
-    """Return the workers of the pod that this machine belongs to, or None if its TPU has one host, or there is none.
+    """Return the workers of the pod that this machine belongs to, or None without a TPU or with a TPU of one host.
 
     Raises:
         UsageError: the pod has several slices.
@@ -39,10 +40,10 @@ def pod_group() -> ProcessGroup | None:
     hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
     number = os.environ.get("TPU_WORKER_ID")
     if not hosts and count_chips() and "TPU_SKIP_MDS_QUERY" not in os.environ:
-        hosts, number = _metadata("worker-network-endpoints"), _metadata("agent-worker-number")
+        hosts, number = _fetch_metadata("worker-network-endpoints"), _fetch_metadata("agent-worker-number")
     # An entry is HOST, HOST:PORT or, in the metadata, NAME:NUMBER:HOST.
     names = [
-        parts[2] if len(parts) == 3 else parts[0] for parts in (item.split(":") for item in (hosts or "").split(","))
+        parts[2] if len(parts) == 3 else parts[0] for parts in (entry.split(":") for entry in (hosts or "").split(","))
     ]
     if len(names) < 2 or not number or not number.isdecimal() or int(number) >= len(names):
         return None
@@ -50,11 +51,12 @@ def pod_group() -> ProcessGroup | None:
     return ProcessGroup("TPU pod", f"{names[0]}:{_PORT}", workers, int(number))
 
 
-def _metadata(key: str) -> str | None:
+def _fetch_metadata(key: str) -> str | None:
+    """Return an attribute of this VM from Google's metadata server, or None if it does not answer."""
     url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=key)
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            return str(answer.read().decode())
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            return str(response.read().decode())
     except (OSError, urllib.error.URLError):
         return None

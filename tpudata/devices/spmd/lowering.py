@@ -14,9 +14,9 @@ from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.devices.spmd.stablehlo import export_module
 from tpudata.error_text import libraries as texts
 
-# The operation that shortens a tensor, in modules of StableHLO and in XLA's text.
+# The operation that gives a tensor a size known only at run time, in StableHLO and in XLA's text.
 _DYNAMIC = b"set_dimension_size"
-_DYNAMIC_PLACE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
+_DYNAMIC_NODE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ReplicaProgram:
     updates: tuple[str, ...]
 
     def __call__(self, inputs: Sequence[Any], variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Call the program in a function of jax that `shard_map` runs.
+        """Run the program on one replica, inside of jax's `shard_map`.
 
         Args:
             inputs: arrays of this device.
@@ -54,7 +54,7 @@ class ReplicaProgram:
 
 
 def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variables: Mapping[str, Any]) -> ReplicaProgram:
-    """Lower a function of tensors and variables to StableHLO.
+    """Lower a function of tensors and variables to StableHLO for one replica.
 
     Args:
         function: function of tensors, which returns a flat sequence of tensors and may read and assign to variables.
@@ -75,10 +75,10 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
         )
     captures = graph.captures
     names = {id(variable.handle): name for name, variable in variables.items()}
-    unknown = [external for external, _ in captures if id(external) not in names]
-    if unknown:
+    foreign = [external for external, _ in captures if id(external) not in names]
+    if foreign:
         raise ModelFnValueError(
-            f"{code}: it uses a tensor or a variable that was made outside of it (got {unknown[0]!r}, expected arguments and "
+            f"{code}: it uses a tensor or a variable that was made outside of it (got {foreign[0]!r}, expected arguments and "
             "the variables that it makes). Make it inside."
         )
     try:
@@ -86,28 +86,28 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
             lowered = compiled.experimental_get_compiler_ir(*specs)
             serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
-        # A result without a shape often comes from an operation that does not run, such as tf.py_function.
+        # An operation without a kernel, such as tf.py_function, often causes the missing shape: report it instead.
         shape = "" if texts.NO_KERNEL.search(str(error)) else _explain_shape(graph.outputs)
         raise ModelFnValueError(shape or _explain(str(error))) from None
     shape = _explain_shape(graph.outputs)
     if shape:
         raise ModelFnValueError(shape)
     if _DYNAMIC in serialized:
-        place = _DYNAMIC_PLACE.search(lowered(stage="hlo"))
-        name = "" if place is None else f" of {place[1]!r}"
+        match = _DYNAMIC_NODE.search(lowered(stage="hlo"))
+        name = "" if match is None else f" of {match[1]!r}"
         raise ModelFnValueError(
             f"{code}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
             "mask them: tf.where(condition, x, 0), or weights of 0."
         )
     module = export_module(serialized)
     inputs, count = len(specs), len(module.results) - len(module.updates)
-    found = tuple(names[id(external)] for external, _ in captures)
-    updates = tuple(found[module.updates[number] - inputs] for number in range(count, len(module.results)))
-    return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], found, updates)
+    captured_names = tuple(names[id(external)] for external, _ in captures)
+    updates = tuple(captured_names[module.updates[number] - inputs] for number in range(count, len(module.results)))
+    return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], captured_names, updates)
 
 
 def _explain_shape(outputs: Sequence[Any]) -> str:
-    """Return an error's text on the first result without a static shape; "" if there is none."""
+    """Return an error message for the first result without a static shape; "" if all have one."""
     for tensor in outputs:
         if not tensor.shape.is_fully_defined():
             return (
@@ -118,12 +118,13 @@ def _explain_shape(outputs: Sequence[Any]) -> str:
 
 
 def _explain(error: str) -> str:
+    """Return the error message for XLA's text."""
     code = traced_code()
-    unsupported = texts.NO_KERNEL.search(error)
-    if unsupported is not None:
-        kind, place = unsupported.groups()
+    match = texts.NO_KERNEL.search(error)
+    if match is not None:
+        kind, node_text = match.groups()
         return (
-            f"{code}: the operation {texts.find_nodes(place, SCOPE)[0]!r} does not run on several devices or a TPU "
+            f"{code}: the operation {texts.find_nodes(node_text, SCOPE)[0]!r} does not run on several devices or a TPU "
             f"(got {kind}, expected operations that XLA compiles). Compute it {code.before}, or {code.after}."
         )
     name = "".join(f" at {name!r}" for name in texts.find_nodes(error, SCOPE)[:1])

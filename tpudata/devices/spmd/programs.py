@@ -14,8 +14,8 @@ from tpudata.devices.spmd.lowering import ReplicaProgram
 from tpudata.devices.spmd.mesh import AXIS
 
 _GLOBAL_STEP = "global_step"
-_ALL = PartitionSpec()
-_EACH = PartitionSpec(AXIS)
+_REPLICATED = PartitionSpec()
+_SPLIT = PartitionSpec(AXIS)
 _STACKED = PartitionSpec(None, AXIS)
 
 
@@ -26,24 +26,30 @@ class Layout:
     Attributes:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
         read: variables with one value that it only reads.
-        own: variables with a value of each replica; their arrays are donated.
-        differing: those of `written` for which replicas compute different values; all take the first replica's.
+        per_replica: variables with a separate value on each replica; their arrays are donated.
+        diverging: those of `written` for which replicas compute different values; all take the first replica's.
     """
 
     written: tuple[str, ...]
     read: tuple[str, ...]
-    own: tuple[str, ...]
-    differing: frozenset[str]
+    per_replica: tuple[str, ...]
+    diverging: frozenset[str]
 
     @classmethod
-    def of(cls, program: ReplicaProgram, own: Collection[str], differing: Collection[str]) -> "Layout":
-        """Return the layout of a program, given the variables with a value of each replica, and the differing ones."""
-        shared = [name for name in program.variables if name not in own]
+    def make(cls, program: ReplicaProgram, per_replica: Collection[str], diverging: Collection[str]) -> "Layout":
+        """Return the layout of a program.
+
+        Args:
+            program: the program.
+            per_replica: names of variables with a value of each replica.
+            diverging: names of variables for which replicas compute different values.
+        """
+        shared = [name for name in program.variables if name not in per_replica]
         return cls(
             tuple(name for name in shared if name in program.updates),
             tuple(name for name in shared if name not in program.updates),
-            tuple(name for name in program.variables if name in own),
-            frozenset(differing) & frozenset(program.updates) - frozenset(own),
+            tuple(name for name in program.variables if name in per_replica),
+            frozenset(diverging) & frozenset(program.updates) - frozenset(per_replica),
         )
 
 
@@ -51,10 +57,10 @@ class LoopOutput(NamedTuple):
     """Output of a loop of steps.
 
     Attributes:
-        goes_on: scalar bool, whether no loss was NaN; None of a single step, which no other follows in a call.
-        report: int64 [2, capacity], what `read_report` returns, in one array: to fetch a second one from 8 devices takes as long
-            as 10 variables. The first row has the global step after each step, -1 for those that were not done; the second has the
-            bits of the losses.
+        goes_on: scalar bool, whether no loss was NaN; None for a program of a single step.
+        report: int64 [2, capacity], decoded by `read_report`. The first row has the global step after each step, -1 for steps
+            that were not done; the second has the bits of the losses. One array, as fetching a second one from 8 devices takes as
+            long as 10 variables.
         finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
         fetched: values [replicas, ...] of the last step.
         each: values [capacity, replicas, ...] of each step.
@@ -84,76 +90,84 @@ def compile_loop(
             values to fetch from the last step, and the values to return from each step.
         layout: layout of its variables.
         mesh: the devices.
-        capacity: largest number of steps; None for exactly one, which needs no loop, nor copies of its variables.
+        capacity: largest number of steps; None for exactly one, which runs without a loop and without copies of its variables.
         checked: names of the variables whose values must remain finite.
         num_fetched: number of the values to fetch.
 
     Returns:
         A function of the arrays of the layout's three groups; whether to run any step (scalar bool; None for a single step); the
         first step in the stacks and the number of steps (int32 [2]); the stacks of batches [steps, replicas, ...]; and arrays that
-        all steps get. It returns the arrays of the first and the third group, and a LoopOutput.
+        every step gets. It returns the arrays of the first and the third group, and a LoopOutput.
     """
 
     def run(
-        written: Any, read: Any, own: Any, goes_on: Any, portion: Any, stacks: Any, given: Any
+        written: Any, read: Any, per_replica: Any, goes_on: Any, portion: Any, stacks: Any, constants: Any
     ) -> tuple[Any, Any, LoopOutput]:
         first, count = portion
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         constant = dict(zip(layout.read, read, strict=True))
 
-        def step(number: Any, written: Any, own: Any) -> tuple[Any, Any, list[Any]]:
+        def run_step(number: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
             batch = [lax.dynamic_index_in_dim(stack, first + number, keepdims=False)[0] for stack in stacks]
-            return _step(program, layout, replica, [*batch, *given], constant, written, own)
+            return _step(program, layout, replica, [*batch, *constants], constant, written, per_replica)
 
         def body(carry: Any) -> Any:
-            number, _, written, own, losses, steps, _, each = carry
-            written, own, (loss, *values) = step(number, written, own)
+            number, _, written, per_replica, losses, steps, _, each = carry
+            written, per_replica, (loss, *values) = run_step(number, written, per_replica)
             loss = lax.pmean(loss, AXIS)
-            now = dict(zip(layout.written, written, strict=True)).get(_GLOBAL_STEP, constant.get(_GLOBAL_STEP, 0))
+            global_step = dict(zip(layout.written, written, strict=True)).get(
+                _GLOBAL_STEP, constant.get(_GLOBAL_STEP, 0)
+            )
             each = tuple(
-                lax.dynamic_update_index_in_dim(items, item, number, 0)
-                for items, item in zip(each, values[num_fetched:], strict=True)
+                lax.dynamic_update_index_in_dim(stack, array, number, 0)
+                for stack, array in zip(each, values[num_fetched:], strict=True)
             )
             return (
                 number + 1,
                 ~jnp.isnan(loss),
                 written,
-                own,
+                per_replica,
                 losses.at[number].set(loss),
-                steps.at[number].set(jnp.asarray(now, jnp.int64)),
+                steps.at[number].set(jnp.asarray(global_step, jnp.int64)),
                 tuple(values[:num_fetched]),
                 each,
             )
 
-        def wanted(carry: Any) -> Any:
+        def continues(carry: Any) -> Any:
             return (carry[0] < count) & carry[1]
 
         _, *results = program.results
-        begin = (
+        initial = (
             jnp.int32(0),
             goes_on,
             written,
-            tuple(item[0] for item in own),
+            tuple(array[0] for array in per_replica),
             jnp.zeros([capacity or 1], jnp.float32),
             jnp.full([capacity or 1], -1, jnp.int64),
-            tuple(jnp.zeros(item.shape, item.dtype) for item in results[:num_fetched]),
-            tuple(jnp.zeros((capacity or 1, *item.shape), item.dtype) for item in results[num_fetched:]),
+            tuple(jnp.zeros(array.shape, array.dtype) for array in results[:num_fetched]),
+            tuple(jnp.zeros((capacity or 1, *array.shape), array.dtype) for array in results[num_fetched:]),
         )
-        end = body(begin) if capacity is None else lax.while_loop(wanted, body, begin)
-        _, goes_on, written, own, losses, steps, fetched, each = end
-        by_name = dict(zip((*layout.written, *layout.own), (*written, *own), strict=True))
+        final = body(initial) if capacity is None else lax.while_loop(continues, body, initial)
+        _, goes_on, written, per_replica, losses, steps, fetched, each = final
+        by_name = dict(zip((*layout.written, *layout.per_replica), (*written, *per_replica), strict=True))
         finite = [jnp.isfinite(by_name[name]).all() if name in by_name else jnp.asarray(True) for name in checked]
         output = LoopOutput(
             None if capacity is None else goes_on,
             jnp.stack([steps, lax.bitcast_convert_type(losses, jnp.int32).astype(jnp.int64)]),
             jnp.stack(finite) if finite else None,
-            tuple(item[jnp.newaxis] for item in fetched),
-            tuple(item[:, jnp.newaxis] for item in each),
+            tuple(array[jnp.newaxis] for array in fetched),
+            tuple(array[:, jnp.newaxis] for array in each),
         )
-        return written, tuple(item[jnp.newaxis] for item in own), output
+        return written, tuple(array[jnp.newaxis] for array in per_replica), output
 
-    outputs = LoopOutput(_ALL, _ALL, _ALL, _EACH, _STACKED)
-    return _on_mesh(run, mesh, (_ALL, _ALL, _EACH, _ALL, _ALL, _STACKED, _ALL), (_ALL, _EACH, outputs), donated=(0, 2))
+    outputs = LoopOutput(_REPLICATED, _REPLICATED, _REPLICATED, _SPLIT, _STACKED)
+    return _compile_on_mesh(
+        run,
+        mesh,
+        (_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
+        (_REPLICATED, _SPLIT, outputs),
+        donated=(0, 2),
+    )
 
 
 def compile_call(program: ReplicaProgram, layout: Layout, mesh: Mesh) -> Callable[..., tuple[Any, Any, Any]]:
@@ -169,21 +183,32 @@ def compile_call(program: ReplicaProgram, layout: Layout, mesh: Mesh) -> Callabl
         replicas get. It returns the arrays of the first and the third group, and the program's results [replicas, ...].
     """
 
-    def run(written: Any, read: Any, own: Any, stacks: Any, given: Any) -> tuple[Any, Any, Any]:
+    def run(written: Any, read: Any, per_replica: Any, stacks: Any, constants: Any) -> tuple[Any, Any, Any]:
         replica = lax.axis_index(AXIS).astype(jnp.int32)
-        inputs = [*(stack[0, 0] for stack in stacks), *given]
+        inputs = [*(stack[0, 0] for stack in stacks), *constants]
         constant = dict(zip(layout.read, read, strict=True))
-        own = tuple(item[0] for item in own)
-        written, own, results = _step(program, layout, replica, inputs, constant, written, own)
-        return written, tuple(item[jnp.newaxis] for item in own), tuple(item[jnp.newaxis] for item in results)
+        per_replica = tuple(array[0] for array in per_replica)
+        written, per_replica, results = _step(program, layout, replica, inputs, constant, written, per_replica)
+        return (
+            written,
+            tuple(array[jnp.newaxis] for array in per_replica),
+            tuple(array[jnp.newaxis] for array in results),
+        )
 
-    return _on_mesh(run, mesh, (_ALL, _ALL, _EACH, _STACKED, _ALL), (_ALL, _EACH, _EACH), donated=(0, 2))
+    return _compile_on_mesh(
+        run,
+        mesh,
+        (_REPLICATED, _REPLICATED, _SPLIT, _STACKED, _REPLICATED),
+        (_REPLICATED, _SPLIT, _SPLIT),
+        donated=(0, 2),
+    )
 
 
-def _on_mesh(
+def _compile_on_mesh(
     function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any, donated: tuple[int, ...]
 ) -> Callable[..., Any]:
-    # The check of replicated values does not see into exported modules.
+    """Return a function compiled for all devices of the mesh; `donated` are its arguments whose memory results may take."""
+    # check_vma is off: jax's check of replicated values does not see into exported modules.
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
     compiled: Callable[..., Any] = jax.jit(mapped, donate_argnums=donated)
     return compiled
@@ -196,24 +221,24 @@ def _step(
     inputs: Sequence[Any],
     constant: Mapping[str, Any],
     written: Sequence[Any],
-    own: Sequence[Any],
+    per_replica: Sequence[Any],
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], list[Any]]:
     """Run one step of this replica; return the new values of the layout's first and third group, and the results."""
     values = {
         **constant,
         **dict(zip(layout.written, written, strict=True)),
-        **dict(zip(layout.own, own, strict=True)),
+        **dict(zip(layout.per_replica, per_replica, strict=True)),
     }
     results, updates = program([replica, *inputs], values)
-    values |= updates | _first_replicas({name: updates[name] for name in sorted(layout.differing)})
-    return tuple(values[name] for name in layout.written), tuple(values[name] for name in layout.own), results
+    values |= updates | _take_first_replica({name: updates[name] for name in sorted(layout.diverging)})
+    return tuple(values[name] for name in layout.written), tuple(values[name] for name in layout.per_replica), results
 
 
-def _first_replicas(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first replica's values, by one exchange for each dtype."""
+def _take_first_replica(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first replica's values on all replicas, by one sum for each dtype in which the others are 0."""
     if lax.axis_size(AXIS) == 1:
         return dict(values)
-    found: dict[str, Any] = {}
+    first_values: dict[str, Any] = {}
     for dtype in dict.fromkeys(value.dtype for value in values.values()):
         names = [name for name, value in values.items() if value.dtype == dtype]
         flat = jnp.concatenate([values[name].ravel() for name in names])
@@ -222,6 +247,6 @@ def _first_replicas(values: Mapping[str, Any]) -> dict[str, Any]:
         begin = 0
         for name in names:
             size = values[name].size
-            found[name] = total[begin : begin + size].reshape(values[name].shape)
+            first_values[name] = total[begin : begin + size].reshape(values[name].shape)
             begin += size
-    return found
+    return first_values

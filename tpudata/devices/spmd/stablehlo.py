@@ -1,4 +1,4 @@
-"""The only door to private parts of jax: a StableHLO module of TensorFlow as a `jax.export.Exported`.
+"""StableHLO modules of TensorFlow as `jax.export.Exported`: the only module that uses private parts of jax.
 
 jax publishes no way to call a module that another compiler has written. `jax.export` serialises modules in StableHLO's portable
 format, so a module takes the place of the one in an exported stand-in function with the same arguments and results. Private are
@@ -25,10 +25,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from tpudata.errors import UsageError
 
-# Versions of jax that this module was run with: from the first to below the second.
+# Tested versions of jax: from the first to below the second.
 JAX_VERSIONS = ((0, 10, 2), (0, 13, 0))
 _COLLECTIVES = ("stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter")
-_NUMBER = re.compile(r"(ui|i|f|bf)(\d+)|complex<f(\d+)>")
+_NUMBER_TYPE = re.compile(r"(ui|i|f|bf)(\d+)|complex<f(\d+)>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ExportedModule:
         exported: the module; `exported.call` takes `arguments` and returns a tuple of `results`.
         arguments: shapes and dtypes of the arguments.
         results: shapes and dtypes of the results.
-        updates: number of the argument by number of the result that is its new value.
+        updates: for each result that is the new value of an argument, by result index, the argument's index.
     """
 
     exported: export.Exported
@@ -49,23 +49,23 @@ class ExportedModule:
 
 
 def export_module(serialized: bytes) -> ExportedModule:
-    """Return the module that `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")` has written.
+    """Return a serialized module of `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")` as one that jax calls.
 
     Raises:
-        UsageError: jax has a version that this module was not run with.
+        UsageError: this version of jax is not supported.
     """
     require_version()
     with mlir.make_ir_context():
         module = ir.Module.parse(serialized)
         operations: list[Any] = list(module.body.operations)
-        (main,) = (item for item in operations if item.name.value == "main")
-        arguments, results = (tuple(map(_struct, types)) for types in (main.type.inputs, main.type.results))
-        updates = _updates(module)
-        _rewrite(module)
+        (main,) = (operation for operation in operations if operation.name.value == "main")
+        arguments, results = (tuple(map(_make_spec, types)) for types in (main.type.inputs, main.type.results))
+        updates = _find_updates(module)
+        _adapt_to_shard_map(module)
         artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
     with jax.enable_x64(True):
         stand_in = jax.jit(
-            lambda *_: tuple(jax.numpy.zeros(item.shape, item.dtype) for item in results), keep_unused=True
+            lambda *_: tuple(jax.numpy.zeros(spec.shape, spec.dtype) for spec in results), keep_unused=True
         )
         any_platform = [export.DisabledSafetyCheck.platform()]
         template = export.export(stand_in, platforms=["cpu"], disabled_checks=any_platform)(*arguments)
@@ -74,38 +74,39 @@ def export_module(serialized: bytes) -> ExportedModule:
 
 
 def require_version() -> None:
-    """Check the version of jax.
+    """Raise an error if the version of jax is not supported.
 
     Raises:
-        UsageError: this module was not run with it.
+        UsageError: the version is not in JAX_VERSIONS.
     """
     first, end = JAX_VERSIONS
     if not first <= jax.__version_info__ < end:
-        allowed = f">={_dotted(first)},<{_dotted(end)}"
+        allowed = f">={_join_version(first)},<{_join_version(end)}"
         raise UsageError(
             f"jax: several devices need another version (got {jax.__version__}, expected {allowed}). Run: "
             f"pip install 'jax{allowed}'."
         )
 
 
-def _dotted(version: Sequence[int]) -> str:
+def _join_version(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
 
-def _updates(module: Any) -> dict[int, int]:
+def _find_updates(module: Any) -> dict[int, int]:
+    """Return the index of the argument that each result updates, by result index."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}
-    found = {}
+    updates = {}
     for entry in attributes["mhlo.input_output_alias"]:
         position = [int(number) for number in re.findall(r"-?\d+", str(entry["output_index"]).partition(":")[2])]
         argument = int(str(entry["alias"]["parameter_number"]).partition(" ")[0])
-        found[position[0] if position else 0] = argument  # A lone result has no index.
-    return found
+        updates[position[0] if position else 0] = argument  # A lone result has no index.
+    return updates
 
 
-def _rewrite(module: Any) -> None:
-    """Make the module one that jax calls under `shard_map`."""
+def _adapt_to_shard_map(module: Any) -> None:
+    """Change the module, in place, to one that jax can call under `shard_map`."""
     copies: list[Any] = []
     collectives: list[Any] = []
 
@@ -124,23 +125,24 @@ def _rewrite(module: Any) -> None:
         channel = f"#stablehlo.channel_handle<handle = {number}, type = 1>"
         collective.attributes["channel_handle"] = ir.Attribute.parse(channel)
         collective.attributes["use_global_device_ids"] = ir.UnitAttr.get()
-    for name in [item for item in module.operation.attributes if item.startswith("mhlo.")]:
+    for name in [name for name in module.operation.attributes if name.startswith("mhlo.")]:
         del module.operation.attributes[name]
 
 
-def _struct(kind: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(tuple(kind.shape), _dtype(str(kind.element_type)))
+def _make_spec(kind: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(tuple(kind.shape), _parse_dtype(str(kind.element_type)))
 
 
-def _dtype(name: str) -> Any:
+def _parse_dtype(name: str) -> Any:
+    """Return the NumPy dtype of an MLIR type name, such as "bf16" or "complex<f32>"."""
     if name == "i1":
         return np.dtype(bool)
-    match = _NUMBER.fullmatch(name)
+    match = _NUMBER_TYPE.fullmatch(name)
     if match is None:
         raise ValueError(f"StableHLO: unknown type of a tensor's values, {name}.")
-    kind, bits, part = match.groups()
-    if part is not None:
-        return np.dtype(f"complex{2 * int(part)}")
+    kind, bits, complex_bits = match.groups()
+    if complex_bits is not None:
+        return np.dtype(f"complex{2 * int(complex_bits)}")
     if kind == "bf":
         return jax.numpy.bfloat16.dtype
     return np.dtype({"ui": "uint", "i": "int", "f": "float"}[kind] + bits)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import Mesh
 
-from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicated, split, wait
+from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicate, split, wait
 from tpudata.devices.spmd.programs import Layout
 
 _Aggregation = tf.VariableAggregation
@@ -34,58 +34,58 @@ class DeviceVariables:
         self._variables = variables
         self._arrays: dict[str, jax.Array] = {}
         # Variables whose value on the host is out of date.
-        self._newer: set[str] = set()
-        # Names and arrays of the last step's results, which the next one mostly takes as they are: 1.2 ms less for 600 variables.
-        self._results: tuple[Sequence[str], tuple[jax.Array, ...]] = (), ()
-        self._in_results: frozenset[str] = frozenset()
+        self._newer_on_devices: set[str] = set()
+        # Names and arrays of the last step, which the next step mostly takes unchanged: saves 1.2 ms for 600 variables.
+        self._last_results: tuple[Sequence[str], tuple[jax.Array, ...]] = (), ()
+        self._result_names: frozenset[str] = frozenset()
 
     def arrays(self, names: Sequence[str]) -> tuple[jax.Array, ...]:
         """Return the arrays of variables; those that the host has written to are transferred first."""
-        if names is self._results[0]:
-            return self._results[1]
-        if not self._in_results.isdisjoint(names):
-            self._take_results()
+        if names is self._last_results[0]:
+            return self._last_results[1]
+        if not self._result_names.isdisjoint(names):
+            self._store_results()
         for name in names:
             if name not in self._arrays:
-                self._arrays[name] = self._put(self._variables[name])
+                self._arrays[name] = self._transfer(self._variables[name])
         return tuple(self._arrays[name] for name in names)
 
     def replace(self, names: Sequence[str], arrays: Sequence[jax.Array]) -> None:
         """Set the values of variables to results of a step."""
-        if names is not self._results[0]:
-            self._take_results()
-            self._in_results = frozenset(names)
-        self._results = names, tuple(arrays)
+        if names is not self._last_results[0]:
+            self._store_results()
+            self._result_names = frozenset(names)
+        self._last_results = names, tuple(arrays)
 
-    def _take_results(self) -> None:
-        """Take the last step's results as the values of their variables."""
-        names, arrays = self._results
-        self._results, self._in_results = ((), ()), frozenset()
+    def _store_results(self) -> None:
+        """Store the last step's results as the values of their variables."""
+        names, arrays = self._last_results
+        self._last_results, self._result_names = ((), ()), frozenset()
         self._arrays.update(zip(names, arrays, strict=True))
-        self._newer.update(names)
+        self._newer_on_devices.update(names)
 
-    def to_host(self, names: Iterable[str]) -> None:
-        """Update the values of variables on the host."""
-        self._take_results()
-        stale = [name for name in names if name in self._newer]
+    def copy_to_host(self, names: Iterable[str]) -> None:
+        """Copy the devices' values of variables to the host, if they are newer."""
+        self._store_results()
+        stale = [name for name in names if name in self._newer_on_devices]
         with jax.enable_x64(True):
-            values = self._get(stale)
+            values = self._fetch(stale)
         for name, value in zip(stale, values, strict=True):
             self._variables[name].assign(value)
-        self._newer.difference_update(stale)
+        self._newer_on_devices.difference_update(stale)
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
-        """Note that the host has written to variables, after `to_host` of them."""
-        self._take_results()
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
+        """Discard the devices' values of variables that the host has written to; call `copy_to_host` before the write."""
+        self._store_results()
         for name in names:
             self._arrays.pop(name, None)
-            self._newer.discard(name)
+            self._newer_on_devices.discard(name)
 
-    def _put(self, variable: Any) -> jax.Array:
+    def _transfer(self, variable: Any) -> jax.Array:
         with jax.enable_x64(True):
-            return replicated(self.mesh, variable.numpy())
+            return replicate(self.mesh, variable.numpy())
 
-    def _get(self, names: Sequence[str]) -> list[Any]:
+    def _fetch(self, names: Sequence[str]) -> list[Any]:
         values: list[Any] = jax.device_get([first_copy(self._arrays[name]) for name in names])
         return values
 
@@ -97,14 +97,14 @@ class ReplicaVariables(DeviceVariables):
     first one. The arguments are those of DeviceVariables.
     """
 
-    def _put(self, variable: Any) -> jax.Array:
-        value = variable.numpy()
-        # A sum over replicas must count the value on the host once.
-        others = np.zeros_like(value) if variable.aggregation is _Aggregation.SUM else value
+    def _transfer(self, variable: Any) -> jax.Array:
+        host_value = variable.numpy()
+        # The replicas' sum must equal the value on the host.
+        other_value = np.zeros_like(host_value) if variable.aggregation is _Aggregation.SUM else host_value
         with jax.enable_x64(True):
-            return split(self.mesh, [value, *[others] * (len(local_devices(self.mesh)) - 1)])
+            return split(self.mesh, [host_value, *[other_value] * (len(local_devices(self.mesh)) - 1)])
 
-    def _get(self, names: Sequence[str]) -> list[Any]:
+    def _fetch(self, names: Sequence[str]) -> list[Any]:
         return [self._join(self._variables[name].aggregation, local_parts(self._arrays[name])) for name in names]
 
     @staticmethod
@@ -120,21 +120,21 @@ class DeviceState:
     Attributes:
         mesh: the devices.
         variables: all variables by name.
-        own_names: names of those with a value of each replica.
+        per_replica_names: names of variables with a separate value on each replica.
         shared: the variables with one value for all replicas.
-        own: those with a value of each replica.
+        per_replica: those with a separate value on each replica.
 
     Args:
         shared: as the attribute.
         variables: these variables by name.
-        own: variables with a value of each replica, by name.
+        per_replica: variables with a separate value on each replica, by name.
     """
 
-    def __init__(self, shared: DeviceVariables, variables: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    def __init__(self, shared: DeviceVariables, variables: Mapping[str, Any], per_replica: Mapping[str, Any]) -> None:
         self.mesh = shared.mesh
-        self.variables = {**variables, **own}
-        self.own_names = frozenset(own)
-        self.own = ReplicaVariables(shared.mesh, own)
+        self.variables = {**variables, **per_replica}
+        self.per_replica_names = frozenset(per_replica)
+        self.per_replica = ReplicaVariables(shared.mesh, per_replica)
         self.shared = shared
 
     def run(self, layout: Layout, program: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -145,10 +145,10 @@ class DeviceState:
             program: function of the arrays of the layout's three groups that returns those of the first and the third group, and
                 other results.
         """
-        shared, own = self.shared, self.own
-        arrays = shared.arrays(layout.written), shared.arrays(layout.read), own.arrays(layout.own)
-        written, owned, *results = program(*arrays)
+        shared, per_replica = self.shared, self.per_replica
+        arrays = shared.arrays(layout.written), shared.arrays(layout.read), per_replica.arrays(layout.per_replica)
+        written, per_replica_arrays, *results = program(*arrays)
         shared.replace(layout.written, written)
-        own.replace(layout.own, owned)
-        wait(self.mesh, results, owned, written)
+        per_replica.replace(layout.per_replica, per_replica_arrays)
+        wait(self.mesh, results, per_replica_arrays, written)
         return tuple(results)

@@ -1,4 +1,4 @@
-"""A user's function, compiled for some devices."""
+"""A user's function, compiled for the devices of a mesh."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
-from tpudata.devices.system.traced_function import NUMBERS, TracedFunction, name_of
+from tpudata.devices.system.traced_function import NUMBERS, TracedFunction, find_function_name
 
 
 class DeviceFunction:
@@ -45,27 +45,29 @@ class DeviceFunction:
         state: DeviceVariables,
     ) -> None:
         self._splits = tuple(splits)
-        # A compiled call takes first what is split, and then what all replicas get.
-        self._order = sorted(range(len(specs)), key=lambda place: not splits[place])
-        with tracing_function(name_of(function)):
+        # A compiled call takes the split tensors before those that all replicas get.
+        self._argument_order = sorted(range(len(specs)), key=lambda index: not splits[index])
+        with tracing_function(find_function_name(function)):
             traced = TracedFunction(function, structure, specs, state.mesh.size)
             program = self._lower(traced, specs)
-        # The function's own collectives are not seen through, so the first replica decides on each variable.
-        self._layout = Layout.of(program, (), program.updates)
+        # Whether replicas assign equal values is unknown, so each written variable takes the first replica's.
+        self._layout = Layout.make(program, (), program.updates)
         self._call = compile_call(program, self._layout, state.mesh)
-        self._results = traced.results
+        self._result_structure = traced.results
         self._state = state
         self.variables = {name: traced.variables[name] for name in program.variables}
         self.writes = self._layout.written
 
     def _lower(self, traced: TracedFunction, specs: Sequence[tf.TensorSpec]) -> ReplicaProgram:
-        def run(replica: Any, *inputs: Any) -> list[Any]:
-            *tensors, number = inputs
-            found = dict(zip(self._order, tensors, strict=True))
-            return traced(replica, number, *(found[place] for place in range(len(specs))))
+        """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's number."""
 
-        of_replica, of_call = NUMBERS
-        inputs = [of_replica, *(specs[place] for place in self._order), of_call]
+        def run(replica: Any, *inputs: Any) -> list[Any]:
+            *tensors, call_number = inputs
+            tensors_by_index = dict(zip(self._argument_order, tensors, strict=True))
+            return traced(replica, call_number, *(tensors_by_index[index] for index in range(len(specs))))
+
+        replica_spec, call_spec = NUMBERS
+        inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
         return lower(run, inputs, traced.variables)
 
     def __call__(self, number: int, tensors: Sequence[Any]) -> Any:
@@ -76,26 +78,27 @@ class DeviceFunction:
             tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
 
         Returns:
-            The results, in the structure that the function returns, as NumPy arrays with an axis of this process's replicas before
-            their own.
+            The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].
         """
         state, layout = self._state, self._layout
-        # Copies: the caller may write to its arrays while they are transferred, or used by a function without results.
-        split = tuple(self._stack(tensors[place]) for place in self._order if self._splits[place])
-        whole = tuple(np.array(tensors[place]) for place in self._order if not self._splits[place])
+        # Copies: the caller may write to its arrays while they are transferred or in use.
+        split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._splits[index])
+        whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._splits[index])
         written, _, results = self._call(
-            state.arrays(layout.written), state.arrays(layout.read), (), split, (*whole, np.int64(number))
+            state.arrays(layout.written), state.arrays(layout.read), (), split_arrays, (*whole_arrays, np.int64(number))
         )
         state.replace(layout.written, written)
         wait(state.mesh, results, written)
-        return jax.tree.unflatten(self._results, [np.stack(local_parts(item)) for item in results])
+        return jax.tree.unflatten(self._result_structure, [np.stack(local_parts(result)) for result in results])
 
     def _stack(self, rows: Any) -> jax.Array:
         """Return an array [1, replicas, rows, ...] from the rows of this process's replicas."""
         mesh = self._state.mesh
-        own = local_devices(mesh)
-        first = list(mesh.devices.flat).index(own[0])
-        parts = np.array(rows).reshape(1, len(own), -1, *rows.shape[1:])
+        process_devices = local_devices(mesh)
+        first_replica = list(mesh.devices.flat).index(process_devices[0])
+        parts = np.array(rows).reshape(1, len(process_devices), -1, *rows.shape[1:])
         shape = (1, mesh.size, *parts.shape[2:])
         sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
-        return global_array(shape, parts.dtype, sharding, 1, lambda begin, end: parts[:, begin - first : end - first])
+        return global_array(
+            shape, parts.dtype, sharding, 1, lambda begin, end: parts[:, begin - first_replica : end - first_replica]
+        )

@@ -1,6 +1,6 @@
 """TPU without an estimator: connect to the chips, run functions of TensorFlow on them, and release them.
 
-Plain `tf.Variable`s, gradients and loops of a program stay as they are; what runs on the chips is a function.
+Functions run on the chips; plain `tf.Variable`s, gradients and loops of the program need no change.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpudata.devices.spmd.variables import DeviceVariables
     from tpudata.devices.system.device_function import DeviceFunction
 
-_WHAT = "tpu_system"
+_NAME = "tpu_system"
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def tpu_system(
 ) -> Iterator["TPUSystem"]:
     """Connect to the TPU of this machine, yield its chips, and release them afterwards.
 
-    Several processes, such as the hosts of a pod, each call this; they find each other as those of a training do: by the TPU
+    Several processes, such as the hosts of a pod, each call this; they find each other like the processes of a training: by the TPU
     VM's metadata, by TF_CONFIG, or by the last three arguments.
 
     Args:
@@ -53,10 +53,10 @@ def tpu_system(
         TPUConnectionError: this machine has no TPU, or it cannot be used; the message says why.
         UsageError: `num_replicas` devices cannot be made.
     """
-    require_positive_int(_WHAT, "num_replicas", num_replicas, or_none=True)
-    task = ClusterTask.find(_WHAT, coordinator_address, num_processes, process_id)
+    require_positive_int(_NAME, "num_replicas", num_replicas, or_none=True)
+    task = ClusterTask.find(_NAME, coordinator_address, num_processes, process_id)
     if num_replicas is None:
-        require_own_tpu({f"{_WHAT}(name=...)": name}, name)
+        require_own_tpu({f"{_NAME}(name=...)": name}, name)
         topology = tpu_topology(tpu_group(task))
     elif task.num_workers > 1:
         topology = cluster_topology(task, num_replicas)
@@ -87,7 +87,7 @@ class TPUSystem:
         self.devices = tuple(devices)
         self.host = peers.index
         self.num_hosts = peers.count
-        # Variables that functions use, by name, and their values on all devices or on one.
+        # Variables that functions use, by name, and their values by the devices that ran the functions.
         self._variables: dict[str, Any] = {}
         self._states: dict[Any, DeviceVariables] = {}
         self._functions: dict[Any, DeviceFunction] = {}
@@ -128,8 +128,7 @@ class TPUSystem:
             device: number of the local device to run on, with whole arguments; None for all devices.
 
         Returns:
-            What the function returns, as numpy arrays. From all devices, an array has an axis before its own, with the values of
-            each of this process's devices.
+            What the function returns, as numpy arrays. From all devices, arrays have shape [local devices, ...].
 
         Raises:
             ModelFnValueError: XLA cannot compile an operation.
@@ -138,45 +137,49 @@ class TPUSystem:
         import jax
 
         if not self._is_open:
-            raise UsageError(f"{_WHAT}: run() was called after the block ended. Call it inside of `with`.")
-        devices = self.devices if device is None else (self._local_device(device),)
-        tensors, splits = self._tensors(jax, args, False if device is not None else split)
-        specs = tuple(self._spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True))
+            raise UsageError(f"{_NAME}: run() was called after the block ended. Call it inside of `with`.")
+        devices = self.devices if device is None else (self._find_local_device(device),)
+        tensors, splits = self._flatten_arguments(jax, args, False if device is not None else split)
+        specs = tuple(
+            self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True)
+        )
         key = (function, jax.tree.structure(args), specs, splits, devices)
         with jax.enable_x64(True):
-            compiled = self._functions.get(key) or self._compile(*key)
+            compiled = self._functions.get(key) or self._compile_function(*key)
             if device is not None and self.num_hosts > 1 and compiled.writes:
                 raise UsageError(
-                    f"{_WHAT}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
+                    f"{_NAME}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
                     "between processes (expected a function that only reads variables). Run it on all devices."
                 )
-            others = [state for name, state in self._states.items() if name != devices]
-            for state in others:
-                state.to_host(compiled.variables)
+            other_states = [state for state_devices, state in self._states.items() if state_devices != devices]
+            for state in other_states:
+                state.copy_to_host(compiled.variables)
             results = compiled(self._calls, tensors)
-            for state in others:
-                state.changed_on_host(compiled.writes)
+            for state in other_states:
+                state.mark_changed_on_host(compiled.writes)
         self._calls += 1
-        return results if device is None else jax.tree.map(lambda value: value[0], results)
+        return results if device is None else jax.tree.map(lambda array: array[0], results)
 
     def sync(self) -> None:
-        """Bring the values that functions computed into the `tf.Variable`s.
+        """Copy the values that functions computed into the `tf.Variable`s.
 
-        From here to the next `run` they can be read, saved and assigned to; it takes them to the devices again.
+        Until the next `run`, which transfers them to the devices again, they can be read, saved and assigned to.
         """
         for state in self._states.values():
-            state.to_host(self._variables)
+            state.copy_to_host(self._variables)
         for state in self._states.values():
-            state.changed_on_host(self._variables)
+            state.mark_changed_on_host(self._variables)
 
     def close(self) -> None:
-        """Bring the values into the variables, and free the devices' memory; the end of the block does."""
+        """Copy the values into the variables, and free the devices' memory; called at the end of the block."""
         self.sync()
         self._functions.clear()
         self._states.clear()
         self._is_open = False
 
-    def _compile(self, function: Any, structure: Any, specs: Any, splits: Any, devices: Any) -> "DeviceFunction":
+    def _compile_function(
+        self, function: Any, structure: Any, specs: Any, splits: Any, devices: Any
+    ) -> "DeviceFunction":
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
         from tpudata.devices.system.device_function import DeviceFunction
@@ -188,45 +191,45 @@ class TPUSystem:
         self._functions[function, structure, specs, splits, devices] = compiled
         return compiled
 
-    def _local_device(self, number: int) -> Any:
+    def _find_local_device(self, number: int) -> Any:
         if not 0 <= number < len(self.local_devices):
             raise UsageError(
-                f"{_WHAT}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
+                f"{_NAME}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
                 "Pass the number of a local device."
             )
         return self.local_devices[number]
 
-    def _tensors(
+    def _flatten_arguments(
         self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]
     ) -> tuple[list[Any], tuple[bool, ...]]:
-        """Return the arrays of all arguments, and whether the rows of each are split."""
+        """Return the arrays of all arguments, and for each whether its rows are split over devices."""
         choices = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(choices) != len(args):
             raise UsageError(
-                f"{_WHAT}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
+                f"{_NAME}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
             )
         tensors, splits = [], []
         for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
-                self._check(number, array, is_split)
+                self._check_argument(number, array, is_split)
                 tensors.append(array)
                 splits.append(bool(is_split))
         return tensors, tuple(splits)
 
-    def _check(self, number: int, array: Any, is_split: bool) -> None:
-        where = f"{_WHAT}: argument {number} of the function"
+    def _check_argument(self, number: int, array: Any, is_split: bool) -> None:
+        argument = f"{_NAME}: argument {number} of the function"
         if array.dtype.kind in "OSU":
-            raise UsageError(f"{where} has strings (expected numbers). Convert them to numbers on the host.")
+            raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
         share = len(self.local_devices)
         if is_split and (array.ndim == 0 or array.shape[0] % share):
             got = "a scalar" if array.ndim == 0 else f"{counted(array.shape[0], 'row')}"
             raise UsageError(
-                f"{where} cannot be split over {share} devices (got {got}, expected a multiple of {counted(share, 'row')}). Pass "
-                "split=False to give each device all of it."
+                f"{argument} cannot be split over {share} devices (got {got}, expected a multiple of {counted(share, 'row')}). "
+                "Pass split=False to give each device all of it."
             )
 
-    def _spec(self, tensor: Any, is_split: bool) -> tf.TensorSpec:
+    def _make_replica_spec(self, tensor: Any, is_split: bool) -> tf.TensorSpec:
         shape = tensor.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])

@@ -36,31 +36,31 @@ class TracedFunction:
         num_replicas: number of replicas that run it together.
 
     Raises:
-        ModelFnValueError: the function makes a variable at each call, or reduces what cannot be reduced.
+        ModelFnValueError: the function makes a variable at each call, or reduces a dtype that has no sum.
         UsageError: the function uses a table or another resource than variables.
     """
 
     def __init__(
         self, function: Callable[..., Any], structure: Any, specs: Sequence[tf.TensorSpec], num_replicas: int
     ) -> None:
-        # Autograph converts the user's function, and none of the calls around it.
+        # AutoGraph converts only the user's function, not the wrapper around it.
         converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
         structures: list[Any] = []
 
         def trace(replica: Any, number: Any, *tensors: Any) -> list[Any]:
-            del number  # Draws depend on it, in the graph as it is compiled.
+            del number  # `draw_by_step` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
-                values, found = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
-                structures.append(found)
-                return [tf.convert_to_tensor(value) for value in values]
+                leaves, result_structure = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
+                structures.append(result_structure)
+                return [tf.convert_to_tensor(leaf) for leaf in leaves]
 
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
         except Exception as error:
             # AutoGraph replaces an error by one with lines of the user's code.
-            own = find_own(error)
-            if own is not None:
-                raise own from None
+            own_error = find_own(error)
+            if own_error is not None:
+                raise own_error from None
             if NEW_VARIABLE.search(str(error)):
                 raise ModelFnValueError(
                     f"{traced_code()}: it makes a variable at each call (got a new tf.Variable, expected those of the first call). "
@@ -75,20 +75,20 @@ class TracedFunction:
         handles = {id(variable.handle): variable for variable in graph.variables}
         self.variables = {f"{variable.name}/{key}": variable for key, variable in handles.items()}
         self._captured = {captured[key]: variable for key, variable in handles.items()}
-        others = [(external, name) for external, name in _external(graph) if id(external) not in handles]
-        self._constants = {name: external.numpy() for external, name in others if external.dtype != tf.resource}
-        if len(self._constants) < len(others):
+        other_captures = [(external, name) for external, name in _list_captures(graph) if id(external) not in handles]
+        self._constants = {name: external.numpy() for external, name in other_captures if external.dtype != tf.resource}
+        if len(self._constants) < len(other_captures):
             raise UsageError(
                 f"{traced_code()} uses a table, an iterator or a variable that is gone (got a resource, expected "
                 "arguments and tf.Variables). Compute on the host what needs it, and pass the result."
             )
-        self._graph_def = self._convert(graph.as_graph_def(), num_replicas)
+        self._graph_def = self._prepare_for_devices(graph.as_graph_def(), num_replicas)
 
     def __call__(self, *tensors: Any) -> list[Any]:
-        """Build the graph into the one that is being built.
+        """Add the graph to the one that is being built, and return its results.
 
         Args:
-            tensors: the number of the replica, the number of the call, and the tensors of the arguments.
+            tensors: the replica's index, the number of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
@@ -96,27 +96,29 @@ class TracedFunction:
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
         return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
-    def _convert(self, graph_def: Any, num_replicas: int) -> Any:
-        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
-        fed = {name.partition(":")[0] for name in (*self._arguments, *self._captured, *self._constants)}
-        nodes = [type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in fed]
+    def _prepare_for_devices(self, graph_def: Any, num_replicas: int) -> Any:
+        """Remove the placeholders, and make collectives compile in XLA and draws depend on replica and call."""
+        placeholders = {name.partition(":")[0] for name in (*self._arguments, *self._captured, *self._constants)}
+        nodes = [
+            type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in placeholders
+        ]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
-        replica, number = (name.partition(":")[0] for name in self._arguments[:2])
+        replica, call_number = (name.partition(":")[0] for name in self._arguments[:2])
         seeds = [
             handle.partition(":")[0]
             for handle, variable in self._captured.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
-        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica, seeds)
+        return draw_by_step(lower_collectives(graph_def, num_replicas), call_number, replica, seeds)
 
 
-def _external(graph: Any) -> list[tuple[Any, str]]:
+def _list_captures(graph: Any) -> list[tuple[Any, str]]:
     return [(external, internal.name) for external, internal in graph.captures]
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def find_function_name(function: Callable[..., Any]) -> str:
     """Return the name of a function, for messages."""
     if isinstance(function, functools.partial):
-        return name_of(function.func)
+        return find_function_name(function.func)
     return str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)

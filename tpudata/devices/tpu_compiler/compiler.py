@@ -28,8 +28,8 @@ _PROGRAM = Path(__file__).with_name("topology_compiler.py")
 EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
 _TIME_LIMITS = {"quick": 900, "full": 7200}
-# For a machine without a TPU: nothing is asked of Google's metadata server, and several processes may load libtpu at once.
-_ENVIRONMENT = {
+# For a machine without a TPU: libtpu does not query Google's metadata server, and several processes may load it at once.
+_CHILD_ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -38,13 +38,13 @@ _ENVIRONMENT = {
     "TPU_LOG_DIR": "disabled",
     "TPU_MIN_LOG_LEVEL": "3",
     "TPU_STDERR_LOG_LEVEL": "3",
-    # The program's folder has modules with plain names.
+    # Do not import from the program's folder, whose modules have plain names.
     "PYTHONSAFEPATH": "1",
 }
 
 
 class Fault(enum.Enum):
-    """Reason why the compiler has no program."""
+    """Reason why the compiler made no program."""
 
     REJECTED = "rejected"
     MEMORY = "memory"
@@ -119,14 +119,14 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         tpu: the slice.
         loop: the loop, exported for as many replicas.
         effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the one that a TPU would run.
-        time_limit: seconds after which to give up; None for the effort's own.
+        time_limit: seconds after which to give up; None for the effort's default.
 
     Raises:
-        CompilerError: the compiler rejected it, found no room for it, ended, took too long or did not start.
+        CompilerError: the compiler rejected it, ran out of HBM, crashed, took too long or did not start.
     """
     limit = _TIME_LIMITS[effort] if time_limit is None else time_limit
-    with tempfile.TemporaryDirectory(prefix="tpudata-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="tpudata-") as folder_name:
+        folder = Path(folder_name)
         (folder / "program").write_bytes(loop.exported.serialize())
         request = {
             "topology": tpu.topology,
@@ -138,25 +138,27 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         }
         (folder / "request.json").write_text(json.dumps(request))
         # XLA_FLAGS of this program may be for other compilers, and libtpu aborts on flags that it does not know.
-        own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-        code, noise = _run(folder, {**own, **_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit)
-        answer = folder / "answer.json"
-        if not answer.exists():
+        environment = {key: setting for key, setting in os.environ.items() if key != "XLA_FLAGS"}
+        exit_code, output = _run_compiler(
+            folder, {**environment, **_CHILD_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit
+        )
+        answer_file = folder / "answer.json"
+        if not answer_file.exists():
             fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
-            raise CompilerError(fault, _describe_end(code, noise))
-        found = json.loads(answer.read_text())
-    if "error" in found:
-        text = found["error"]
+            raise CompilerError(fault, _describe_end(exit_code, output))
+        answer = json.loads(answer_file.read_text())
+    if "error" in answer:
+        text = answer["error"]
         raise CompilerError(Fault.MEMORY if NO_DEVICE_MEMORY.match(text) else Fault.REJECTED, text)
-    compiled = CompiledLoop(**found)
+    compiled = CompiledLoop(**answer)
     _log.info("%s compiled the loop for %s in %.1f seconds.", compiled.compiler, tpu.name, compiled.seconds)
     return compiled
 
 
-def _run(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
+def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
     """Run the program on a folder; return its exit code and the end of its output."""
     with (folder / "noise").open("wb") as file:
-        # The pipe ends the program with this process.
+        # The program ends when its stdin does, so it does not outlive this process.
         process = subprocess.Popen(
             [sys.executable, str(_PROGRAM), str(folder)],
             stdin=subprocess.PIPE,

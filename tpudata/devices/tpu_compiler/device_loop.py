@@ -1,4 +1,4 @@
-"""Steps on all replicas as one program, exported for TPUs without one."""
+"""Steps on all replicas as one program, exported for TPUs on a machine without one."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tpudata.devices.spmd.lowering import ReplicaProgram
 from tpudata.devices.spmd.mesh import AXIS
 from tpudata.devices.spmd.programs import Layout, compile_call, compile_loop
 
-_ALL, _EACH, _STACKED = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)
+_REPLICATED, _SPLIT, _STACKED = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DeviceLoop:
         axis: name of the mesh's axis.
         partitions: for each argument the elements of its PartitionSpec.
         donated: numbers of the arguments whose memory the results take: the variables that change.
-        steps: number of steps for which it has room.
+        steps: largest number of steps that it runs.
         batch_bytes: bytes of a step's batch on one device.
     """
 
@@ -46,44 +46,44 @@ def export_loop(
     iterations: int | None,
     checked: Sequence[str] = (),
 ) -> DeviceLoop:
-    """Export the program that runs a step: a loop, as on devices that exist, or one call.
+    """Export the program that runs a step on all replicas: a training loop, or one call.
 
     Args:
         program: a step: function of the replica's number, the tensors of its batch, and others.
         layout: layout of its variables.
         replicas: number of replicas.
         num_batch: number of tensors of the batch.
-        iterations: largest number of steps in a loop, which large batches make smaller; None for one call.
+        iterations: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
         checked: names of the variables whose values a loop must keep finite.
     """
-    # shard_map takes a mesh without devices, too.
+    # shard_map accepts a mesh without devices.
     mesh = cast(Mesh, AbstractMesh((replicas,), (AXIS,)))
-    batch, given = program.inputs[1 : 1 + num_batch], program.inputs[1 + num_batch :]
-    size = sum(item.dtype.itemsize * int(np.prod(item.shape)) for item in batch)
+    batch, constant_specs = program.inputs[1 : 1 + num_batch], program.inputs[1 + num_batch :]
+    size = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch)
     steps, scalars = 1, []
     if iterations is None:
         function = compile_call(program, layout, mesh)
     else:
         steps = max(1, min(iterations, STACK_BYTES // max(1, size)))
         function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
-        scalars = [((), np.dtype(bool), _ALL), ((2,), np.dtype(np.int32), _ALL)]
+        scalars = [((), np.dtype(bool), _REPLICATED), ((2,), np.dtype(np.int32), _REPLICATED)]
     shapes = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
-    written, read, own = (
+    written, read, per_replica = (
         [((*replica, *shapes[name].shape), shapes[name].dtype, spec) for name in names]
         for names, replica, spec in (
-            (layout.written, (), _ALL),
-            (layout.read, (), _ALL),
-            (layout.own, (replicas,), _EACH),
+            (layout.written, (), _REPLICATED),
+            (layout.read, (), _REPLICATED),
+            (layout.per_replica, (replicas,), _SPLIT),
         )
     )
-    stacks = tuple(((steps, replicas, *item.shape), item.dtype, _STACKED) for item in batch)
-    others = tuple((item.shape, item.dtype, _ALL) for item in given)
+    stacks = tuple(((steps, replicas, *spec.shape), spec.dtype, _STACKED) for spec in batch)
+    constants = tuple((spec.shape, spec.dtype, _REPLICATED) for spec in constant_specs)
     leaves, tree = jax.tree.flatten(
-        (tuple(written), tuple(read), tuple(own), *scalars, stacks, others), is_leaf=_is_argument
+        (tuple(written), tuple(read), tuple(per_replica), *scalars, stacks, constants), is_leaf=_is_argument
     )
-    first_own = len(written) + len(read)
-    donated = (*range(len(written)), *range(first_own, first_own + len(own)))
-    # Flat arguments and results: export only serialises some structures.
+    first_per_replica = len(written) + len(read)
+    donated = (*range(len(written)), *range(first_per_replica, first_per_replica + len(per_replica)))
+    # Flat arguments and results, as export cannot serialise all structures.
     flat = jax.jit(
         lambda *arrays: jax.tree.leaves(function(*jax.tree.unflatten(tree, arrays))),
         donate_argnums=donated,

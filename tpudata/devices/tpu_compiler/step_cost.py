@@ -1,4 +1,4 @@
-"""Cost of a compiled step: memory, the shortest time that a chip's peaks allow, and the records that it takes to feed it."""
+"""Cost of a compiled step: memory, the shortest time that a chip's peaks allow, and the rate of records that keeps it fed."""
 
 import dataclasses
 import math
@@ -52,7 +52,7 @@ class StepCost:
 
     @property
     def next_batches(self) -> int:
-        """Bytes of the next loop's batches, which come to a device while a loop runs."""
+        """Bytes of the next loop's batches, which are sent to a device while a loop runs."""
         return self.loop_steps * self.batch_bytes
 
     def to_json(self) -> dict[str, Any]:
@@ -98,20 +98,22 @@ class FeedingRate:
     cores: int | None = None
 
     def compare(self, cost: StepCost) -> dict[str, Any]:
-        """Return what a step takes of it on each host, as a JSON object.
+        """Compare this rate with the rate that a step needs on each host; return a JSON object.
 
         Returns:
-            `records_per_second` that was measured, `needed` on each host, `host_cores` that are enough for it if all work scales
-            with cores (None if unknown), `is_input_bound`, and `waiting`, the share of the time that steps would wait at the
+            `records_per_second` that was measured, `needed_per_host` on each host, `host_cores` that are enough for it if all work
+            scales with cores (None if unknown), `is_input_bound`, and `waiting`, the share of the time that steps would wait at the
             measured rate if they take their lower bound.
         """
-        needed = cost.records_per_second / cost.tpu.hosts
+        needed_per_host = cost.records_per_second / cost.tpu.hosts
         cpu = self.cpu_seconds_per_record
         return {
             "records_per_second": self.records_per_second,
             "measured_on_cores": self.cores,
-            "needed": needed if math.isfinite(needed) else None,
-            "host_cores": None if cpu is None or not math.isfinite(needed) else math.ceil(needed * cpu),
-            "is_input_bound": self.records_per_second < needed,
-            "waiting": max(0.0, 1 - self.records_per_second / needed),
+            "needed": needed_per_host if math.isfinite(needed_per_host) else None,
+            "host_cores": None
+            if cpu is None or not math.isfinite(needed_per_host)
+            else math.ceil(needed_per_host * cpu),
+            "is_input_bound": self.records_per_second < needed_per_host,
+            "waiting": max(0.0, 1 - self.records_per_second / needed_per_host),
         }

@@ -42,7 +42,7 @@ class Chip:
         hbm: bytes of HBM.
         shapes: shapes of slices by number of chips.
         source: page of the Cloud TPU documentation with these numbers.
-        cores: TensorCores that names of slices count for a chip: 1 if they count chips.
+        cores: number by which a chip counts in slice names: its TensorCores, or 1 if names count chips.
         devices: devices of jax, and so replicas, on a chip.
         config: libtpu's configuration of the chip; None for its default.
     """
@@ -125,7 +125,7 @@ class TPUSlice:
 
     @property
     def topology_options(self) -> dict[str, Any]:
-        """Further arguments of `jax.experimental.topologies.get_topology_desc`."""
+        """Keyword arguments of `jax.experimental.topologies.get_topology_desc`."""
         bounds = (*self.chip.shapes[self.chips], 1)[:3] if self.hosts == 1 else (2, 2, 1)
         options: dict[str, Any] = {"chips_per_host_bounds": list(bounds)}
         return options if self.chip.config is None else {**options, "chip_config_name": self.chip.config}
@@ -142,7 +142,7 @@ def find_slice(name: str, where: str) -> TPUSlice:
 
     Args:
         name: the name.
-        where: the argument or flag that has it, for the message.
+        where: the argument or flag that passes it, for the message.
 
     Raises:
         UsageError: there is no such slice; the message names the nearest.
@@ -159,6 +159,8 @@ def find_slice(name: str, where: str) -> TPUSlice:
     sizes = [chips * chip.cores for chips in chip.shapes]
     if count not in sizes:
         nearest = min(sizes, key=lambda size: abs(size - count))
-        known = ", ".join(f"{chip.name}-{size}" for size in sizes)
-        raise UsageError(f"{where}: there is no TPU {name!r} (expected {known}). Did you mean '{chip.name}-{nearest}'?")
+        slice_names = ", ".join(f"{chip.name}-{size}" for size in sizes)
+        raise UsageError(
+            f"{where}: there is no TPU {name!r} (expected {slice_names}). Did you mean '{chip.name}-{nearest}'?"
+        )
     return TPUSlice(f"{chip.name}-{count}", chip, count // chip.cores)

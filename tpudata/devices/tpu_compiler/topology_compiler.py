@@ -27,16 +27,16 @@ def main(folder: Path) -> None:
     """Compile the request of a folder, and write the answer."""
     request = json.loads((folder / "request.json").read_text())
     lowered = lower_program(request, (folder / "program").read_bytes())
-    # Until here, an error is none of the program's.
+    # Errors before this line are not the fault of the program that is compiled.
     (folder / "lowered").touch()
     begin = time.monotonic()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        answer: dict[str, Any] = {"error": str(error)}
+        result: dict[str, Any] = {"error": str(error)}
     else:
-        answer = {**describe(compiled), "seconds": time.monotonic() - begin}
-    (folder / "answer.json").write_text(json.dumps(answer))
+        result = {**describe(compiled), "seconds": time.monotonic() - begin}
+    (folder / "answer.json").write_text(json.dumps(result))
 
 
 def lower_program(request: dict[str, Any], program: bytes) -> Any:
@@ -54,8 +54,8 @@ def lower_program(request: dict[str, Any], program: bytes) -> Any:
     mesh = Mesh(np.array(topology.devices), (request["axis"],))
     exported = export.deserialize(bytearray(program))
     arguments = [
-        jax.ShapeDtypeStruct(item.shape, item.dtype, sharding=NamedSharding(mesh, PartitionSpec(*partition)))
-        for item, partition in zip(exported.in_avals, request["partitions"], strict=True)
+        jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=NamedSharding(mesh, PartitionSpec(*partition)))
+        for spec, partition in zip(exported.in_avals, request["partitions"], strict=True)
     ]
     return jax.jit(exported.call, donate_argnums=request["donated"]).lower(*arguments)
 
@@ -82,5 +82,5 @@ def _end_with_parent() -> None:
 if __name__ == "__main__":
     threading.Thread(target=_end_with_parent, daemon=True).start()
     main(Path(sys.argv[1]))
-    # libtpu's own end takes a second.
+    # Skip libtpu's shutdown, which takes a second.
     os._exit(0)

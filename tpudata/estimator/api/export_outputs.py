@@ -17,7 +17,7 @@ class ExportOutput(abc.ABC):
     """One output of an exported model, which becomes a signature of the SavedModel."""
 
     @abc.abstractmethod
-    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
         """Return the `SignatureDef` that computes this output from `receiver_tensors` (from name to tensor).
 
         Raises:
@@ -44,7 +44,7 @@ class PredictOutput(ExportOutput):
                 raise ModelFnValueError(f"PredictOutput: the names of outputs must be strings, got {name!r}.")
             _require_tensor(f"PredictOutput: the output {name!r}", tensor)
 
-    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
         """Return a predict signature, which takes any inputs."""
         return tf.compat.v1.saved_model.predict_signature_def(dict(receiver_tensors), self.outputs)
 
@@ -54,7 +54,7 @@ class ClassificationOutput(ExportOutput):
 
     Args:
         scores: floats [batch, classes], or None.
-        classes: strings [batch, classes], or None. With both, each score belongs to the class in the same place.
+        classes: strings [batch, classes], or None. With both, score [i, j] belongs to class [i, j].
 
     Raises:
         ValueError: both are None, or one has the wrong dtype.
@@ -74,9 +74,9 @@ class ClassificationOutput(ExportOutput):
         self.scores = scores
         self.classes = classes
 
-    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
         """Return a classification signature; ValueError unless the input is one string tensor."""
-        examples = _examples("classification", receiver_tensors)
+        examples = _require_examples("classification", receiver_tensors)
         return tf.compat.v1.saved_model.classification_signature_def(examples, self.classes, self.scores)
 
 
@@ -96,34 +96,35 @@ class RegressionOutput(ExportOutput):
         _require_floating("RegressionOutput(value=...)", value)
         self.value = value
 
-    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
         """Return a regression signature; ValueError unless the input is one string tensor."""
-        examples = _examples("regression", receiver_tensors)
+        examples = _require_examples("regression", receiver_tensors)
         return tf.compat.v1.saved_model.regression_signature_def(examples, self.value)
 
 
-def _require_tensor(where: str, value: Any) -> None:
-    require_type(where, value, isinstance(value, tf.Tensor), "a tensor", ModelFnValueError)
+def _require_tensor(label: str, tensor: Any) -> None:
+    require_type(label, tensor, isinstance(tensor, tf.Tensor), "a tensor", ModelFnValueError)
 
 
-def _require_floating(where: str, value: Any) -> None:
-    if value is None:
+def _require_floating(label: str, tensor: Any) -> None:
+    if tensor is None:
         return
-    _require_tensor(where, value)
-    if not value.dtype.is_floating:
-        raise ModelFnValueError(f"{where} must be of a floating dtype, got {value.dtype.name}.")
+    _require_tensor(label, tensor)
+    if not tensor.dtype.is_floating:
+        raise ModelFnValueError(f"{label} must be of a floating dtype, got {tensor.dtype.name}.")
 
 
-def _examples(kind: str, receiver_tensors: Mapping[str, Any]) -> Any:
+def _require_examples(kind: str, receiver_tensors: Mapping[str, Any]) -> Any:
+    """Return the one string tensor of the receiver; raise ValueError if it has other inputs."""
     tensors = list(receiver_tensors.values())
     if len(tensors) == 1 and tensors[0].dtype == tf.string:
         return tensors[0]
-    found = ", ".join(f"{name} ({tensor.dtype.name})" for name, tensor in receiver_tensors.items())
-    raise ValueError(f"a {kind} signature takes one string tensor, serialised Examples; the receiver has {found}")
+    inputs = ", ".join(f"{name} ({tensor.dtype.name})" for name, tensor in receiver_tensors.items())
+    raise ValueError(f"a {kind} signature takes one string tensor, serialised Examples; the receiver has {inputs}")
 
 
 def check_export_outputs(export_outputs: Any, owner: str) -> None:
-    """Check a spec's export_outputs.
+    """Raise an error if a spec's export_outputs are not valid.
 
     Raises:
         TypeError: it is not a dict of ExportOutputs.
@@ -131,23 +132,23 @@ def check_export_outputs(export_outputs: Any, owner: str) -> None:
     """
     if export_outputs is None:
         return
-    where = f"{owner}(export_outputs=...)"
+    label = f"{owner}(export_outputs=...)"
     is_dict = isinstance(export_outputs, Mapping)
-    require_type(where, export_outputs, is_dict, "a dict from name to ExportOutput", ModelFnTypeError)
+    require_type(label, export_outputs, is_dict, "a dict from name to ExportOutput", ModelFnTypeError)
     allowed = "a PredictOutput, ClassificationOutput or RegressionOutput of tpudata.estimator.export"
     for name, output in export_outputs.items():
-        require_type(f"{where}: {name!r}", output, isinstance(output, ExportOutput), allowed, ModelFnTypeError)
+        require_type(f"{label}: {name!r}", output, isinstance(output, ExportOutput), allowed, ModelFnTypeError)
     if len(export_outputs) > 1 and DEFAULT_SIGNATURE not in export_outputs:
         raise ModelFnValueError(
-            f"{where} has several outputs (got {sorted(export_outputs)}, expected {DEFAULT_SIGNATURE!r} among them). Give the "
+            f"{label} has several outputs (got {sorted(export_outputs)}, expected {DEFAULT_SIGNATURE!r} among them). Give the "
             "default one this name."
         )
 
 
-def named_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, ExportOutput]:
-    """Return the outputs to export, by name of the signature: the spec's, or else its predictions.
+def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, ExportOutput]:
+    """Return the outputs to export by signature name: the spec's export_outputs, or else its predictions.
 
-    A single output is also the default.
+    A single output is also the default signature.
     """
     if not export_outputs:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}

@@ -9,10 +9,10 @@ class Finding:
     """Part of a program that a TPU would reject or run slowly.
 
     Attributes:
-        mode: the value of ModeKeys whose step it is in.
-        where: place of the finding: a feature, a line of the program, an argument.
+        mode: mode of the step that has it, a value of ModeKeys.
+        where: location: a feature, a line of the program, or an argument.
         what: the problem, and why it matters.
-        fix: what to do about it; "" if `what` tells.
+        fix: advice on how to fix it; "" if `what` contains it.
         is_rejected: whether a TPU rejects it; False if it is only slow, or may need too much memory.
     """
 
@@ -28,7 +28,7 @@ class Finding:
         return f"{self.mode}: {self.where}: {what}{fix}"
 
 
-class Find(Protocol):
+class Report(Protocol):
     """Callback that adds a finding to the current mode."""
 
     def __call__(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:

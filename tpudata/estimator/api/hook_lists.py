@@ -11,30 +11,30 @@ _train = tf.compat.v1.train
 
 
 def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
-    """Check a list of hooks; None stands for an empty one.
+    """Return a list of hooks as a tuple, checked; () for None.
 
     Raises:
         TypeError: an entry is not a SessionRunHook.
     """
-    return _checked(hooks, owner, "hooks", _train.SessionRunHook, ModelFnTypeError)
+    return _check_list(hooks, owner, "hooks", _train.SessionRunHook, ModelFnTypeError)
 
 
 def check_listeners(listeners: Any, owner: str) -> tuple[Any, ...]:
-    """Check a list of saving listeners; None stands for an empty one.
+    """Return a list of saving listeners as a tuple, checked; () for None.
 
     Raises:
         TypeError: an entry is not a CheckpointSaverListener.
     """
-    return _checked(listeners, owner, "listeners", _train.CheckpointSaverListener, TypeError)
+    return _check_list(listeners, owner, "listeners", _train.CheckpointSaverListener, TypeError)
 
 
-def _checked(given: Any, owner: str, what: str, base: type, error: type[TypeError]) -> tuple[Any, ...]:
-    if given is not None and not isinstance(given, Iterable):
-        raise error(f"{owner} must be a list of {what} or None, got {given!r}. Put it into a list.")
-    found = tuple(given or ())
-    for item in found:
-        if not isinstance(item, base):
+def _check_list(instances: Any, owner: str, noun: str, base: type, error: type[TypeError]) -> tuple[Any, ...]:
+    if instances is not None and not isinstance(instances, Iterable):
+        raise error(f"{owner} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
+    checked = tuple(instances or ())
+    for instance in checked:
+        if not isinstance(instance, base):
             raise error(
-                f"{owner} must contain tf.compat.v1.train.{base.__name__} instances, got {item!r}. Derive its class from that."
+                f"{owner} must contain tf.compat.v1.train.{base.__name__} instances, got {instance!r}. Derive its class from that."
             )
-    return found
+    return checked

@@ -7,7 +7,7 @@ _T = TypeVar("_T", bound="NamedTupleMethods")
 
 
 class _Fields:
-    """Names of a dataclass's fields, available on the class and on its objects."""
+    """Descriptor that returns the names of a dataclass's fields, on the class and on its objects."""
 
     def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(owner))

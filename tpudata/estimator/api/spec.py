@@ -20,6 +20,7 @@ RESERVED_METRICS = ("loss", "global_step")
 
 
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
+    """Check the fields that both specs have, and set its hooks to tuples."""
     owner = type(spec).__name__
     require_one_of(f"{owner}(mode=...)", spec.mode, MODES, ModelFnValueError)
     if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
@@ -36,9 +37,9 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
     if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
         raise ModelFnValueError(f"{owner} has no train_op, which mode {spec.mode!r} requires. Pass train_op.")
     if spec.mode == ModeKeys.TRAIN:
-        for item in tf.nest.flatten(spec.train_op, expand_composites=True):
-            if not hasattr(item, "device"):  # tf.group makes the same test.
-                raise ModelFnTypeError(f"{owner}(train_op=...) must be an operation or a tensor, got {item!r}.")
+        for fetch in tf.nest.flatten(spec.train_op, expand_composites=True):
+            if not hasattr(fetch, "device"):  # tf.group makes the same test.
+                raise ModelFnTypeError(f"{owner}(train_op=...) must be an operation or a tensor, got {fetch!r}.")
     if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
         raise ModelFnValueError(f"{owner} has no predictions, which mode {spec.mode!r} requires. Pass predictions.")
     if spec.mode == ModeKeys.PREDICT:
@@ -88,8 +89,8 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _check_common(self)
-        where, is_valid = "TPUEstimatorSpec(scaffold_fn=...)", self.scaffold_fn is None or callable(self.scaffold_fn)
-        require_type(where, self.scaffold_fn, is_valid, "callable", ModelFnTypeError)
+        label, is_valid = "TPUEstimatorSpec(scaffold_fn=...)", self.scaffold_fn is None or callable(self.scaffold_fn)
+        require_type(label, self.scaffold_fn, is_valid, "callable", ModelFnTypeError)
         if self.eval_metrics is not None:
             _check_host_function("eval_metrics", "metric_fn", self.eval_metrics, is_used=self.mode == ModeKeys.EVAL)
         if self.host_call is not None:
@@ -104,11 +105,9 @@ class TPUEstimatorSpec(NamedTupleMethods):
             TypeError, ValueError: metric_fn or scaffold_fn returned a value of the wrong type.
         """
         metrics = None if self.eval_metrics is None else _call_host_function(self.eval_metrics)
-        hooks: tuple[Any, ...] = ()
+        host_call_hooks: tuple[Any, ...] = ()
         if self.host_call is not None:
-            hooks = (FetchHook(_call_host_function(self.host_call)),)
-        of_modes = (tuple(item or ()) for item in (self.training_hooks, self.evaluation_hooks, self.prediction_hooks))
-        training_hooks, evaluation_hooks, prediction_hooks = of_modes
+            host_call_hooks = (FetchHook(_call_host_function(self.host_call)),)
         return EstimatorSpec(
             mode=self.mode,
             predictions=self.predictions,
@@ -116,10 +115,10 @@ class TPUEstimatorSpec(NamedTupleMethods):
             train_op=self.train_op,
             eval_metric_ops=metrics,
             export_outputs=self.export_outputs,
-            training_hooks=(*training_hooks, *hooks),
+            training_hooks=(*(self.training_hooks or ()), *host_call_hooks),
             scaffold=None if self.scaffold_fn is None else self.scaffold_fn(),
-            evaluation_hooks=(*evaluation_hooks, *hooks),
-            prediction_hooks=prediction_hooks,
+            evaluation_hooks=(*(self.evaluation_hooks or ()), *host_call_hooks),
+            prediction_hooks=tuple(self.prediction_hooks or ()),
         )
 
 
@@ -167,19 +166,21 @@ class EstimatorSpec(NamedTupleMethods):
             check_metrics(self.eval_metric_ops, "EstimatorSpec(eval_metric_ops=...)")
 
 
-def _require_dense(tensors: Any, where: str) -> None:
-    named = (
+def _require_dense(tensors: Any, label: str) -> None:
+    """Raise ModelFnTypeError if a tensor of a structure is sparse or ragged."""
+    tensors_by_name = (
         tensors
         if isinstance(tensors, Mapping)
         else dict(enumerate(tensors if isinstance(tensors, list | tuple) else [tensors]))
     )
-    for name, value in named.items():
-        for item in tf.nest.flatten(value):
-            is_dense = not isinstance(item, tf.SparseTensor | tf.RaggedTensor | None)
-            require_type(f"{where}: {name!r}", item, is_dense, "a dense tensor", ModelFnTypeError)
+    for name, structure in tensors_by_name.items():
+        for tensor in tf.nest.flatten(structure):
+            is_dense = not isinstance(tensor, tf.SparseTensor | tf.RaggedTensor | None)
+            require_type(f"{label}: {name!r}", tensor, is_dense, "a dense tensor", ModelFnTypeError)
 
 
 def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: bool) -> None:
+    """Check a (function, tensors) field; the tensors are only checked if the mode uses them."""
     owner = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"
     if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -201,8 +202,8 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
         else:
             signature.bind(*tensors)
     except TypeError as error:
-        given = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
-        raise HostFunctionError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
+        passed = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
+        raise HostFunctionError(f"{owner}: {function_name}{signature} does not take {passed}: {error}.") from None
 
 
 def _call_host_function(pair: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]]) -> Any:
@@ -218,7 +219,7 @@ class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Ten
     """
 
     def __init__(self, fetches: Any) -> None:
-        self._fetches = [item for item in tf.nest.flatten(fetches) if item is not None]
+        self._fetches = [fetch for fetch in tf.nest.flatten(fetches) if fetch is not None]
 
     def before_run(self, run_context: Any) -> Any:
         """Request the operations."""
@@ -227,32 +228,32 @@ class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Ten
 
 
 def check_spec(spec: Any) -> None:
-    """Check the result of model_fn; ModelFnTypeError if it is no spec."""
+    """Raise ModelFnTypeError if the result of model_fn is not a spec."""
     if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
         raise ModelFnTypeError(
             f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
         )
 
 
-def check_metrics(metrics: Any, where: str) -> None:
+def check_metrics(metrics: Any, label: str) -> None:
     """Check a dict of metrics.
 
     Args:
         metrics: from name to a (value, update_op) pair or a Keras metric.
-        where: source of the dict, for the messages.
+        label: name of the argument that has the dict, for messages.
 
     Raises:
         TypeError: it is not a dict, or an entry is neither a pair nor a metric.
         ValueError: an entry has a name that evaluate reserves.
     """
-    require_type(where, metrics, isinstance(metrics, Mapping), "a dict from name to metric", ModelFnTypeError)
+    require_type(label, metrics, isinstance(metrics, Mapping), "a dict from name to metric", ModelFnTypeError)
     for name, metric in metrics.items():
         if name in RESERVED_METRICS:
             raise ModelFnValueError(
-                f"{where} has a metric {name!r}, which evaluate reports itself. Choose another name."
+                f"{label} has a metric {name!r}, which evaluate reports itself. Choose another name."
             )
         is_pair = isinstance(metric, tuple | list) and len(metric) == 2 and hasattr(metric[1], "device")
         if not is_pair and not callable(getattr(metric, "result", None)):
             raise ModelFnTypeError(
-                f"{where}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
+                f"{label}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
             )

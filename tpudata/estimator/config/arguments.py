@@ -17,8 +17,8 @@ _log = logging.getLogger("tpudata")
 _RESERVED_PARAMS = ("batch_size", "context")
 
 
-def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
-    """Check a batch_axis: ints, or None.
+def check_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
+    """Return a batch_axis as a tuple of ints, checked; None for None.
 
     Raises:
         TypeError: it is not a tuple of ints.
@@ -37,24 +37,24 @@ def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | 
     return tuple(batch_axis)
 
 
-def checked_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
+def check_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of params, checked.
 
     Raises:
         TypeError: params is not a dict.
         ValueError: params contain a key that the estimator adds.
     """
-    copied = copied_params(params, "TPUEstimator")
+    params_copy = copy_params(params, "TPUEstimator")
     for key in _RESERVED_PARAMS:
-        if key in copied:
+        if key in params_copy:
             raise ValueError(
                 f"TPUEstimator(params=...) contains {key!r}, which the estimator sets itself. Rename it, or pass "
                 "train_batch_size, eval_batch_size and predict_batch_size."
             )
-    return copied
+    return params_copy
 
 
-def copied_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any]:
+def copy_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any]:
     """Return a copy of params.
 
     Raises:
@@ -72,29 +72,29 @@ def check_plain_config(config: Any) -> RunConfig:
     Raises:
         ValueError: it has the wrong type, or names a TPU or several replicas.
     """
-    checked: RunConfig = RunConfig() if config is None else config
-    is_config = isinstance(checked, RunConfig)
-    require_type("Estimator(config=...)", checked, is_config, "a tpudata RunConfig", ValueError)
-    if checked.master or checked.cluster is not None or checked.tpu_config.num_replicas not in (None, 1):
+    run_config: RunConfig = RunConfig() if config is None else config
+    is_config = isinstance(run_config, RunConfig)
+    require_type("Estimator(config=...)", run_config, is_config, "a tpudata RunConfig", ValueError)
+    if run_config.master or run_config.cluster is not None or run_config.tpu_config.num_replicas not in (None, 1):
         raise ValueError(
             "Estimator runs on one device, and its RunConfig names a TPU or several replicas. Use TPUEstimator, or omit master, "
             "cluster and num_replicas."
         )
-    return checked
+    return run_config
 
 
-def found_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:
-    """Return the folder of checkpoints: the given one, the RunConfig's, or a new temporary one.
+def choose_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:
+    """Return the folder of checkpoints: the argument's, the RunConfig's, or a new temporary one.
 
     Raises:
         ValueError: model_dir and the RunConfig name different folders.
     """
-    given = None if model_dir is None else str(model_dir)
-    if given is not None and config.model_dir is not None and given != config.model_dir:
+    argument = None if model_dir is None else str(model_dir)
+    if argument is not None and config.model_dir is not None and argument != config.model_dir:
         raise ValueError(
-            f"{owner}(model_dir={given!r}) differs from RunConfig(model_dir={config.model_dir!r}). Pass one of them."
+            f"{owner}(model_dir={argument!r}) differs from RunConfig(model_dir={config.model_dir!r}). Pass one of them."
         )
-    folder = given or config.model_dir
+    folder = argument or config.model_dir
     if folder is None:
         folder = tempfile.mkdtemp(prefix="tpudata-")
         _log.warning("No model_dir was passed: using the temporary folder %s.", folder)
@@ -108,8 +108,8 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
         TypeError: a flag is not a bool.
         ValueError: the kind of SavedModel is not supported.
     """
-    for name, value in (("export_to_tpu", to_tpu), ("export_to_cpu", to_cpu)):
-        require_flag("TPUEstimator", name, value)
+    for name, flag in (("export_to_tpu", to_tpu), ("export_to_cpu", to_cpu)):
+        require_flag("TPUEstimator", name, flag)
     if not to_cpu:
         raise ValueError(
             "TPUEstimator(export_to_cpu=False) leaves nothing to export: SavedModels for TPUs are not written. Omit it."
@@ -122,10 +122,10 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
 
 
 def require_v2_behaviour(owner: str) -> None:
-    """Check that the behaviour of TensorFlow 2 that the estimator needs is enabled: eager execution and control flow.
+    """Raise UsageError if eager execution or the control flow of TensorFlow 2 is disabled.
 
     Raises:
-        UsageError: it is disabled.
+        UsageError: one of them is disabled.
     """
     if not tf.executing_eagerly():
         raise UsageError(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.checks import require, require_flag, require_positive_int, require_seconds, require_type
 from tpudata.devices.processes.cluster_task import ClusterTask
-from tpudata.devices.processes.topology import JOIN_LIMIT
+from tpudata.devices.processes.topology import JOIN_TIMEOUT_SECONDS
 from tpudata.estimator.api.errors import ArgumentTypeError
 from tpudata.estimator.config.tpu_config import TPUConfig
 
@@ -103,14 +103,14 @@ class RunConfig:
     device_fn: Any = None
     protocol: str | None = None
     experimental_max_worker_delay_secs: int | None = None
-    session_creation_timeout_secs: int = JOIN_LIMIT
+    session_creation_timeout_secs: int = JOIN_TIMEOUT_SECONDS
     checkpoint_save_graph_def: bool = True
     _task: ClusterTask = dataclasses.field(default_factory=ClusterTask, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given: object = self.tf_config
-        require_type("RunConfig(tf_config=...)", given, isinstance(given, Mapping | None), "a dict or None")
-        object.__setattr__(self, "_task", self._found_task())
+        tf_config: object = self.tf_config
+        require_type("RunConfig(tf_config=...)", tf_config, isinstance(tf_config, Mapping | None), "a dict or None")
+        object.__setattr__(self, "_task", self._find_task())
         tpu_config: object = self.tpu_config
         if tpu_config is None:  # Programs pass None for the default.
             object.__setattr__(self, "tpu_config", TPUConfig())
@@ -119,8 +119,8 @@ class RunConfig:
             is_config = isinstance(tpu_config, TPUConfig)
             require_type("RunConfig(tpu_config=...)", tpu_config, is_config, "a TPUConfig", fix=fix)
         for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
-            value = getattr(self, name)
-            require_type(f"RunConfig({name}=...)", value, isinstance(value, str | None), "a str or None")
+            name_or_none = getattr(self, name)
+            require_type(f"RunConfig({name}=...)", name_or_none, isinstance(name_or_none, str | None), "a str or None")
         object.__setattr__(self, "master", self.master or "")
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
@@ -145,7 +145,7 @@ class RunConfig:
         self._check_checkpoint_interval()
         self._check_unsupported()
 
-    def _found_task(self) -> ClusterTask:
+    def _find_task(self) -> ClusterTask:
         numbers = (self.coordinator_address, self.num_processes, self.process_id)
         if self.tf_config is None:
             return ClusterTask.find("RunConfig", *numbers)
@@ -211,10 +211,10 @@ class RunConfig:
         # The old evaluation_master belongs to the old master.
         if "master" in changes:
             changes.setdefault("evaluation_master", None)
-        given: Mapping[str, Any] = dict(changes)
-        if given.get("save_checkpoints_steps") is not None:
+        passed: Mapping[str, Any] = dict(changes)
+        if passed.get("save_checkpoints_steps") is not None:
             changes.setdefault("save_checkpoints_secs", None)
-        if given.get("save_checkpoints_secs") is not None:
+        if passed.get("save_checkpoints_secs") is not None:
             changes.setdefault("save_checkpoints_steps", None)
         return dataclasses.replace(self, **changes)
 
@@ -259,6 +259,6 @@ class RunConfig:
         return self._task.service
 
 
-def task_of(config: RunConfig) -> ClusterTask:
+def get_task(config: RunConfig) -> ClusterTask:
     """Return the task of this process in the cluster that a config describes."""
-    return config._task  # noqa: SLF001 (no field that users see)
+    return config._task  # noqa: SLF001 (private to users, not to this package)

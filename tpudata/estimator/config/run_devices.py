@@ -3,7 +3,7 @@
 from tpudata.devices.processes import topology
 from tpudata.devices.processes.topology import Topology, require_own_tpu
 from tpudata.errors import UsageError
-from tpudata.estimator.config.run_config import RunConfig, task_of
+from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
@@ -17,15 +17,15 @@ def cluster_topology(config: RunConfig) -> Topology:
         MissingExtraError: jax is not installed.
     """
     _require_separate_rows(config)
-    limit = config.session_creation_timeout_secs
-    return topology.cluster_topology(task_of(config), config.tpu_config.num_replicas, limit)
+    timeout_seconds = config.session_creation_timeout_secs
+    return topology.cluster_topology(get_task(config), config.tpu_config.num_replicas, timeout_seconds)
 
 
 def tpu_topology(config: RunConfig) -> Topology:
     """Return the TPU of this machine, or of the pod that it belongs to.
 
     Raises:
-        TPUConnectionError: this machine has no TPU that answers, or the config names another machine's.
+        TPUConnectionError: jax finds no TPU here, or the config names another machine's TPU.
         ClusterError: not all machines joined in time, or one ended.
         UsageError: an option is not supported on a pod, or jax has already started there.
     """
@@ -34,7 +34,7 @@ def tpu_topology(config: RunConfig) -> Topology:
     else:
         names = {"RunConfig(master=...)": config.master, "RunConfig(tpu_name=...)": config.tpu_name}
         require_own_tpu(names, config.tpu_name)
-    group = topology.tpu_group(task_of(config))
+    group = topology.tpu_group(get_task(config))
     if group is not None:
         _require_separate_rows(config)
     return topology.tpu_topology(group, config.session_creation_timeout_secs)

@@ -14,7 +14,7 @@ _APPLIED = (
     "gpu_options (allow_growth, visible_device_list), graph_options (rewrite_options, optimizer_options.global_jit_level) and "
     "isolate_session_state"
 )
-# Fields of a RewriterConfig that are not toggles.
+# Fields of a RewriterConfig that are not toggles, by type.
 _REWRITE_VALUES = {"disable_meta_optimizer": bool, "disable_model_pruning": bool, "min_graph_nodes": int}
 _TOGGLE_NAMES = frozenset(
     {
@@ -45,30 +45,32 @@ def apply_session_config(config: Any) -> None:
         return
     is_proto = isinstance(config, tf.compat.v1.ConfigProto)
     require_type("RunConfig(session_config=...)", config, is_proto, "a tf.compat.v1.ConfigProto", ArgumentTypeError)
-    for field, value in config.ListFields():
+    for field, setting in config.ListFields():
         if field.name == "allow_soft_placement":
-            tf.config.set_soft_device_placement(value)
+            tf.config.set_soft_device_placement(setting)
         elif field.name == "log_device_placement":
-            tf.debugging.set_log_device_placement(value)
+            tf.debugging.set_log_device_placement(setting)
         elif field.name == "intra_op_parallelism_threads":
-            _before_start(
-                f"{field.name}={value}", functools.partial(tf.config.threading.set_intra_op_parallelism_threads, value)
+            _apply_before_start(
+                f"{field.name}={setting}",
+                functools.partial(tf.config.threading.set_intra_op_parallelism_threads, setting),
             )
         elif field.name == "inter_op_parallelism_threads":
-            _before_start(
-                f"{field.name}={value}", functools.partial(tf.config.threading.set_inter_op_parallelism_threads, value)
+            _apply_before_start(
+                f"{field.name}={setting}",
+                functools.partial(tf.config.threading.set_inter_op_parallelism_threads, setting),
             )
         elif field.name == "device_count":
-            _apply_device_count(value)
+            _apply_device_count(setting)
         elif field.name == "gpu_options":
-            _apply_gpu_options(value)
+            _apply_gpu_options(setting)
         elif field.name == "graph_options":
-            _apply_graph_options(value)
+            _apply_graph_options(setting)
         elif field.name != "isolate_session_state":  # There is no session whose state could be shared.
-            raise _no_counterpart(field.name)
+            raise _make_unsupported_error(field.name)
 
 
-def _no_counterpart(name: str) -> ValueError:
+def _make_unsupported_error(name: str) -> ValueError:
     return ValueError(
         f"RunConfig(session_config=...): the field {name!r} has no counterpart outside a v1 session (expected {_APPLIED}). "
         "Remove it."
@@ -79,9 +81,9 @@ def _apply_device_count(counts: Any) -> None:
     for kind, count in counts.items():
         devices = tf.config.list_physical_devices(kind)
         if kind == "CPU" and count != 1:
-            raise _no_counterpart(f"device_count[{kind!r}]")
+            raise _make_unsupported_error(f"device_count[{kind!r}]")
         if count < len(devices):
-            _before_start(
+            _apply_before_start(
                 f"device_count[{kind!r}]={count}",
                 functools.partial(tf.config.set_visible_devices, devices[:count], kind),
             )
@@ -89,58 +91,59 @@ def _apply_device_count(counts: Any) -> None:
 
 def _apply_gpu_options(options: Any) -> None:
     gpus = tf.config.list_physical_devices("GPU")
-    for field, value in options.ListFields():
+    for field, setting in options.ListFields():
         if field.name == "allow_growth":
             for gpu in gpus:
-                _before_start(
-                    "gpu_options.allow_growth", functools.partial(tf.config.experimental.set_memory_growth, gpu, value)
+                _apply_before_start(
+                    "gpu_options.allow_growth",
+                    functools.partial(tf.config.experimental.set_memory_growth, gpu, setting),
                 )
         elif field.name == "visible_device_list":
-            numbers = [item.strip() for item in value.split(",")]
-            if gpus and not all(item.isdigit() and int(item) < len(gpus) for item in numbers):
+            numbers = [number.strip() for number in setting.split(",")]
+            if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in numbers):
                 raise ValueError(
-                    f"RunConfig(session_config=...): gpu_options.visible_device_list={value!r} names GPUs that do not exist (there "
-                    f"are {len(gpus)})."
+                    f"RunConfig(session_config=...): gpu_options.visible_device_list={setting!r} names GPUs that do not exist "
+                    f"(there are {len(gpus)})."
                 )
             if gpus:
-                chosen = [gpus[int(item)] for item in numbers]
-                _before_start(
+                chosen = [gpus[int(number)] for number in numbers]
+                _apply_before_start(
                     "gpu_options.visible_device_list", functools.partial(tf.config.set_visible_devices, chosen, "GPU")
                 )
         else:
-            raise _no_counterpart(f"gpu_options.{field.name}")
+            raise _make_unsupported_error(f"gpu_options.{field.name}")
 
 
 def _apply_graph_options(options: Any) -> None:
-    for field, value in options.ListFields():
+    for field, setting in options.ListFields():
         if field.name == "rewrite_options":
-            tf.config.optimizer.set_experimental_options(_rewrite_options(value))
+            tf.config.optimizer.set_experimental_options(_list_rewrite_options(setting))
         elif field.name == "optimizer_options":
-            for inner, level in value.ListFields():
+            for inner, level in setting.ListFields():
                 if inner.name != "global_jit_level":
-                    raise _no_counterpart(f"graph_options.optimizer_options.{inner.name}")
+                    raise _make_unsupported_error(f"graph_options.optimizer_options.{inner.name}")
                 tf.config.optimizer.set_jit("autoclustering" if level > 0 else False)
         else:
-            raise _no_counterpart(f"graph_options.{field.name}")
+            raise _make_unsupported_error(f"graph_options.{field.name}")
 
 
-def _rewrite_options(options: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field, value in options.ListFields():
+def _list_rewrite_options(options: Any) -> dict[str, Any]:
+    options_by_name: dict[str, Any] = {}
+    for field, setting in options.ListFields():
         if field.name in _REWRITE_VALUES:
-            found[field.name] = _REWRITE_VALUES[field.name](value)
+            options_by_name[field.name] = _REWRITE_VALUES[field.name](setting)
         elif field.name in _TOGGLE_NAMES:
-            found[field.name] = value != _TOGGLE_OFF
+            options_by_name[field.name] = setting != _TOGGLE_OFF
         else:
-            raise _no_counterpart(f"graph_options.rewrite_options.{field.name}")
-    return found
+            raise _make_unsupported_error(f"graph_options.rewrite_options.{field.name}")
+    return options_by_name
 
 
-def _before_start(what: str, apply: Callable[[], Any]) -> None:
+def _apply_before_start(setting: str, apply: Callable[[], Any]) -> None:
     try:
         apply()
     except RuntimeError as error:
         raise ValueError(
-            f"RunConfig(session_config=...): {what} comes too late: TensorFlow has already started its devices. Make the estimator "
-            "before the first TensorFlow operation, or remove the field."
+            f"RunConfig(session_config=...): {setting} comes too late: TensorFlow has already started its devices. Make the "
+            "estimator before the first TensorFlow operation, or remove the field."
         ) from error

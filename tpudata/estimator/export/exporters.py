@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tpudata")
 _COMPARE_FN_ARGUMENTS = {"best_eval_result", "current_eval_result"}
-# Exports are named by the time in seconds; other folders are not exports.
+# Exports are named by the seconds since 1970, which have 10 digits; other folders are not exports.
 _STAMP_LENGTH = 10
 
 ReceiverFn = Callable[[], ServingInputReceiver]
@@ -83,12 +83,12 @@ class _SavedModelExporter(Exporter):
             export_path, self._serving_input_receiver_fn, self._assets_extra, self._as_text, checkpoint_path
         )
         if self._exports_to_keep is not None:
-            for stamp in _stamps(export_path)[: -self._exports_to_keep]:
+            for stamp in _list_exports(export_path)[: -self._exports_to_keep]:
                 tf.io.gfile.rmtree(tf.io.gfile.join(export_path, stamp))
         return exported
 
 
-def _stamps(export_path: str) -> list[str]:
+def _list_exports(export_path: str) -> list[str]:
     """Return the names of the exports in a folder, the oldest first."""
     if not tf.io.gfile.isdir(export_path):
         return []
@@ -221,7 +221,7 @@ class BestExporter(_SavedModelExporter):
         del is_the_final_export
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
-            self._best = self._recorded_best(eval_result["global_step"]) if _stamps(export_path) else None
+            self._best = self._find_recorded_best(eval_result["global_step"]) if _list_exports(export_path) else None
         if self._best is not None and not self._is_better(self._best, eval_result):
             return None
         self._best = eval_result
@@ -230,15 +230,17 @@ class BestExporter(_SavedModelExporter):
     def _is_better(self, best: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
         return self._compare_fn(best_eval_result=best, current_eval_result=current)
 
-    def _recorded_best(self, step: int) -> Mapping[str, Any] | None:
-        """Return the best result in the event files, without the one of `step`, which is to be compared with it."""
+    def _find_recorded_best(self, step: int) -> Mapping[str, Any] | None:
+        """Return the best result in the event files, except for that of `step`, the current evaluation."""
         if self._event_file_pattern is None:
             return None
         best: Mapping[str, Any] | None = None
         for path in tf.io.gfile.glob(tf.io.gfile.join(self._model_dir, self._event_file_pattern)):
             for record in tf.data.TFRecordDataset(path):
                 event = tf.compat.v1.Event.FromString(record.numpy())
-                result = {item.tag: item.simple_value for item in event.summary.value if item.HasField("simple_value")}
+                result = {
+                    value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")
+                }
                 if not result or event.step == step:
                     continue
                 result["global_step"] = event.step

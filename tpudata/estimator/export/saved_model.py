@@ -16,21 +16,21 @@ import tensorflow as tf
 
 from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.graphs.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.error_text.libraries import find_reason
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError
-from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
+from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, name_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import check_spec
 from tpudata.estimator.export.serving_input import NamedReceiver, ServingInputReceiver
 from tpudata.estimator.feeding.signature import call_model_fn
-from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
+from tpudata.estimator.hooks.scaffold import build_scaffold, restore_with
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import latest
-from tpudata.estimator.state.partition import Part, whole_of
+from tpudata.estimator.state.checkpoints import find_latest
+from tpudata.estimator.state.partition import Part, find_whole_part
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")
@@ -54,16 +54,16 @@ def export_saved_model(
         "a function that returns a ServingInputReceiver",
         ValueError,
     )
-    checkpoint = _checkpoint(runtime, checkpoint_path)
-    target, temporary = _folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
+    checkpoint = _open_checkpoint(runtime, checkpoint_path)
+    target, temporary = _choose_folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
     with tf.Graph().as_default():
         signatures, scaffold = _build(runtime, serving_input_receiver_fn)
-        # Without GPUs, which training may use, and on which the files must not depend.
+        # Without GPUs: training may use them, and the files must not depend on them.
         with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
             _restore(session, checkpoint, signatures, scaffold.saver)
             try:
                 main_op = scaffold.local_init_op or v1.train.Scaffold.default_local_init_op()
-                _write(session, temporary, signatures, main_op, as_text, assets_extra or {})
+                _write_model(session, temporary, signatures, main_op, as_text, assets_extra or {})
                 tf.io.gfile.rename(temporary, target)
             except tf.errors.OpError as error:
                 _remove(temporary)
@@ -77,17 +77,18 @@ def export_saved_model(
     return target.encode()
 
 
-def _remove(temporary: str) -> None:
+def _remove(folder: str) -> None:
     # Errors here are ignored, as the first error is the one to report.
     with contextlib.suppress(tf.errors.OpError):
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
+        if tf.io.gfile.exists(folder):
+            tf.io.gfile.rmtree(folder)
 
 
-def _checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:
+def _open_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:
+    """Return the requested checkpoint, or else the newest."""
     if checkpoint_path is not None:
         return Checkpoint.open(str(checkpoint_path))
-    newest = latest(runtime.model_dir)
+    newest = find_latest(runtime.model_dir)
     if newest is None:
         raise CheckpointError(
             f"export_saved_model: there is no checkpoint in {runtime.model_dir}. Train first, or pass checkpoint_path."
@@ -95,7 +96,7 @@ def _checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:
     return newest
 
 
-def _folders(base: str) -> tuple[str, str]:
+def _choose_folders(base: str) -> tuple[str, str]:
     """Return the folder of a new export, named by the seconds since 1970, and the temporary folder to write it in."""
     stamp = int(time.time())
     while True:
@@ -121,24 +122,25 @@ def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, 
     with fresh_keras_state(seed):
         spec = call(runtime.user_model.model_fn, receiver.features, None, ModeKeys.PREDICT, params, runtime.config)
     check_spec(spec)
-    return _signatures(receiver, spec), scaffold_of(spec)
+    return _make_signatures(receiver, spec), build_scaffold(spec)
 
 
-def _signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
-    outputs = named_outputs(spec.export_outputs, spec.predictions)
-    wanted = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
+def _make_signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
+    """Return the signatures that can be served, by name; log the others."""
+    outputs = name_outputs(spec.export_outputs, spec.predictions)
+    candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
     for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
-        wanted |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
+        candidates |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
     signatures, skipped = {}, []
     for name, tensors in receiver.named_receiver_tensors.items() if isinstance(receiver, NamedReceiver) else ():
         if DEFAULT_SIGNATURE in outputs:
-            wanted[name] = (tensors, outputs[DEFAULT_SIGNATURE])
+            candidates[name] = (tensors, outputs[DEFAULT_SIGNATURE])
         else:
             skipped.append(f"{name}: model_fn has no export_output {DEFAULT_SIGNATURE!r}")
-    for name, (tensors, output) in wanted.items():
+    for name, (tensors, output) in candidates.items():
         try:
-            signature = output.as_signature_def(tensors)
-            _require_fed(signature, tensors)
+            signature = output.make_signature_def(tensors)
+            _check_inputs_suffice(signature, tensors)
         except ValueError as error:
             skipped.append(f"{name}: {error}")
         else:
@@ -155,18 +157,19 @@ def _signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
     return signatures
 
 
-def _require_fed(signature: Any, inputs: Mapping[str, Any]) -> None:
+def _check_inputs_suffice(signature: Any, inputs: Mapping[str, Any]) -> None:
+    """Raise ValueError if a signature's outputs need a placeholder that is not among its inputs."""
     fed = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
-    for operation in _needed(signature.outputs.values(), fed):
+    for operation in _find_needed(signature.outputs.values(), fed):
         if operation.type == "Placeholder" and operation.outputs[0].name not in fed:
             raise ValueError(f"its outputs need the placeholder {operation.name!r}, which is not an input")
 
 
-def _needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
+def _find_needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
     """Return the operations of the default graph that outputs (`TensorInfo`s) depend on, up to the fed tensors."""
     graph, fed = v1.get_default_graph(), frozenset(fed)
-    found = (graph.get_tensor_by_name(info.name) for info in outputs)
-    return needed_operations((tensor.op for tensor in found if tensor.name not in fed), fed)
+    tensors = (graph.get_tensor_by_name(info.name) for info in outputs)
+    return find_needed_operations((tensor.op for tensor in tensors if tensor.name not in fed), fed)
 
 
 def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any], saver: Any) -> None:
@@ -179,20 +182,20 @@ def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any]
         restore_with(saver, session, checkpoint)
         return
     variables = {variable.op.name: variable for variable in v1.global_variables()}
-    needed = _needed(info for signature in signatures.values() for info in signature.outputs.values())
-    known = checkpoint.reader().get_variable_to_shape_map()
-    parts = {name: Part.of(item) for name, item in variables.items()}
-    wanted = {
-        name: item
-        for name, item in variables.items()
-        if item.op in needed or name in known or whole_of(name, parts[name], known)
+    needed = _find_needed(info for signature in signatures.values() for info in signature.outputs.values())
+    stored_names = checkpoint.reader().get_variable_to_shape_map()
+    parts = {name: Part.find(variable) for name, variable in variables.items()}
+    restored = {
+        name: variable
+        for name, variable in variables.items()
+        if variable.op in needed or name in stored_names or find_whole_part(name, parts[name], stored_names)
     }
-    values = checkpoint.read(wanted, parts)
+    values = checkpoint.read(restored, parts)
     feeds = {variables[name].initial_value: value for name, value in values.items()}
     session.run([variable.initializer for variable in variables.values()], feeds)
 
 
-def _write(
+def _write_model(
     session: Any, folder: str, signatures: Any, main_op: Any, as_text: bool, assets_extra: Mapping[str, str]
 ) -> None:
     builder = v1.saved_model.Builder(folder)

@@ -18,7 +18,7 @@ class ServingInputReceiver:
     Attributes:
         features: a dict from name to tensor, for model_fn; one tensor becomes {"feature": tensor}.
         receiver_tensors: placeholders by name, which the caller feeds; one tensor becomes {"input": tensor}.
-        receiver_tensors_alternatives: further sets of inputs, by name, such as tensors between the placeholders and the features.
+        receiver_tensors_alternatives: other sets of inputs, by name, such as tensors between the placeholders and the features.
             Each has separate signatures, named "alternative:output".
 
     Raises:
@@ -30,17 +30,18 @@ class ServingInputReceiver:
     receiver_tensors_alternatives: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", _named(self.features, "features", "feature"))
-        object.__setattr__(self, "receiver_tensors", _named(self.receiver_tensors, "receiver_tensors", "input"))
-        others: Any = self.receiver_tensors_alternatives
-        if others is None:
+        object.__setattr__(self, "features", _name_tensors(self.features, "features", "feature"))
+        object.__setattr__(self, "receiver_tensors", _name_tensors(self.receiver_tensors, "receiver_tensors", "input"))
+        alternatives: Any = self.receiver_tensors_alternatives
+        if alternatives is None:
             return
-        where = "ServingInputReceiver(receiver_tensors_alternatives=...)"
-        require_type(where, others, isinstance(others, Mapping), "a dict from name to tensors", ValueError)
-        named = {
-            name: _named(item, f"receiver_tensors_alternatives[{name!r}]", "input") for name, item in others.items()
+        label = "ServingInputReceiver(receiver_tensors_alternatives=...)"
+        require_type(label, alternatives, isinstance(alternatives, Mapping), "a dict from name to tensors", ValueError)
+        named_alternatives = {
+            name: _name_tensors(tensors, f"receiver_tensors_alternatives[{name!r}]", "input")
+            for name, tensors in alternatives.items()
         }
-        object.__setattr__(self, "receiver_tensors_alternatives", named)
+        object.__setattr__(self, "receiver_tensors_alternatives", named_alternatives)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +54,15 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
     def __post_init__(self) -> None:
         tensor = self.features
-        where, fix = "TensorServingInputReceiver(features=...)", "Use ServingInputReceiver for a dict of features."
-        require_type(where, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError, fix)
+        label, fix = "TensorServingInputReceiver(features=...)", "Use ServingInputReceiver for a dict of features."
+        require_type(label, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError, fix)
         super().__post_init__()
         object.__setattr__(self, "features", tensor)
 
 
 @dataclasses.dataclass(frozen=True)
 class NamedReceiver(ServingInputReceiver):
-    """A ServingInputReceiver with further sets of inputs, each of which has one signature: the default output, under its name.
+    """A ServingInputReceiver with other sets of inputs, each with one signature of the default output, under the set's name.
 
     Attributes:
         named_receiver_tensors: the sets, by the signature's name.
@@ -70,17 +71,18 @@ class NamedReceiver(ServingInputReceiver):
     named_receiver_tensors: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
-def _named(tensors: Any, field: str, default: str) -> dict[str, Any]:
+def _name_tensors(tensors: Any, field: str, default: str) -> dict[str, Any]:
+    """Return tensors by name, checked; a single tensor gets the name `default`."""
     if tensors is None:
         raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")
-    named = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}
-    for name, tensor in named.items():
+    tensors_by_name = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}
+    for name, tensor in tensors_by_name.items():
         # Some programs number their features; a fed tensor needs a name.
         if not isinstance(name, str) and not (field == "features" and isinstance(name, int)):
             raise ValueError(f"ServingInputReceiver({field}=...): the names must be strings, got {name!r}.")
-        where = f"ServingInputReceiver({field}=...): {name!r}"
-        require_type(where, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError)
-    return named
+        label = f"ServingInputReceiver({field}=...): {name!r}"
+        require_type(label, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError)
+    return tensors_by_name
 
 
 def build_parsing_serving_input_receiver_fn(

@@ -1,4 +1,4 @@
-"""Calls of input_fn: their number, their replicas, and the batch size that each gets."""
+"""Calls of input_fn: how many, for which replicas, and with which batch size."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ BATCH_SIZE_NAMES = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
-# TensorFlow's name of the CPU that reads a host's data: each host's process knows its own CPU by it.
+# TensorFlow's name of the CPU that reads a host's data; the same in each host's process.
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -77,7 +77,7 @@ class TPUContext:
         Raises:
             RuntimeError: it is read in model_fn, which is traced for all hosts.
         """
-        return self._in_input_fn("current_host").host
+        return self._require_call("current_host").host
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
         """Return the host's device, this call's number, the number of calls, and the number of replicas that the call feeds.
@@ -85,20 +85,20 @@ class TPUContext:
         Raises:
             RuntimeError: it is called in model_fn, which is traced for all hosts.
         """
-        call = self._in_input_fn("current_input_fn_deployment()")
+        call = self._require_call("current_input_fn_deployment()")
         return _HOST, call.index, call.total, call.replicas
 
-    def _in_input_fn(self, what: str) -> Call:
+    def _require_call(self, attribute: str) -> Call:
         if self._call is None:
             raise RuntimeError(
-                f"params['context'].{what} is for input_fn: model_fn is traced once for all replicas. Use num_hosts and "
+                f"params['context'].{attribute} is for input_fn: model_fn is traced once for all replicas. Use num_hosts and "
                 "num_replicas there."
             )
         return self._call
 
 
 def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int | None) -> None:
-    """Check that a mode's global batch size can be split over the replicas.
+    """Raise BatchSizeError if a mode's global batch size cannot be split over the replicas.
 
     Raises:
         BatchSizeError: the size is None, or not a multiple of the number of replicas.
@@ -109,14 +109,15 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
             f"TPUEstimator({name}=None): {replicas} replicas need a batch size (got None, expected a multiple of {replicas}). "
             "Pass it."
         )
-    if _pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % replicas:
+    if _choose_pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % replicas:
         raise BatchSizeError(
             f"TPUEstimator({name}={size}) cannot be split over {replicas} replicas: it must be a multiple of {replicas}, or "
             "per_host_input_for_training must be BROADCAST, which gives each replica the whole batch."
         )
 
 
-def _pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
+def _choose_pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
+    """Return the input mode of a mode; evaluation and prediction do not support all of training's."""
     pipeline = config.per_host_input_for_training
     assert isinstance(pipeline, InputPipelineConfig)
     if mode != ModeKeys.TRAIN:
@@ -167,7 +168,7 @@ class Deployment:
     @property
     def pipeline(self) -> InputPipelineConfig:
         """The input mode that applies to this mode."""
-        return _pipeline(self.mode, self.config)
+        return _choose_pipeline(self.mode, self.config)
 
     @property
     def batch_size(self) -> int | None:

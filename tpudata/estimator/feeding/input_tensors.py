@@ -19,11 +19,11 @@ _NOT_INITIALIZED = (
 
 def are_tensors(element: Any) -> bool:
     """Return whether an input_fn returned the tensors (or arrays) of a batch."""
-    found = [item for item in tf.nest.flatten(element) if item is not None]
-    return bool(found) and all(isinstance(item, tf.Tensor | tf.SparseTensor | np.ndarray) for item in found)
+    leaves = [leaf for leaf in tf.nest.flatten(element) if leaf is not None]
+    return bool(leaves) and all(isinstance(leaf, tf.Tensor | tf.SparseTensor | np.ndarray) for leaf in leaves)
 
 
-def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
+def make_tensor_dataset(call: Callable[[], Any], seed: int | None) -> Any:
     """Return a dataset of the batches of an input_fn that returns tensors.
 
     It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
@@ -35,7 +35,7 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
         seed: seed of the graph, or None.
 
     Raises:
-        TypeError: the input_fn returned no tensors.
+        TypeError: the input_fn did not return tensors.
     """
     graph = InputGraph()
     with graph.as_default(), tf.device("CPU:0"):
@@ -49,12 +49,13 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
         if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
             element = element[0]
         element = split_sparse(element)
-        tensors = [tf.convert_to_tensor(item) for item in tf.nest.flatten(element)]
-        graph.begins_with(
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(element)]
+        graph.set_initializers(
             [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]
         )
 
-    def batches() -> Iterator[tuple[Any, ...]]:
+    def generate_batches() -> Iterator[tuple[Any, ...]]:
+        """Run the graph in a session until it is out of range."""
         session = graph.session()
         coordinator = tf.train.Coordinator()
         threads: list[Any] = []
@@ -75,6 +76,6 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
             coordinator.join(threads)
 
     flat = tf.data.Dataset.from_generator(
-        batches, output_signature=tuple(tf.TensorSpec(item.shape, item.dtype) for item in tensors)
+        generate_batches, output_signature=tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     )
-    return flat.map(lambda *items: tf.nest.pack_sequence_as(element, items)).prefetch(2)
+    return flat.map(lambda *components: tf.nest.pack_sequence_as(element, components)).prefetch(2)

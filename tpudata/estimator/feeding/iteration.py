@@ -1,4 +1,4 @@
-"""One pass over a dataset, whose end takes no time.
+"""One pass over a dataset, which ends without waiting for TensorFlow.
 
 When TensorFlow deletes an iterator, it waits for the thread that tunes the input, which sleeps for 10 ms, then 20, 40 and so on up
 to a minute. About every third time the thread misses the wake-up, and the deletion waits for the rest of its sleep. So another
@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# The part of a deletion before its wait takes milliseconds, or more on a busy machine.
-_SECONDS_AT_EXIT = 2.0
+# A deletion's part before its wait takes milliseconds, or more on a busy machine.
+_WAIT_SECONDS_AT_EXIT = 2.0
 
 
 class Iteration:
@@ -43,7 +43,7 @@ class Iteration:
         thread = threading.Thread(target=_delete, args=arguments, name="tpudata-iteration-end", daemon=True)
         thread.start()
         # Called after the thread has ended, or before the interpreter ends.
-        weakref.finalize(thread, _wait, self._closed, deleted)
+        weakref.finalize(thread, _wait_for_deletion, self._closed, deleted)
         # Closes an iteration that is dropped without close().
         weakref.finalize(self, self._closed.set)
 
@@ -55,8 +55,8 @@ class Iteration:
 
     def next(self) -> Any:
         """Return the next element; None at the end."""
-        found = self._parts[0].get_next_as_optional()
-        return found.get_value() if found.has_value() else None
+        element = self._parts[0].get_next_as_optional()
+        return element.get_value() if element.has_value() else None
 
     def close(self) -> None:
         """Release the iterator."""
@@ -69,11 +69,11 @@ def _delete(parts: list[Any], closed: threading.Event, deleted: threading.Event)
     deleted.set()
 
 
-def _wait(closed: threading.Event, deleted: threading.Event) -> None:
+def _wait_for_deletion(closed: threading.Event, deleted: threading.Event) -> None:
     closed.set()
-    deleted.wait(_SECONDS_AT_EXIT)
+    deleted.wait(_WAIT_SECONDS_AT_EXIT)
 
 
-def iterator_of(spec: Any, tensors: Any) -> Any:
+def pack_iterator(spec: Any, tensors: Any) -> Any:
     """Return the iterator with these tensors, in the tf.function that is being built."""
     return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)

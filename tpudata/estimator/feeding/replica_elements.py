@@ -14,8 +14,8 @@ from tpudata.devices.batches.step_reader import whole
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
-from tpudata.estimator.feeding.row_masks import with_row_masks
-from tpudata.estimator.feeding.signature import leaves, row_weights, split_element
+from tpudata.estimator.feeding.row_masks import add_row_masks
+from tpudata.estimator.feeding.signature import list_leaves, row_weights, split_element
 
 CallInputFn = Callable[[Call], Any]
 
@@ -24,7 +24,7 @@ class ReplicaElements:
     """Source of the elements of one mode's replicas.
 
     Attributes:
-        endless: whether all datasets so far are known to repeat without end.
+        endless: whether all datasets so far repeat without end.
 
     Args:
         call_input_fn: function that returns input_fn's dataset for a call.
@@ -43,11 +43,11 @@ class ReplicaElements:
         deployment = self._deployment
         dataset = self._call_input_fn(call)
         self.endless &= bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
-        axes = self._axes(dataset)
+        axes = self._check_axes(dataset)
         if deployment.mode == ModeKeys.PREDICT:
-            dataset = with_row_masks(dataset, deployment.batch_size, axes)
+            dataset = add_row_masks(dataset, deployment.batch_size, axes)
         if deployment.topology.is_sharded:
-            self._require_static(dataset)
+            self._check_static_shapes(dataset)
         return dataset
 
     def worker_dataset(self, num_workers: int, worker: int) -> Any:
@@ -59,17 +59,17 @@ class ReplicaElements:
         for call in self._deployment.calls():
             begin, end = max(first, replica), min(last, replica + call.replicas)
             if begin < end:
-                part = slice(begin - replica, end - replica)
-                datasets.append(self._split(self.dataset(call), call.replicas, part))
+                local = slice(begin - replica, end - replica)
+                datasets.append(self._split(self.dataset(call), call.replicas, local))
                 shares.append(end - begin)
             replica += call.replicas
         one_batch_a_call = pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
         if len(datasets) == 1 and not one_batch_a_call:
-            return datasets[0]  # Its steps are whole.
-        return self._whole_steps(datasets, shares)
+            return datasets[0]  # Each of its batches is split into a whole step.
+        return self._interleave_steps(datasets, shares)
 
-    def _axes(self, dataset: Any) -> list[int] | None:
-        """Return the batch axis of each tensor of an element."""
+    def _check_axes(self, dataset: Any) -> list[int] | None:
+        """Return the batch axis of each tensor of input_fn's elements, checked; None for 0."""
         if self._batch_axis is None:
             return None
         axes = list(self._batch_axis)
@@ -87,7 +87,8 @@ class ReplicaElements:
                 )
         return axes
 
-    def _element_axes(self, element_spec: Any) -> list[int]:
+    def _list_element_axes(self, element_spec: Any) -> list[int]:
+        """Return the batch axis of each tensor of a checked element."""
         # For predictions, the mask replaces the labels.
         count = len(tf.nest.flatten(element_spec))
         if self._batch_axis is None:
@@ -96,16 +97,19 @@ class ReplicaElements:
             return list(self._batch_axis)
         return [*list(self._batch_axis)[: count - 1], 0]
 
-    def _require_static(self, dataset: Any) -> None:
+    def _check_static_shapes(self, dataset: Any) -> None:
+        """Raise ValueError if a tensor has a dynamic shape, or not params["batch_size"] rows."""
         deployment = self._deployment
         size = deployment.batch_size
         if size is None:  # Each process has one replica, which takes its batches whole.
             return
         specs = split_element(dataset.element_spec)
-        axes = split_element(tf.nest.pack_sequence_as(dataset.element_spec, self._element_axes(dataset.element_spec)))
+        axes = split_element(
+            tf.nest.pack_sequence_as(dataset.element_spec, self._list_element_axes(dataset.element_spec))
+        )
         if deployment.mode == ModeKeys.PREDICT:
-            specs, axes = (specs[0], None), (axes[0], None)  # The mask was made here.
-        for (path, spec), (_, axis) in zip(leaves(specs), leaves(axes), strict=True):
+            specs, axes = (specs[0], None), (axes[0], None)  # Skip the mask, which was added here.
+        for (path, spec), (_, axis) in zip(list_leaves(specs), list_leaves(axes), strict=True):
             rows = spec.shape[axis] if spec.shape.rank else None
             if not spec.shape.is_fully_defined():
                 fix = "set_shape in the dataset's map"
@@ -121,27 +125,28 @@ class ReplicaElements:
                     "by params['batch_size']."
                 )
 
-    def _split(self, dataset: Any, replicas: int, part: slice) -> Any:
-        """Return a dataset of the elements for the replicas in `part`, of the `replicas` that the given dataset feeds."""
+    def _split(self, dataset: Any, num_replicas: int, local: slice) -> Any:
+        """Split each element into `num_replicas` parts, and keep those of `local`; other input modes need no split."""
         pipeline = self._deployment.pipeline
-        count = part.stop - part.start
+        count = local.stop - local.start
         if pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1):
             return dataset
         if pipeline is InputPipelineConfig.BROADCAST:
             return dataset.flat_map(lambda *element: tf.data.Dataset.from_tensors(whole(element)).repeat(count))
-        axes = self._element_axes(dataset.element_spec)
+        axes = self._list_element_axes(dataset.element_spec)
 
         def split(*element: Any) -> Any:
             tensors = tf.nest.flatten(element)
             parts = [
-                tf.stack(tf.split(tensor, replicas, axis)[part]) for tensor, axis in zip(tensors, axes, strict=True)
+                tf.stack(tf.split(tensor, num_replicas, axis)[local])
+                for tensor, axis in zip(tensors, axes, strict=True)
             ]
             return whole(tf.nest.pack_sequence_as(element, parts))
 
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
-    def _whole_steps(self, datasets: list[Any], shares: list[int]) -> Any:
-        """Return a dataset of elements in turn, `shares` of each dataset in a step, so that no step lacks one."""
+    def _interleave_steps(self, datasets: list[Any], shares: list[int]) -> Any:
+        """Interleave datasets, with `shares` elements of each in a step; pad or drop an incomplete last step."""
         count = sum(shares)
         turns = [i for i, share in enumerate(shares) for _ in range(share)]
         choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()
@@ -150,18 +155,20 @@ class ReplicaElements:
             mixed = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
             return mixed if endless else mixed.batch(count, drop_remainder=True).unbatch()
         spec = datasets[0].element_spec
-        padding = tf.nest.map_structure(lambda item: tf.zeros(item.shape, item.dtype), spec)
+        padding = tf.nest.map_structure(lambda tensor_spec: tf.zeros(tensor_spec.shape, tensor_spec.dtype), spec)
         endings = tf.data.Dataset.from_tensors((padding, False)).repeat()
-        filled = [dataset.map(lambda *element: (whole(element), True)).concatenate(endings) for dataset in datasets]
-        steps = tf.data.Dataset.choose_from_datasets(filled, choice).batch(count, drop_remainder=True)
-        steps = steps.take_while(lambda _, real: tf.reduce_any(real))
-        fills = can_fill(self._deployment.mode, spec)
+        padded = [dataset.map(lambda *element: (whole(element), True)).concatenate(endings) for dataset in datasets]
+        steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(count, drop_remainder=True)
+        steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
+        allows_padding = can_fill(self._deployment.mode, spec)
 
-        def checked(element: Any, real: Any) -> Any:
-            with tf.control_dependencies([] if fills else [tf.debugging.assert_equal(real, True, ENDS_WITHIN_STEP)]):
+        def reject_padding(element: Any, is_real: Any) -> Any:
+            with tf.control_dependencies(
+                [] if allows_padding else [tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]
+            ):
                 return tf.nest.map_structure(tf.identity, element)
 
-        return steps.map(checked).unbatch()
+        return steps.map(reject_padding).unbatch()
 
 
 def can_fill(mode: str, element_spec: Any) -> bool:
@@ -169,7 +176,7 @@ def can_fill(mode: str, element_spec: Any) -> bool:
     return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
 
 
-def short_data(mode: str, element_spec: Any) -> ShortData:
+def choose_short_data(mode: str, element_spec: Any) -> ShortData:
     """Return the rule for processes whose data ends before that of others."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP

@@ -11,26 +11,26 @@ from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.error_text.libraries import NEEDS_GRAPH
 from tpudata.estimator.api.errors import ModelFnTypeError
-from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
+from tpudata.estimator.feeding.input_tensors import are_tensors, make_tensor_dataset
 from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 
-def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
+def _list_argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(name for name, item in inspect.signature(function).parameters.items() if item.kind in kinds)
+    return tuple(name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds)
 
 
 def check_model_fn(model_fn: Any) -> None:
-    """Check that model_fn can be called by an estimator.
+    """Raise an error if an estimator cannot call model_fn.
 
     Raises:
         ModelFnTypeError: model_fn is not callable.
         ModelFnValueError: it has no argument `features`, or an unknown one without a default.
     """
     require_type("model_fn", model_fn, callable(model_fn), "callable", ModelFnTypeError)
-    names = _argument_names(model_fn)
+    names = _list_argument_names(model_fn)
     if "features" not in names:
         raise ModelFnValueError(f"model_fn must take an argument named features, got {names}.")
     defaults = inspect.signature(model_fn).parameters
@@ -51,13 +51,13 @@ def call_model_fn(
     Raises:
         ModelFnValueError: there are labels, but model_fn has no such argument.
     """
-    names = _argument_names(model_fn)
-    given: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
+    names = _list_argument_names(model_fn)
+    arguments: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
     if labels is not None and "labels" not in names:
         raise ModelFnValueError(
             "input_fn returned labels, but model_fn has no argument named labels. Return only features, or add the argument."
         )
-    return model_fn(features=features, **{name: value for name, value in given.items() if name in names})
+    return model_fn(features=features, **{name: value for name, value in arguments.items() if name in names})
 
 
 def call_input_fn(
@@ -82,31 +82,31 @@ def call_input_fn(
         config: the RunConfig.
         input_context: describes this call among several.
         start_step: number of steps done.
-        datasets_alone: whether tensors are rejected.
+        datasets_alone: whether to reject tensors.
         needs_params: whether input_fn must have the argument `params`.
-        takes_sparse: whether there may be sparse tensors.
+        takes_sparse: whether to accept sparse tensors.
 
     Returns:
-        The `tf.data.Dataset` that input_fn returned, or a dataset of the tensors that it returned, with the parts of sparse tensors
-        in their place.
+        The `tf.data.Dataset` that input_fn returned, or a dataset of the tensors that it returned; each sparse tensor is replaced
+        by its parts.
 
     Raises:
         TypeError: input_fn is not callable, or returned a value of the wrong type.
         ValueError: input_fn has no argument `params`, or its elements are neither features nor (features, labels).
     """
     require_type("input_fn", input_fn, callable(input_fn), "callable")
-    names = _argument_names(input_fn)
+    names = _list_argument_names(input_fn)
     if needs_params and "params" not in names:
         raise ValueError(f"input_fn must take an argument named params, which has the batch_size, got {names}. Add it.")
-    given = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
-    given = {name: value for name, value in given.items() if name in names}
+    arguments = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
+    arguments = {name: value for name, value in arguments.items() if name in names}
 
     def call() -> Any:
-        return input_fn(**given, **({"params": dict(params)} if "params" in names else {}))
+        return input_fn(**arguments, **({"params": dict(params)} if "params" in names else {}))
 
-    dataset = _called(call)
+    dataset = _call_eagerly(call)
     if not datasets_alone and (dataset is None or are_tensors(dataset)):
-        dataset = dataset_of_tensors(call, config.tf_random_seed)
+        dataset = make_tensor_dataset(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
         fix = " PER_HOST_V2 does not support tensors: return the dataset itself." if datasets_alone else ""
         raise TypeError(
@@ -114,7 +114,7 @@ def call_input_fn(
         )
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
         dataset = dataset.map(lambda *element: split_sparse(element[0] if len(element) == 1 else element))
-    for path, spec in leaves(split_element(dataset.element_spec)):
+    for path, spec in list_leaves(split_element(dataset.element_spec)):
         if are_sparse_parts(spec):
             if not takes_sparse:
                 raise TypeError(
@@ -134,8 +134,8 @@ def call_input_fn(
     return dataset
 
 
-def _called(call: Callable[[], Any]) -> Any:
-    """Return the result of input_fn; None if it uses something that only works in a graph."""
+def _call_eagerly(call: Callable[[], Any]) -> Any:
+    """Return the result of input_fn; None if it uses operations that only work in a graph."""
     try:
         return call()
     except RuntimeError as error:
@@ -160,12 +160,12 @@ def split_element(element: Any) -> tuple[Any, Any]:
 
 
 def check_for_devices(element_spec: Any) -> None:
-    """Check that devices take the tensors of an element.
+    """Raise ValueError if devices cannot take a tensor of an element.
 
     Raises:
-        ValueError: they do not take one, because of its kind, dtype or shape.
+        ValueError: a tensor is not dense, has no number dtype, or has a dynamic shape.
     """
-    for path, spec in leaves(split_element(element_spec)):
+    for path, spec in list_leaves(split_element(element_spec)):
         if spec.is_compatible_with(None):  # TensorFlow 2.20 has no tf.NoneTensorSpec.
             continue
         if not isinstance(spec, tf.TensorSpec):
@@ -186,30 +186,30 @@ def check_for_devices(element_spec: Any) -> None:
 
 
 def row_weights(features: Any) -> Any:
-    """Return features["weights"] if they are floats [batch]; None if there are none, or a feature with another meaning."""
+    """Return features["weights"] if they are floats [batch]; None without such a feature, or if it has another type."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     if weights is None or are_sparse_parts(weights):
         return None
     return weights if weights.dtype.is_floating and weights.shape.rank == 1 else None
 
 
-def leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
+def list_leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
     """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"; sparse parts are one leaf."""
-    found: list[tuple[str, Any]] = []
+    found_leaves: list[tuple[str, Any]] = []
 
-    def walk(path: str, value: Any) -> None:
-        if are_sparse_parts(value):
-            found.append((path, value))
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                walk(f"{path}[{key!r}]", item)
-        elif isinstance(value, tuple | list):
-            fields = getattr(value, "_fields", range(len(value)))
-            for field, item in zip(fields, value, strict=True):
-                walk(f"{path}[{field!r}]", item)
-        elif value is not None:
-            found.append((path, value))
+    def walk(path: str, node: Any) -> None:
+        if are_sparse_parts(node):
+            found_leaves.append((path, node))
+        elif isinstance(node, Mapping):
+            for key, child in node.items():
+                walk(f"{path}[{key!r}]", child)
+        elif isinstance(node, tuple | list):
+            fields = getattr(node, "_fields", range(len(node)))
+            for field, child in zip(fields, node, strict=True):
+                walk(f"{path}[{field!r}]", child)
+        elif node is not None:
+            found_leaves.append((path, node))
 
     walk("features", element[0])
     walk("labels", element[1])
-    return found
+    return found_leaves

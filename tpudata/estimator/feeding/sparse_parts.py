@@ -1,4 +1,4 @@
-"""Sparse features and labels, which travel from input_fn to model_fn as their three dense tensors.
+"""Sparse features and labels, which are passed from input_fn to model_fn as their three dense tensors.
 
 Everything in between, such as placeholders, loops and hooks, handles dense tensors alone.
 """
@@ -15,32 +15,32 @@ _Parts = collections.namedtuple("_Parts", ("indices", "values", "dense_shape"))
 
 
 @functools.cache
-def _parts_class(static_shape: tuple[int | None, ...] | None) -> Any:
-    """Return the class of the parts of sparse tensors whose shape is known so far; one class for each, as tf.nest compares them."""
+def _make_parts_class(static_shape: tuple[int | None, ...] | None) -> Any:
+    """Return the class of sparse parts with this static shape, always the same, as tf.nest compares classes."""
     return type("SparseParts", (_Parts,), {"static_shape": static_shape})
 
 
-def are_sparse_parts(value: Any) -> bool:
-    """Return whether a value is the parts of a sparse tensor, or of its spec."""
-    return isinstance(value, _Parts)
+def are_sparse_parts(leaf: Any) -> bool:
+    """Return whether a value holds the parts of a sparse tensor, or their specs."""
+    return isinstance(leaf, _Parts)
 
 
 def split_sparse(structure: Any) -> Any:
-    """Return a structure with the parts of each `tf.SparseTensor` in its place."""
+    """Replace each `tf.SparseTensor` of a structure by its parts."""
     return tf.nest.map_structure(_split, structure)
 
 
-def _split(value: Any) -> Any:
-    if not isinstance(value, tf.SparseTensor):
-        return value
-    shape = value.shape
-    made = _parts_class(None if shape.rank is None else tuple(shape.as_list()))
-    return made(value.indices, value.values, value.dense_shape)
+def _split(leaf: Any) -> Any:
+    if not isinstance(leaf, tf.SparseTensor):
+        return leaf
+    shape = leaf.shape
+    parts_class = _make_parts_class(None if shape.rank is None else tuple(shape.as_list()))
+    return parts_class(leaf.indices, leaf.values, leaf.dense_shape)
 
 
 def join_sparse(structure: Any) -> Any:
-    """Return a structure with a `tf.SparseTensor` in the place of its parts."""
-    return _mapped(structure, _join, lambda value: value)
+    """Replace sparse parts in a structure by their `tf.SparseTensor`."""
+    return _map_structure(structure, _join, lambda leaf: leaf)
 
 
 def _join(parts: Any) -> Any:
@@ -50,29 +50,29 @@ def _join(parts: Any) -> Any:
     return tensor
 
 
-def without_sparse(structure: Any) -> Any:
-    """Return a structure with None in the place of the parts of sparse tensors."""
-    return _mapped(structure, lambda _: None, lambda value: value)
+def drop_sparse(structure: Any) -> Any:
+    """Replace sparse parts in a structure by None."""
+    return _map_structure(structure, lambda _: None, lambda leaf: leaf)
 
 
-def roles(structure: Any) -> list[str]:
-    """Return "dense" or the field of the parts for each tensor, in the order of `tf.nest.flatten`."""
-    found: list[str] = tf.nest.flatten(
-        _mapped(structure, lambda parts: type(parts)(*_Parts._fields), lambda _: "dense")
+def list_roles(structure: Any) -> list[str]:
+    """Return for each tensor "dense" or its field of sparse parts, in the order of `tf.nest.flatten`."""
+    found_roles: list[str] = tf.nest.flatten(
+        _map_structure(structure, lambda parts: type(parts)(*_Parts._fields), lambda _: "dense")
     )
-    return found
+    return found_roles
 
 
-def _mapped(structure: Any, of_parts: Callable[[Any], Any], of_leaf: Callable[[Any], Any]) -> Any:
+def _map_structure(structure: Any, map_parts: Callable[[Any], Any], map_leaf: Callable[[Any], Any]) -> Any:
     if are_sparse_parts(structure):
-        return of_parts(structure)
-    follow = functools.partial(_mapped, of_parts=of_parts, of_leaf=of_leaf)
+        return map_parts(structure)
+    follow = functools.partial(_map_structure, map_parts=map_parts, map_leaf=map_leaf)
     if isinstance(structure, Mapping):
-        made = copy.copy(structure)
-        for key, value in structure.items():
-            made[key] = follow(value)  # type: ignore[index]
-        return made
+        copied = copy.copy(structure)
+        for key, child in structure.items():
+            copied[key] = follow(child)  # type: ignore[index]
+        return copied
     if isinstance(structure, tuple | list):
-        items = map(follow, structure)
-        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
-    return of_leaf(structure)
+        children = map(follow, structure)
+        return type(structure)(*children) if hasattr(structure, "_fields") else type(structure)(children)
+    return map_leaf(structure)

@@ -1,4 +1,4 @@
-"""Functions of the user, and their arguments."""
+"""The user's functions, and the arguments that they get."""
 
 import copy
 import dataclasses
@@ -38,7 +38,7 @@ class UserModel:
 
     def call_model(self, features: Any, labels: Any, deployment: Deployment) -> Any:
         """Call model_fn for a mode, and return its result."""
-        params = self._params(deployment)
+        params = self._make_params(deployment)
         if not self.is_plain:
             params["use_tpu"] = deployment.topology.is_tpu
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
@@ -58,7 +58,7 @@ class UserModel:
         return call_input_fn(
             input_fn,
             deployment.mode,
-            self._params(deployment, call),
+            self._make_params(deployment, call),
             self.config,
             call.input_context(call.replicas if per_replica else 1),
             start_step,
@@ -67,7 +67,7 @@ class UserModel:
             takes_sparse=not deployment.topology.is_sharded and not deployment.topology.is_tpu,
         )
 
-    def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
+    def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
         # An Estimator adds nothing to params, except in a rehearsal, which adds the batch size that it would have on a TPU.
         adds = not self.is_plain or deployment.global_batch_size is not None
         return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}

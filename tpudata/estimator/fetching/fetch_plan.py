@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import reached
+from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.estimator.state.blueprint import Blueprint
 
 _SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
@@ -35,37 +35,40 @@ class Timing:
 
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
-        writes: operations of model_fn that write summaries, if steps run on devices, which have no strings and no files; None for
-            plain TensorFlow.
+        writes: operations of model_fn that write summaries, which the host runs if steps run on devices; None for plain
+            TensorFlow, whose steps run them.
     """
 
     def __init__(self, blueprint: Blueprint, writes: Collection[Any] | None = None) -> None:
         self.is_on_devices = writes is not None
-        self._writes = {item.name for item in writes or ()}
+        self._write_names = {operation.name for operation in writes or ()}
         self._graph = blueprint.graph
-        self._inputs = {item.op.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
-        self._model = {operation.name for operation in self._graph.get_operations()}
-        self._found: dict[str, When] = {}
+        self._input_names = {
+            argument.op.name for argument in tf.nest.flatten(blueprint.arguments) if argument is not None
+        }
+        self._model_names = {operation.name for operation in self._graph.get_operations()}
+        self._times: dict[str, When] = {}
 
-    def is_models(self, operation: Any) -> bool:
+    def is_made_by_model_fn(self, operation: Any) -> bool:
         """Return whether model_fn made an operation, rather than a hook."""
-        return operation.name in self._model
+        return operation.name in self._model_names
 
-    def of(self, operation: Any) -> When:
-        """Return when an operation is computed."""
-        if operation.name not in self._found:
-            for item in self._graph.get_operations():  # An operation follows its inputs.
-                if item.name not in self._found:
-                    self._found[item.name] = self._when(item)
-        return self._found[operation.name]
+    def find_time(self, operation: Any) -> When:
+        """Return the time at which an operation is computed."""
+        if operation.name not in self._times:
+            for other in self._graph.get_operations():  # In the order of creation: inputs come first.
+                if other.name not in self._times:
+                    self._times[other.name] = self._compute_time(other)
+        return self._times[operation.name]
 
-    def _when(self, operation: Any) -> When:
-        if operation.name in self._inputs:
+    def _compute_time(self, operation: Any) -> When:
+        """Return the time of an operation from its type and the times of its inputs."""
+        if operation.name in self._input_names:
             return When.STEP
-        inputs = {self._found.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
-        if operation.type == "NoOp":  # tf.group runs the operations that it waits for.
-            inputs |= {self._found.get(item.name, When.STEP) for item in operation.control_inputs}
-        if not self.is_models(operation) or self._is_hosts(operation) or When.AFTER in inputs:
+        inputs = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
+        if operation.type == "NoOp":  # Made by tf.group, which runs its control inputs.
+            inputs |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
+        if not self.is_made_by_model_fn(operation) or self._runs_on_host(operation) or When.AFTER in inputs:
             return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in inputs or operation.type == "Placeholder":
             return When.STEP
@@ -73,20 +76,22 @@ class Timing:
             return When.BEFORE
         if operation.type == "ReadVariableOp":
             # With a control dependency, it reads the value after an update of this step.
-            waits = any(self._found.get(item.name) is When.STEP for item in operation.control_inputs)
+            waits = any(self._times.get(control.name) is When.STEP for control in operation.control_inputs)
             return When.STEP if waits else When.BEFORE
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
 
-    def _is_hosts(self, operation: Any) -> bool:
+    def _runs_on_host(self, operation: Any) -> bool:
         """Return whether an operation of model_fn always runs on the host."""
-        if operation.type in _SUMMARIES or operation.name in self._writes:
+        if operation.type in _SUMMARIES or operation.name in self._write_names:
             return True
-        return self.is_on_devices and any(item.dtype == tf.string for item in (*operation.inputs, *operation.outputs))
+        return self.is_on_devices and any(
+            tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class FetchPlan:
-    """Plan of when the tensors and operations of a fetch are computed.
+    """Tensors and operations of a fetch, by the time at which they are computed.
 
     Attributes:
         before: tensors computed before the step.
@@ -118,12 +123,12 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
     operations: dict[When, dict[str, Any]] = {when: {} for when in When}
     for element in elements:
         is_tensor = isinstance(element, tf.Tensor)
-        when = timing.of(element.op if is_tensor else element)
+        when = timing.find_time(element.op if is_tensor else element)
         (tensors if is_tensor else operations)[when][element.name] = element
 
-    def parts(operation: Any) -> Iterator[Any]:
+    def list_host_inputs(operation: Any) -> Iterator[Any]:
         for tensor in operation.inputs:
-            when = timing.of(tensor.op)
+            when = timing.find_time(tensor.op)
             if tensor.name in fed:
                 continue
             if when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const":
@@ -131,7 +136,9 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
             else:
                 tensors[when][tensor.name] = tensor
 
-    reached([*(tensor.op for tensor in tensors[When.AFTER].values()), *operations[When.AFTER].values()], parts)
+    walk_graph(
+        [*(tensor.op for tensor in tensors[When.AFTER].values()), *operations[When.AFTER].values()], list_host_inputs
+    )
     return FetchPlan(
         tuple(tensors[When.BEFORE].values()),
         tuple(operations[When.BEFORE].values()),

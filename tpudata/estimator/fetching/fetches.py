@@ -10,27 +10,29 @@ class Fetches:
     """The tensors and operations of a nested structure of fetches.
 
     Args:
-        element: function from a fetch to its tensor or operation.
+        find_element: function from a fetch to its tensor or operation.
         structure: nested structure as for `tf.compat.v1.Session.run`.
     """
 
-    def __init__(self, element: Callable[[Any], Any], structure: Any) -> None:
+    def __init__(self, find_element: Callable[[Any], Any], structure: Any) -> None:
         self._structure = structure
         self._leaves = [
-            [item.indices, item.values, item.dense_shape] if isinstance(item, tf.SparseTensor) else element(item)
-            for item in tf.nest.flatten(structure)
+            [fetch.indices, fetch.values, fetch.dense_shape]
+            if isinstance(fetch, tf.SparseTensor)
+            else find_element(fetch)
+            for fetch in tf.nest.flatten(structure)
         ]
         self.elements = tf.nest.flatten(self._leaves)
 
     def pack(self, values: Mapping[str, Any]) -> Any:
-        """Return the structure with the values, given by name of the tensor; None for operations."""
+        """Return the structure of the fetches with their values, which are passed by tensor name; None for operations."""
 
-        def value(leaf: Any) -> Any:
+        def get_value(leaf: Any) -> Any:
             if isinstance(leaf, list):
-                return tf.compat.v1.SparseTensorValue(*(values[item.name] for item in leaf))
+                return tf.compat.v1.SparseTensorValue(*(values[part.name] for part in leaf))
             return values[leaf.name] if isinstance(leaf, tf.Tensor) else None
 
-        found = [value(leaf) for leaf in self._leaves]
-        rest = iter(found)
-        # Not flattened: a sparse value is a tuple, but one leaf.
-        return tf.nest.map_structure(lambda _: next(rest), self._structure)
+        leaf_values = [get_value(leaf) for leaf in self._leaves]
+        remaining_values = iter(leaf_values)
+        # Not pack_sequence_as, which would flatten a sparse value: it is a tuple, but one leaf.
+        return tf.nest.map_structure(lambda _: next(remaining_values), self._structure)

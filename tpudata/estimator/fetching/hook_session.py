@@ -12,7 +12,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.replay import Replay
-from tpudata.estimator.graph.input_graph import input_graph_of
+from tpudata.estimator.graph.input_graph import find_input_graph
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 from tpudata.estimator.state.host_copies import HostCopies
 from tpudata.tensorflow_internals import eager_mode
@@ -79,42 +79,44 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return self.timing.is_on_devices
 
     def close(self) -> None:
-        """Do nothing: the run ends by itself."""
+        """Do nothing, as there is no session to close."""
 
-    def installed(self) -> contextlib.AbstractContextManager[Any]:
-        """Make the graph the default one, as hooks expect."""
-        found: contextlib.AbstractContextManager[Any] = self._graph.as_default()
-        return found
+    def as_default_graph(self) -> contextlib.AbstractContextManager[Any]:
+        """Make the graph the default one inside the context, as hooks expect."""
+        context: contextlib.AbstractContextManager[Any] = self._graph.as_default()
+        return context
 
     @contextlib.contextmanager
-    def adding(self) -> Iterator[None]:
-        """Let hooks add operations and variables to the graph."""
-        found: list[VariableInfo] = []
-        with self.installed(), record_variables(found):
+    def record_additions(self) -> Iterator[None]:
+        """Let hooks add operations and variables to the graph inside the context, and make the added variables."""
+        new_variables: list[VariableInfo] = []
+        with self.as_default_graph(), record_variables(new_variables):
             yield
-        if not found:
+        if not new_variables:
             return
-        values = self.evaluate([self._graph.get_tensor_by_name(info.initial) for info in found], [], {})
+        values = self.evaluate([self._graph.get_tensor_by_name(info.initial) for info in new_variables], [], {})
         with eager_mode():
-            for info, value in zip(found, values, strict=True):
+            for info, value in zip(new_variables, values, strict=True):
                 self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
-        self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *found))
+        self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *new_variables))
         self._functions.clear()
 
-    def element(self, item: Any) -> Any:
-        """Return the tensor or operation of the graph for a fetch; for a variable, its value.
+    def find_element(self, fetch: Any) -> Any:
+        """Return the graph's tensor or operation for a fetch; for a variable, the tensor of its value.
 
         Raises:
             ValueError, KeyError, TypeError: the graph has no such element.
         """
-        if tf.is_symbolic_tensor(item) and item.graph is self._graph and item.dtype != tf.resource:
-            return item
-        if isinstance(item, tf.Tensor) and not tf.is_symbolic_tensor(item):
+        if tf.is_symbolic_tensor(fetch) and fetch.graph is self._graph and fetch.dtype != tf.resource:
+            return fetch
+        if isinstance(fetch, tf.Tensor) and not tf.is_symbolic_tensor(fetch):
             raise ValueError(
-                f"{item!r} is a value, not a tensor of the graph. Make it in begin(), or fetch it by its name."
+                f"{fetch!r} is a value, not a tensor of the graph. Make it in begin(), or fetch it by its name."
             )
-        with self.installed():
-            element = self._graph.as_graph_element(getattr(item, "value", item) if _is_keras(item) else item)
+        with self.as_default_graph():
+            element = self._graph.as_graph_element(
+                getattr(fetch, "value", fetch) if _is_keras_variable(fetch) else fetch
+            )
             if not isinstance(element, tf.Tensor) or element.op.type != "VarHandleOp":
                 return element
             if element.name not in self._reads:
@@ -123,13 +125,13 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
 
-    def fed(self, key: Any, value: Any) -> tuple[str, Any]:
-        """Return the name of the fed tensor, and its value (NumPy).
+    def convert_feed(self, key: Any, value: Any) -> tuple[str, Any]:
+        """Return the name of a fed tensor, and the value to feed as a NumPy array.
 
         Raises:
             ValueError, KeyError, TypeError: the graph has no such tensor, or the value does not fit it.
         """
-        tensor = self.element(key)
+        tensor = self.find_element(key)
         try:
             array = np.asarray(value, tensor.dtype.as_numpy_dtype)
         except (TypeError, ValueError) as error:
@@ -153,20 +155,20 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             NumPy values in the structure of `fetches`; None for an operation.
 
         Raises:
-            ValueError: something depends on the batch, or there are options.
+            ValueError: a fetch depends on the batch, or there are options.
         """
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")
         reject_options(options)
-        inputs = input_graph_of(fetches)
+        inputs = find_input_graph(fetches)
         if inputs is not None:  # Such as the initializer of an input_fn's iterator.
             return inputs.session().run(fetches, feed_dict)
-        parts = Fetches(self.element, fetches)
-        feeds = dict(self.fed(key, value) for key, value in (feed_dict or {}).items())
-        tensors = [item for item in parts.elements if isinstance(item, tf.Tensor)]
-        operations = [item for item in parts.elements if not isinstance(item, tf.Tensor)]
+        flat_fetches = Fetches(self.find_element, fetches)
+        feeds = dict(self.convert_feed(key, value) for key, value in (feed_dict or {}).items())
+        tensors = [element for element in flat_fetches.elements if isinstance(element, tf.Tensor)]
+        operations = [element for element in flat_fetches.elements if not isinstance(element, tf.Tensor)]
         values = self.evaluate(tensors, operations, feeds)
-        return parts.pack(dict(zip([tensor.name for tensor in tensors], values, strict=True)))
+        return flat_fetches.pack(dict(zip([tensor.name for tensor in tensors], values, strict=True)))
 
     def evaluate(
         self, tensors: Sequence[Any], operations: Sequence[Any], feeds: Mapping[str, Any], when: When | None = None
@@ -177,64 +179,71 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             tensors: tensors to compute.
             operations: operations to run.
             feeds: values by name of a tensor.
-            when: the time to which the computation is limited, so that no operation of the step runs again; None for no limit.
+            when: the time of the computation, so that it does not run operations of the step again; None if they may run.
 
         Returns:
             The NumPy values of `tensors`.
 
         Raises:
-            ValueError: something depends on the batch.
+            ValueError: a tensor or operation depends on the batch.
         """
         if not tensors and not operations:
             return []
-        key = tuple(item.name for item in [*tensors, *operations]), tuple(feeds), when
+        key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
         if key not in self._functions:
-            reads = None if operations or feeds else self._plain_reads(tensors)
-            self._functions[key] = reads or self._function(tensors, operations, list(feeds), when)
+            reads = None if operations or feeds else self._make_plain_reads(tensors)
+            self._functions[key] = reads or self._make_computation(tensors, operations, list(feeds), when)
         computation = self._functions[key]
         with eager_mode():
-            self._copies.to_host(computation.uses)
+            self._copies.copy_to_host(computation.uses)
             self._has_written |= bool(computation.writes)
             try:
-                return [item.numpy() for item in computation.run(*feeds.values())]
+                return [tensor.numpy() for tensor in computation.run(*feeds.values())]
             finally:  # An error may follow an assignment.
-                self._copies.changed_on_host(computation.writes)
+                self._copies.mark_changed_on_host(computation.writes)
 
     def takes_writes(self) -> bool:
-        """Return whether variables were assigned to since the last call."""
+        """Return whether variables were assigned to since the last call, and reset the flag."""
         has_written, self._has_written = self._has_written, False
         return has_written
 
-    def _plain_reads(self, tensors: Sequence[Any]) -> _Computation | None:
-        """Return a fast function for `tensors` that are plain values of variables, such as the step; None if one is not."""
+    def _make_plain_reads(self, tensors: Sequence[Any]) -> _Computation | None:
+        """Return a fast computation if all `tensors` are plain reads of variables, such as the step; otherwise None."""
         handles = {info.handle: info.name for info in self._blueprint.variables}
-        steps = {item.name for item in self._graph.get_collection(_GLOBAL_STEP_READ)}
-        found = {}
+        step_reads = {tensor.name for tensor in self._graph.get_collection(_GLOBAL_STEP_READ)}
+        variable_names = {}
         for tensor in tensors:
             operation = tensor.op
             is_read = operation.type == "ReadVariableOp" and not operation.control_inputs
-            name = "global_step" if tensor.name in steps else handles.get(operation.inputs[0].name) if is_read else None
+            name = (
+                "global_step"
+                if tensor.name in step_reads
+                else handles.get(operation.inputs[0].name)
+                if is_read
+                else None
+            )
             if name is None:
                 return None
-            found[tensor.name] = name
-        variables = [self._variables[found[tensor.name]] for tensor in tensors]
+            variable_names[tensor.name] = name
+        variables = [self._variables[variable_names[tensor.name]] for tensor in tensors]
         read = tf.raw_ops.ReadVariableOp  # Faster than read_value, whose overhead would dominate here.
         reads = lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in variables]  # noqa: E731
-        return _Computation(reads, frozenset(found.values()), frozenset())
+        return _Computation(reads, frozenset(variable_names.values()), frozenset())
 
-    def _function(
+    def _make_computation(
         self, tensors: Sequence[Any], operations: Sequence[Any], fed: Sequence[str], when: When | None
     ) -> _Computation:
+        """Return the compiled computation of tensors and operations; `fed` are the names of fed tensors."""
         cuts = [self._graph.get_tensor_by_name(name) for name in fed]
-        waits_for = None if when is None else lambda operation: self.timing.of(operation) is not When.STEP
+        waits_for = None if when is None else lambda operation: self.timing.find_time(operation) is not When.STEP
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
-        self._require_no_batch(replay, {*fed})
+        self._check_independent_of_batch(replay, {*fed})
 
         def compute(*values: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             return replay((), lambda name: graph.capture(self._variables[name].handle), values)
 
-        # Several replicas have more rows than the one that was traced.
+        # Values of several replicas have more rows than the traced replica's.
         shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
         signature = [tf.TensorSpec(shape, cut.dtype) for shape, cut in zip(shapes, cuts, strict=True)]
         with eager_mode():
@@ -246,8 +255,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
         return _Computation(run, replay.reads, replay.writes)
 
-    def _require_no_batch(self, replay: Replay, fed: set[str]) -> None:
-        inputs = {item.name for item in tf.nest.flatten(self._blueprint.arguments) if item is not None}
+    def _check_independent_of_batch(self, replay: Replay, fed: set[str]) -> None:
+        """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""
+        arguments = tf.nest.flatten(self._blueprint.arguments)
+        inputs = {argument.name for argument in arguments if argument is not None}
         for operation in replay.operations:
             for tensor in [*operation.inputs, *operation.outputs]:
                 if tensor.name in inputs and tensor.name not in fed:
@@ -259,7 +270,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
 
 def reject_options(options: Any) -> None:
-    """Check that there are no RunOptions.
+    """Raise ValueError if there are RunOptions.
 
     Raises:
         ValueError: there are RunOptions.
@@ -271,5 +282,5 @@ def reject_options(options: Any) -> None:
         )
 
 
-def _is_keras(item: Any) -> bool:
-    return not isinstance(item, tf.Variable | tf.Tensor | tf.Operation | str | bytes) and hasattr(item, "value")
+def _is_keras_variable(fetch: Any) -> bool:
+    return not isinstance(fetch, tf.Variable | tf.Tensor | tf.Operation | str | bytes) and hasattr(fetch, "value")

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import lower_collectives
-from tpudata.devices.graphs.graph_copy import copy_graph, input_tensors
-from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
+from tpudata.devices.graphs.graph_copy import copy_graph, list_input_tensors
+from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.estimator.state.blueprint import Blueprint
 
 
-def _for_one_replica(graph_def: Any) -> Any:
+def _lower_for_one_replica(graph_def: Any) -> Any:
     return lower_collectives(graph_def, 1)
 
 
@@ -30,83 +30,86 @@ class Replay:
 
     Args:
         blueprint: blueprint of the scratch graph.
-        wanted: nested structure of tensors of the scratch graph to compute.
+        structure: nested structure of tensors of the scratch graph to compute.
         updates: operations of the scratch graph to run.
-        cuts: tensors of the scratch graph whose values are given at the call instead of being computed.
-        waits_for: function from an operation to whether others with a control dependency on it wait for it; None if all do.
-        rewrite: function from the copied `GraphDef` to the one to compute, which may use further cuts.
+        cuts: tensors of the scratch graph whose values are passed at the call instead of being computed.
+        waits_for: predicate of the operations whose control dependents need them; None for all operations.
+        rewrite: function from the copied `GraphDef` to the one to run; it may add inputs, which must be among `cuts`.
     """
 
     def __init__(
         self,
         blueprint: Blueprint,
-        wanted: Any,
+        structure: Any,
         updates: Iterable[Any] = (),
         cuts: Sequence[Any] = (),
         waits_for: Callable[[Any], bool] | None = None,
-        rewrite: Callable[[Any], Any] = _for_one_replica,
+        rewrite: Callable[[Any], Any] = _lower_for_one_replica,
     ) -> None:
-        self._wanted = wanted
-        self._tensors = tf.nest.flatten(wanted)
+        self._structure = structure
+        self._tensors = tf.nest.flatten(structure)
         self._updates = list(updates)
         self._cuts = list(cuts)
-        self._arguments = [item for item in tf.nest.flatten(blueprint.arguments) if item is not None]
+        self._arguments = [argument for argument in tf.nest.flatten(blueprint.arguments) if argument is not None]
         handles = {info.handle: info.name for info in blueprint.variables}
-        inputs = {*handles, *(item.name for item in [*self._arguments, *self._cuts])}
+        inputs = {*handles, *(tensor.name for tensor in [*self._arguments, *self._cuts])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
-        needed = needed_operations(roots, inputs, waits_for)
+        needed = find_needed_operations(roots, inputs, waits_for)
         self.operations = frozenset(needed)
-        changing = [operation for operation in needed if is_effect(operation)]
-        self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
-        graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+        effects = [operation for operation in needed if is_effect(operation)]
+        self.writes = frozenset(
+            handles[tensor.name] for operation in effects for tensor in operation.inputs if tensor.name in handles
+        )
+        graph_def = _extract_subgraph(blueprint, {operation.name for operation in needed})
         self._graph_def = rewrite(graph_def)
-        self._fed = input_tensors(self._graph_def) & inputs
-        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
+        self._fed_names = list_input_tensors(self._graph_def) & inputs
+        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
         self.reads = frozenset(self._handles.values())
 
-    def __call__(self, arguments: Iterable[Any], handle_of: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
-        """Build the copy into the graph that is being built.
+    def __call__(self, arguments: Iterable[Any], find_handle: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
+        """Add the copy to the graph that is being built.
 
         Args:
             arguments: nested structures of tensors, like the arguments of the blueprint's function.
-            handle_of: function from a variable's name to the handle of the real variable.
+            find_handle: function from a variable's name to the handle of the real variable.
             values: values of the cuts.
 
         Returns:
-            The structure of `wanted`, with tensors that wait for the updates.
+            The tensors in the given structure, which run after the updates.
 
         Raises:
             ModelFnValueError: a needed argument is missing.
         """
-        given = [item for item in tf.nest.flatten(tuple(arguments)) if item is not None]
+        inputs = [argument for argument in tf.nest.flatten(tuple(arguments)) if argument is not None]
         feeds: dict[str, Any] = {
-            old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, given, strict=False)
+            old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, inputs, strict=False)
         }
-        feeds |= {handle: handle_of(name) for handle, name in self._handles.items()}
+        feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
         # In the graph of a condition's branch, tensors from outside are captured first.
         feeds |= {old.name: tf.identity(new) for old, new in zip(self._cuts, values, strict=True)}
-        missing = self._fed - feeds.keys()
+        missing = self._fed_names - feeds.keys()
         if missing:
             raise ModelFnValueError(
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
         names = [tensor.name for tensor in self._tensors]
         tensors = copy_graph(self._graph_def, feeds, names, [operation.name for operation in self._updates])
-        return tf.nest.pack_sequence_as(self._wanted, tensors)
+        return tf.nest.pack_sequence_as(self._structure, tensors)
 
 
-def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
+def _extract_subgraph(blueprint: Blueprint, names: set[str]) -> Any:
+    """Return the `GraphDef` of the operations `names` of the scratch graph."""
     graph_def = blueprint.graph.as_graph_def()
     nodes = [node for node in graph_def.node if node.name in names]
     del graph_def.node[:]
     graph_def.node.extend(nodes)
     for node in graph_def.node:
-        # Skipped operations can be neither waited for nor colocated with.
+        # Control inputs and colocation must not refer to operations that are not copied.
         inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
         del node.input[:]
         node.input.extend(inputs)
         node.attr.pop("_class", None)
-        # Every copy of the graph finds what persists between runs, such as tables and writers, by this name.
+        # Copies of the graph share resources that persist between runs, such as tables and writers, by this name.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:
@@ -117,7 +120,7 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
 def run_on_host(replay: Replay, variables: Mapping[str, Any]) -> None:
     """Run a replay without arguments now, outside of the steps."""
     with tf.device("CPU:0"):
-        tf.function(lambda: replay((), handles_of(variables)), autograph=False)()
+        tf.function(lambda: replay((), capture_handles(variables)), autograph=False)()
 
 
 def fill_tables(blueprint: Blueprint, variables: Mapping[str, Any]) -> None:
@@ -127,7 +130,7 @@ def fill_tables(blueprint: Blueprint, variables: Mapping[str, Any]) -> None:
         run_on_host(Replay(blueprint, (), initializers), variables)
 
 
-def handles_of(variables: Mapping[str, Any]) -> Callable[[str], Any]:
+def capture_handles(variables: Mapping[str, Any]) -> Callable[[str], Any]:
     """Return a function from a variable's name to its handle in the graph that is being built.
 
     Args:

@@ -10,23 +10,25 @@ class Structure:
     """The nesting of a function's arguments.
 
     Args:
-        arguments: nested structures of tensors or of their specs; None stands for an absent argument.
+        arguments: nested structures of tensors or of their specs; None for an absent argument.
     """
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
         self._arguments = arguments
         self._flat = tf.nest.flatten(arguments)
-        self.specs = [tf.TensorSpec(item.shape, item.dtype) for item in self._flat if item is not None]
+        self.specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in self._flat if leaf is not None]
 
     def flatten(self, arguments: tuple[Any, ...]) -> list[Any]:
         """Return the tensors of `arguments`, without the Nones."""
         tf.nest.assert_same_structure(self._arguments, arguments)
-        return [tf.convert_to_tensor(item) for item in tf.nest.flatten(arguments) if item is not None]
+        return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(arguments) if leaf is not None]
 
     def pack(self, tensors: Iterable[Any]) -> Any:
-        """Return the arguments with these tensors."""
-        rest = iter(tensors)
-        return tf.nest.pack_sequence_as(self._arguments, [None if item is None else next(rest) for item in self._flat])
+        """Return the nested arguments with these tensors in place of the specs."""
+        remaining = iter(tensors)
+        return tf.nest.pack_sequence_as(
+            self._arguments, [None if leaf is None else next(remaining) for leaf in self._flat]
+        )
 
 
 def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
@@ -38,8 +40,8 @@ def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Call
     """
     structure = Structure(specs)
 
-    def traced(*tensors: Any) -> Any:
+    def call_packed(*tensors: Any) -> Any:
         return function(*structure.pack(tensors))
 
-    compiled = tf.function(traced, input_signature=structure.specs, autograph=False)
+    compiled = tf.function(call_packed, input_signature=structure.specs, autograph=False)
     return lambda *arguments: compiled(*structure.flatten(arguments))

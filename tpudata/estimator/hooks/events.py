@@ -27,27 +27,29 @@ class EventWriter:
         self._folder = folder
         self._writer: tf.summary.SummaryWriter | None = None
 
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+    def write_scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Write `values` by tag at `step`."""
         if not values:
             return
-        value = tf.compat.v1.Summary.Value
-        summary = tf.compat.v1.Summary(value=[value(tag=tag, simple_value=item) for tag, item in values.items()])
-        self.summary(step, summary.SerializeToString())
+        make_value = tf.compat.v1.Summary.Value
+        summary = tf.compat.v1.Summary(
+            value=[make_value(tag=tag, simple_value=number) for tag, number in values.items()]
+        )
+        self.write_summary(step, summary.SerializeToString())
 
-    def text(self, step: int, tag: str, text: str) -> None:
+    def write_text(self, step: int, tag: str, text: str) -> None:
         """Write a string at `step`."""
         tensor = tf.make_tensor_proto(text, dtype=tf.string)
         plugin = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="text")
         metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin)
-        value = tf.compat.v1.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
-        self.summary(step, tf.compat.v1.Summary(value=[value]).SerializeToString())
+        summary_value = tf.compat.v1.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+        self.write_summary(step, tf.compat.v1.Summary(value=[summary_value]).SerializeToString())
 
-    def summary(self, step: int, serialized: bytes) -> None:
+    def write_summary(self, step: int, serialized: bytes) -> None:
         """Write a serialised `tf.compat.v1.Summary` at `step`."""
         if self._folder is None:
             return
-        with self._as_storage_errors():
+        with self._translate_errors():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._folder)
             with self._writer.as_default():
@@ -56,18 +58,18 @@ class EventWriter:
     def flush(self) -> None:
         """Flush the file, so that readers see all summaries."""
         if self._writer is not None:
-            with self._as_storage_errors():
+            with self._translate_errors():
                 self._writer.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            with self._as_storage_errors():
+            with self._translate_errors():
                 writer.close()
 
     @contextlib.contextmanager
-    def _as_storage_errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:

@@ -11,7 +11,7 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
 from tpudata.estimator.steps.train_step import TrainStep
-from tpudata.estimator.tracing.effects import results_of
+from tpudata.estimator.tracing.effects import list_results
 
 _Keys = tf.compat.v1.GraphKeys
 
@@ -25,29 +25,29 @@ class ModelSummaries:
         train_step: step of the training.
         session: session of the run.
         scaffold: scaffold whose summary_op, if any, replaces all other summaries.
-        wanted: whether to write summaries.
+        has_summaries: whether to write summaries.
     """
 
-    def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, wanted: bool) -> None:
+    def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, is_enabled: bool) -> None:
         self._request: Request | None = None
         self._tensors: list[Any] = []
         self._fetches = train_step.fetches
-        self.uses_tf_summary = wanted and train_step.uses_tf_summary
-        if not wanted:
+        self.uses_tf_summary = is_enabled and train_step.uses_tf_summary
+        if not is_enabled:
             return
         if scaffold.summary_op is not None:
-            self._tensors = [session.element(scaffold.summary_op)]
+            self._tensors = [session.find_element(scaffold.summary_op)]
         else:
-            found = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
-            self._tensors = list({item.name: item for item in found}.values())
+            tensors = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
+            self._tensors = list({tensor.name: tensor for tensor in tensors}.values())
         writes = train_step.host_summary_writes
         if self._tensors or writes:
             feeds = {train_step.record_name: np.asarray(True)} if writes else {}
-            found = plan([*self._tensors, *writes, *results_of(writes)], session.timing, frozenset(feeds))
-            self._request = Request(session, found, feeds)
+            fetch_plan = plan([*self._tensors, *writes, *list_results(writes)], session.timing, frozenset(feeds))
+            self._request = Request(session, fetch_plan, feeds)
 
     @property
-    def wanted(self) -> bool:
+    def has_summaries(self) -> bool:
         """Whether there are summaries to write."""
         return self._request is not None or self.uses_tf_summary
 
@@ -57,24 +57,24 @@ class ModelSummaries:
         return () if self._request is None else self._request.step
 
     @property
-    def needs_own_step(self) -> bool:
-        """Whether the step whose summaries are written cannot run in a loop with those before it.
+    def needs_single_step(self) -> bool:
+        """Whether a step whose summaries are written must run as a single step, not at the end of a loop.
 
-        Its summaries have values of variables from before the step, or an effect that only happens with them.
+        It must if summaries use values of variables from before the step, or have side effects.
         """
         if self._request is None:
             return False
-        return self._request.has_before or any(map(self._fetches.has_effect, self._request.step))
+        return self._request.needs_values_before or any(map(self._fetches.has_effect, self._request.step))
 
     def begin(self) -> None:
-        """Compute values before a step whose summaries are written."""
+        """Compute the summaries' values from before the step."""
         if self._request is not None:
             self._request.begin()
 
     def write(self, step: int, fetched: Mapping[str, Any], events: EventWriter) -> None:
-        """Write the summaries of a step, from its fetched values by name; none if the data ended before the step that has them."""
-        if self._request is None or any(item.name not in fetched for item in self._request.step):
+        """Write the summaries of a step from its fetched values by name; do nothing if the data ended before that step."""
+        if self._request is None or any(tensor.name not in fetched for tensor in self._request.step):
             return
         values = self._request.finish(fetched)
         for tensor in self._tensors:
-            events.summary(step, values[tensor.name])
+            events.write_summary(step, values[tensor.name])

@@ -11,7 +11,7 @@ from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
 
 _train = tf.compat.v1.train
-# A hook that raises one of these ends a run, as in a MonitoredSession; one that feeds from a generator does.
+# Errors by which a hook ends a run, as in a MonitoredSession, such as one that feeds from a generator.
 _ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
@@ -36,28 +36,30 @@ class Request:
         return (*self._plan.step, *self._plan.step_operations)
 
     @property
-    def has_before(self) -> bool:
+    def needs_values_before(self) -> bool:
         """Whether values are computed, or operations run, before the step."""
         return bool(self._plan.before or self._plan.before_operations)
 
     def begin(self) -> None:
         """Compute values before the step."""
-        parts = self._plan
-        values = self._session.evaluate(parts.before, parts.before_operations, self._feeds, When.BEFORE)
-        self._before = dict(zip([item.name for item in parts.before], values, strict=True))
+        plan = self._plan
+        values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
+        self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
 
     def finish(self, step: Mapping[str, Any]) -> dict[str, Any]:
         """Compute values after the step, from its values by name; return all values by name."""
-        parts = self._plan
-        known = {**self._feeds, **self._before, **{item.name: step[item.name] for item in parts.step}}
-        cuts = {name: value for name, value in known.items() if name not in {item.name for item in parts.after}}
-        values = self._session.evaluate(parts.after, parts.after_operations, cuts, When.AFTER)
-        return {**known, **dict(zip([item.name for item in parts.after], values, strict=True))}
+        plan = self._plan
+        step_values = {**self._feeds, **self._before, **{tensor.name: step[tensor.name] for tensor in plan.step}}
+        cuts = {
+            name: value for name, value in step_values.items() if name not in {tensor.name for tensor in plan.after}
+        }
+        after_values = self._session.evaluate(plan.after, plan.after_operations, cuts, When.AFTER)
+        return {**step_values, **dict(zip([tensor.name for tensor in plan.after], after_values, strict=True))}
 
 
-def tensor_names(asked: Iterable[Any]) -> set[str]:
+def tensor_names(elements: Iterable[Any]) -> set[str]:
     """Return the names of the tensors among the fetches of `Monitor.before_run`."""
-    return {item.name for item in asked if isinstance(item, tf.Tensor)}
+    return {element.name for element in elements if isinstance(element, tf.Tensor)}
 
 
 class Monitor:
@@ -66,12 +68,14 @@ class Monitor:
     Args:
         session: session for the hooks.
         hooks: the hooks, in order.
-        original: fetches of a step, for `run_context.original_args`.
+        original: the step's own fetches, for `run_context.original_args`.
         feeds_model: whether the step takes values for model_fn's placeholders with a default.
     """
 
     def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any, *, feeds_model: bool = False) -> None:
-        self.hooks = tuple(ProfilerHook.of(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks)
+        self.hooks = tuple(
+            ProfilerHook.from_original(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks
+        )
         for hook in self.hooks:
             if isinstance(hook, ProfilerHook):
                 hook.on_devices = session.is_on_devices
@@ -90,13 +94,13 @@ class Monitor:
     def begin(self) -> None:
         """Let the hooks add operations to the graph."""
         if self.hooks:
-            with self._session.adding():
+            with self._session.record_additions():
                 for hook in self.hooks:
                     hook.begin()
 
     def after_create_session(self) -> None:
-        """Call the hooks after variables have got their values."""
-        with self._session.installed():
+        """Call the hooks once the variables have their values."""
+        with self._session.as_default_graph():
             for hook in self.hooks:
                 hook.after_create_session(self._session, tf.train.Coordinator())
 
@@ -106,12 +110,13 @@ class Monitor:
         A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and no step should run.
         """
         try:
-            return self._asked()
+            return self._request_fetches()
         except _ENDS:
             self._request, self.should_stop = None, True
             return ()
 
-    def _asked(self) -> tuple[Any, ...]:
+    def _request_fetches(self) -> tuple[Any, ...]:
+        """Collect the fetches and feeds of all hooks, plan them, and compute the values from before the step."""
         self._request = None
         self.model_feeds = {}
         if not self.hooks:
@@ -119,32 +124,33 @@ class Monitor:
         self._context = _train.SessionRunContext(self._original, self._session)
         self._fetches = {}
         feeds: dict[str, Any] = {}
-        with self._session.installed():
+        with self._session.as_default_graph():
             for number, hook in enumerate(self.hooks):
                 arguments = hook.before_run(self._context)
                 if arguments is not None:
-                    self._take(number, hook, arguments, feeds)
-        elements = [item for fetches in self._fetches.values() for item in fetches.elements]
+                    self._add_arguments(number, hook, arguments, feeds)
+        elements = [element for fetches in self._fetches.values() for element in fetches.elements]
         # Hooks mostly fetch the same values from each step.
-        wanted = tuple(item.name for item in elements), frozenset(feeds)
-        if wanted not in self._plans:
-            self._plans[wanted] = plan(elements, self._session.timing, wanted[1])
-        self._request = Request(self._session, self._plans[wanted], feeds)
+        plan_key = tuple(element.name for element in elements), frozenset(feeds)
+        if plan_key not in self._plans:
+            self._plans[plan_key] = plan(elements, self._session.timing, plan_key[1])
+        self._request = Request(self._session, self._plans[plan_key], feeds)
         self._request.begin()
         return self._request.step
 
-    def _take(self, number: int, hook: Any, arguments: Any, feeds: dict[str, Any]) -> None:
+    def _add_arguments(self, number: int, hook: Any, arguments: Any, feeds: dict[str, Any]) -> None:
+        """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step."""
         if not isinstance(arguments, _train.SessionRunArgs):
             raise TypeError(
                 f"{type(hook).__name__}.before_run must return SessionRunArgs or None, got {type(arguments).__name__}."
             )
         reject_options(arguments.options)
         if arguments.fetches is not None:
-            self._fetches[number] = self._fetches_of(arguments.fetches)
+            self._fetches[number] = self._parse_fetches(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
-            tensor = self._session.element(key)
-            is_models = self._session.timing.is_models(tensor.op)
-            if is_models and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
+            tensor = self._session.find_element(key)
+            is_in_model = self._session.timing.is_made_by_model_fn(tensor.op)
+            if is_in_model and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
                 raise ValueError(
                     f"{type(hook).__name__} feeds {tensor.name!r} of model_fn, whose step is compiled (expected a "
                     "tf.placeholder_with_default, in training of one process). Make it a variable with trainable=False, and "
@@ -152,21 +158,22 @@ class Monitor:
                 )
             if tensor.name in feeds:
                 raise RuntimeError(f"Two hooks feed {tensor.name!r} (expected one). Remove one of the feeds.")
-            fed = self._session.fed(tensor, value)
-            feeds |= [fed]
-            if is_models:
-                self.model_feeds |= [fed]
+            feed = self._session.convert_feed(tensor, value)
+            feeds |= [feed]
+            if is_in_model:
+                self.model_feeds |= [feed]
 
-    def _fetches_of(self, structure: Any) -> Fetches:
+    def _parse_fetches(self, structure: Any) -> Fetches:
+        """Return a hook's fetches, cached if they are a single tensor."""
         if not isinstance(structure, tf.Tensor):
-            return Fetches(self._session.element, structure)
+            return Fetches(self._session.find_element, structure)
         # Most hooks fetch the same tensor at each step.
         if id(structure) not in self._single:
-            self._single[id(structure)] = structure, Fetches(self._session.element, structure)
+            self._single[id(structure)] = structure, Fetches(self._session.find_element, structure)
         return self._single[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
-        """Call the hooks after a step, with their values; a hook that raises StopIteration or OutOfRangeError sets `should_stop`.
+        """Call the hooks after a step with the values that they fetched; StopIteration or OutOfRangeError set `should_stop`.
 
         Args:
             step: values of the step by name of the tensor.
@@ -175,10 +182,10 @@ class Monitor:
             return
         values = self._request.finish(step)
         try:
-            with self._session.installed():
+            with self._session.as_default_graph():
                 for number, hook in enumerate(self.hooks):
-                    results = self._fetches[number].pack(values) if number in self._fetches else None
-                    hook.after_run(self._context, _train.SessionRunValues(results, None, None))
+                    hook_results = self._fetches[number].pack(values) if number in self._fetches else None
+                    hook.after_run(self._context, _train.SessionRunValues(hook_results, None, None))
         except _ENDS:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
@@ -189,18 +196,18 @@ class Monitor:
 
     def end(self) -> None:
         """Call the hooks at the end of the run."""
-        with self._session.installed():
+        with self._session.as_default_graph():
             for hook in self.hooks:
                 hook.end(self._session)
 
 
 def training_hooks(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the hooks of a training in their order: those of the chief, of the call, and of model_fn."""
+    """Return the hooks of a training in order: model_fn's chief hooks, those of the call, and model_fn's others."""
     return (*_chief_hooks(spec), *hooks, *spec.training_hooks)
 
 
-def hooks_of_worker(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
-    """Return those of `training_hooks` that run in a process other than the chief, which writes no files."""
+def select_worker_hooks(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the `training_hooks` that run in processes other than the chief, which write no files."""
     kinds = (
         _train.CheckpointSaverHook,
         _train.SummarySaverHook,
@@ -212,5 +219,5 @@ def hooks_of_worker(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _chief_hooks(spec: Any) -> Sequence[Any]:
-    chiefs: Sequence[Any] = getattr(spec, "training_chief_hooks", ())
-    return chiefs
+    hooks: Sequence[Any] = getattr(spec, "training_chief_hooks", ())
+    return hooks

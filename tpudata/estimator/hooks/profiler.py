@@ -122,8 +122,8 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._global_step: Any = None
 
     @classmethod
-    def of(cls, hook: Any) -> "ProfilerHook":
-        """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, whose arguments are only in private attributes."""
+    def from_original(cls, hook: Any) -> "ProfilerHook":
+        """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
         file, timer = profile_file_and_timer(hook)
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
         counterpart._timer = timer

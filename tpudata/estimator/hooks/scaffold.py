@@ -30,18 +30,18 @@ def make_scaffold(spec: Any, session: HookSession) -> Any:
     """
     if not has_scaffold(spec):
         return _Scaffold()
-    with session.adding():
-        return scaffold_of(spec)
+    with session.record_additions():
+        return build_scaffold(spec)
 
 
-def scaffold_of(spec: Any) -> Any:
-    """Return the scaffold of `make_scaffold`, made in the default graph."""
+def build_scaffold(spec: Any) -> Any:
+    """Return the spec's scaffold, with its saver built, or an empty one; made in the default graph."""
     scaffold = getattr(spec, "scaffold", None)
     if getattr(spec, "scaffold_fn", None) is not None:
         scaffold = spec.scaffold_fn()
     scaffold = _Scaffold() if scaffold is None else scaffold
-    where, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
-    require_type(where, scaffold, is_scaffold, "a tf.compat.v1.train.Scaffold", ModelFnTypeError)
+    label, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
+    require_type(label, scaffold, is_scaffold, "a tf.compat.v1.train.Scaffold", ModelFnTypeError)
     if scaffold.saver is not None:
         if not isinstance(scaffold.saver, tf.compat.v1.train.Saver):
             raise ModelFnTypeError(
@@ -76,7 +76,7 @@ def save_with(saver: Any, session: HookSession, model_dir: str, step: int) -> Ch
     base = tf.io.gfile.join(model_dir, "model.ckpt")
     try:
         tf.io.gfile.makedirs(model_dir)
-        with session.installed():
+        with session.as_default_graph():
             prefix = saver.save(session, base, global_step=step, write_meta_graph=False)
     except tf.errors.OpError as error:
         raise StorageError(
@@ -102,19 +102,19 @@ class ScaffoldLoader:
         self._session = session
         self._scaffold = scaffold
         self._names = [info.name for info in step.saved]
-        self._own: object = None
+        self._run_source: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
-        """Set the variables to a checkpoint, with the scaffold's saver if there is one, or to their initial values if it is None.
+        """Load a checkpoint into the variables, by the scaffold's saver if it has one; None loads the initial values.
 
         Raises:
             CheckpointError: the checkpoint cannot be restored.
             ModelFnValueError: the scaffold's ready_op returned names of variables.
         """
         scaffold, session = self._scaffold, self._session
-        self._own = None
+        self._run_source = None
         self.restore(checkpoint)
-        with session.installed():
+        with session.as_default_graph():
             if checkpoint is None and scaffold.init_op is not None:
                 session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
             if checkpoint is None and scaffold.init_fn is not None:
@@ -129,29 +129,29 @@ class ScaffoldLoader:
                     )
         is_first = checkpoint is None and (scaffold.init_op is not None or scaffold.init_fn is not None)
         if is_first or scaffold.local_init_op is not None:
-            self._own = object()  # No file contains the assigned values.
-            self._store.mark(self._names, self._own)
+            self._run_source = object()  # No file contains the assigned values.
+            self._store.set_source(self._names, self._run_source)
 
     def note_writes(self) -> None:
-        """Note that a step or a hook may have assigned to the variables, for the rest of this evaluation or prediction."""
+        """Record whether a step or a hook assigned to the variables, so that `reload` does not overwrite these values."""
         if self._step.writes or self._session.takes_writes():
-            self._own = object()
-            self._store.mark(self._names, self._own)
+            self._run_source = object()
+            self._store.set_source(self._names, self._run_source)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
-        """Set the variables to the values of `load` again, if others were loaded in the meantime."""
-        if self._own is None or not self._store.holds(self._names, self._own):
+        """Load again if another run has loaded other values in the meantime."""
+        if self._run_source is None or not self._store.has_source(self._names, self._run_source):
             self.load(checkpoint)
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Set the variables as `load` does, without running operations of the scaffold."""
+        """Load a checkpoint as `load` does, without running operations of the scaffold."""
         step, saver = self._step, self._scaffold.saver
         if checkpoint is None or saver is None:
             self._store.load(step.blueprint, step.saved, checkpoint)
             return
 
         def restore() -> None:
-            with self._session.installed():
+            with self._session.as_default_graph():
                 restore_with(saver, self._session, checkpoint)
 
         self._store.restore(step.blueprint, step.saved, (checkpoint, step.mode), restore)

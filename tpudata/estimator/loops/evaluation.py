@@ -17,7 +17,7 @@ from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import requested_or_latest
+from tpudata.estimator.state.checkpoints import find_requested_or_latest
 from tpudata.estimator.steps.eval_step import EvalStep
 
 _log = logging.getLogger("tpudata")
@@ -29,14 +29,14 @@ def evaluate(
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
-    checkpoint = requested_or_latest(runtime.model_dir, checkpoint_path)
+    checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)
     if steps is None and feed.endless:
         raise ValueError(
             "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
         )
     step: EvalStep = runtime.step(ModeKeys.EVAL, feed.element_spec)
-    session = step.session(is_added_to=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
+    session = step.session(has_additions=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
     scaffold = make_scaffold(step.spec, session)
     monitor = Monitor(session, (*hooks, *step.spec.evaluation_hooks), step.spec.loss)
     monitor.begin()
@@ -48,11 +48,11 @@ def evaluate(
     total, weight, batches = 0.0, 0.0, 0
     with contextlib.closing(feed.iterate(steps)) as iteration:
         while not monitor.should_stop and (steps is None or batches < steps):
-            asked = monitor.before_run()
+            requested = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
-            step.fetches.ask(asked)
+            step.fetches.request(requested)
             features, labels = split_element(element)
             with runtime.lock:
                 # A prediction with another checkpoint may be running.
@@ -62,7 +62,7 @@ def evaluate(
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
-            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(asked)})
+            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(requested)})
             if step.ignores_weights:
                 _warn_of_padding(step, step.rows(features["weights"]))
     if not weight and not monitor.should_stop:
@@ -74,15 +74,16 @@ def evaluate(
     with runtime.lock:
         loader.reload(checkpoint)
         loss = np.float32(total / weight if weight else 0.0)
-        result: dict[str, Any] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
-    results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
-    _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
+        metrics: dict[str, Any] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
+    formatted = ", ".join(f"{name} = {metrics[name]}" for name in sorted(metrics))
+    _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", formatted)
     if events_dir is not None:
-        _write(events_dir, result, checkpoint)
-    return result
+        _write_summaries(events_dir, metrics, checkpoint)
+    return metrics
 
 
 def _warn_of_padding(step: EvalStep, weights: Any) -> None:
+    """Warn once if a batch has rows of weight 0, which the model counts like real ones."""
     padding = int(np.sum(weights == 0))
     if not padding:
         return
@@ -96,41 +97,41 @@ def _warn_of_padding(step: EvalStep, weights: Any) -> None:
     step.ignores_weights = False  # Warn once.
 
 
-def _write(folder: str, result: dict[str, Any], checkpoint: Checkpoint | None) -> None:
-    """Write the results as summaries, in the form that the original gives each type of value."""
+def _write_summaries(folder: str, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
+    """Write the metrics as summaries, each type in the original's form."""
     summary = tf.compat.v1.Summary()
-    for name, value in result.items():
+    for name, metric in metrics.items():
         if name == "global_step":
             continue
-        if isinstance(value, bytes):
-            _add_images(summary, name, value)
-        elif np.issubdtype(np.asarray(value).dtype, np.number) or np.asarray(value).dtype == bool:
-            _add_numbers(summary, name, value)
+        if isinstance(metric, bytes):
+            _add_images(summary, name, metric)
+        elif np.issubdtype(np.asarray(metric).dtype, np.number) or np.asarray(metric).dtype == bool:
+            _add_numbers(summary, name, metric)
         else:
             _log.warning("The metric %r is not a number: it gets no summary.", name)
-    step = int(result["global_step"])
+    step = int(metrics["global_step"])
     events = EventWriter(folder)
     if summary.value:
-        events.summary(step, summary.SerializeToString())
+        events.write_summary(step, summary.SerializeToString())
     if checkpoint is not None:
-        events.text(step, "checkpoint_path", checkpoint.prefix)
+        events.write_text(step, "checkpoint_path", checkpoint.prefix)
     events.close()
 
 
-def _add_numbers(summary: Any, name: str, value: Any) -> None:
-    if np.ndim(value) == 0:
-        summary.value.add(tag=name, simple_value=float(value))
+def _add_numbers(summary: Any, name: str, metric: Any) -> None:
+    if np.ndim(metric) == 0:
+        summary.value.add(tag=name, simple_value=float(metric))
     else:  # Such as precision_at_thresholds.
-        summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
+        summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(metric))
 
 
-def _add_images(summary: Any, name: str, value: bytes) -> None:
+def _add_images(summary: Any, name: str, serialized: bytes) -> None:
     """Add the summaries of a metric that is itself a serialised Summary, such as one of images."""
     try:
-        values = tf.compat.v1.Summary.FromString(value).value
+        values = tf.compat.v1.Summary.FromString(serialized).value
     except DecodeError:
         _log.warning("The metric %r is not a number, nor a serialised Summary: it gets no summary.", name)
         return
-    for number, item in enumerate(values):
-        item.tag = f"{name}/{number}"
+    for number, image in enumerate(values):
+        image.tag = f"{name}/{number}"
     summary.value.extend(values)

@@ -12,7 +12,7 @@ from tpudata.devices.batches.feeder import StackFeed
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.iteration import Iteration
-from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements, short_data
+from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements, choose_short_data
 from tpudata.estimator.feeding.signature import check_for_devices
 
 
@@ -22,9 +22,9 @@ class Feed:
 
     Attributes:
         element_spec: spec of one replica's element.
-        endless: whether the data is known to repeat without end.
-        iterate: function of the largest number of steps, or None, that returns an iteration over the elements; on devices, no more
-            are read.
+        endless: whether the data repeats without end.
+        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements; on
+            devices, no further elements are read.
     """
 
     element_spec: Any
@@ -41,8 +41,8 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for 0.
 
     Raises:
-        ValueError: batch_axis does not fit; or, with several replicas, a feature or label has no static shape or another batch size
-            than params["batch_size"].
+        ValueError: batch_axis does not fit; or, with several replicas, a feature or label has no static shape or not
+            params["batch_size"] rows.
     """
     elements = ReplicaElements(call_input_fn, deployment, batch_axis)
     topology = deployment.topology
@@ -63,6 +63,6 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
         endless=not peers.any(not elements.endless),
         peers=peers,
-        short_data=short_data(deployment.mode, dataset.element_spec),
+        short_data=choose_short_data(deployment.mode, dataset.element_spec),
     )
     return Feed(dataset.element_spec, elements.endless, stacks.iterate)

@@ -13,11 +13,11 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.errors import UsageError
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.feeding.signature import list_leaves
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.checkpoints import requested_or_latest
+from tpudata.estimator.state.checkpoints import find_requested_or_latest
 from tpudata.estimator.steps.predict_step import PredictStep
 
 _log = logging.getLogger("tpudata")
@@ -33,11 +33,11 @@ def predict(
 ) -> Iterator[Any]:
     """Yield predictions; see `TPUEstimator.predict`."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
-    checkpoint = requested_or_latest(runtime.model_dir, checkpoint_path)
+    checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
     step: PredictStep = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
-    keys = _selected_keys(step.spec.predictions, predict_keys)
-    session = step.session(is_added_to=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
+    keys = _select_keys(step.spec.predictions, predict_keys)
+    session = step.session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
     loader = ScaffoldLoader(step, runtime.store, session, make_scaffold(step.spec, session))
     monitor = Monitor(session, (*hooks, *step.spec.prediction_hooks), step.spec.predictions)
     monitor.begin()
@@ -47,7 +47,7 @@ def predict(
     batches = 0
     with contextlib.closing(feed.iterate(None)) as iteration:
         while not monitor.should_stop:
-            asked = monitor.before_run()
+            requested = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
@@ -61,24 +61,24 @@ def predict(
                     )
                 # The caller may have trained between two batches; all predictions are of one checkpoint.
                 loader.reload(checkpoint)
-                step.fetches.ask(asked)
+                step.fetches.request(requested)
                 predictions, fetched = step.run(features)
                 loader.note_writes()
-            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(asked)})
+            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(requested)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
-            kept = step.rows(mask)
-            for path, array in leaves((batch, None)):
-                if np.ndim(array) == 0 or len(array) != len(kept):
+            is_real = step.rows(mask)
+            for path, array in list_leaves((batch, None)):
+                if np.ndim(array) == 0 or len(array) != len(is_real):
                     name = path.replace("features", "predictions", 1)
                     raise ModelFnValueError(
-                        f"{name} has shape {np.shape(array)} (expected {counted(len(kept), 'row')}, as in the batch). Predict one "
-                        "for each row."
+                        f"{name} has shape {np.shape(array)} (expected {counted(len(is_real), 'row')}, as in the batch). Predict "
+                        "one for each row."
                     )
-            batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
+            batch = tf.nest.map_structure(lambda array, is_real=is_real: array[is_real], batch)
             if not yield_single_examples:
                 yield batch
                 continue
-            for row in range(int(kept.sum())):
+            for row in range(int(is_real.sum())):
                 yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
     if not batches and not monitor.should_stop:
         _log.warning("predict: the input has no batch: there are no predictions. Check input_fn.")
@@ -86,15 +86,16 @@ def predict(
     loader.note_writes()
 
 
-def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:
+def _select_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:
+    """Return the keys of the predictions to yield; None for all, or for predictions that are no dict."""
     if predict_keys is None:
         return None
     if not isinstance(predictions, Mapping):
         raise ValueError("predict(predict_keys=...) needs a model_fn whose predictions are a dict. Omit it.")
-    wanted = [predict_keys] if isinstance(predict_keys, str) else list(predict_keys)
-    found = [key for key in predictions if key in wanted]
-    if not found:
+    requested = [predict_keys] if isinstance(predict_keys, str) else list(predict_keys)
+    selected = [key for key in predictions if key in requested]
+    if not selected:
         raise ValueError(
-            f"predict(predict_keys={wanted}) selects nothing (expected some of {sorted(predictions)}). Fix them."
+            f"predict(predict_keys={requested}) selects nothing (expected some of {sorted(predictions)}). Fix them."
         )
-    return found
+    return selected

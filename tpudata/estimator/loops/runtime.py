@@ -43,7 +43,7 @@ class Runtime:
         user_model: functions and parameters of the user.
         in_use: lock that training or an evaluation holds while it uses the steps and the variables.
         trains: whether training holds it, so that running predictions may not use the variables.
-        lock: lock that is held while a step is compiled, and while the variables are loaded for a batch and the batch runs.
+        lock: lock held while a step is compiled, and while variables are loaded for a batch and the batch runs.
 
     Args:
         user_model: as the attribute.
@@ -87,23 +87,23 @@ class Runtime:
 
     @functools.cached_property
     def seed(self) -> int | None:
-        """Seed of initial values and random operations. On several devices there always is one, the chief's."""
+        """Seed of initial values and random operations; with devices, never None, but the chief's random seed."""
         seed = self.config.tf_random_seed
         if seed is None and self.topology.devices:
-            seed = self.peers.chiefs(int.from_bytes(os.urandom(_SEED_BYTES), "little"))
+            seed = self.peers.broadcast_number(int.from_bytes(os.urandom(_SEED_BYTES), "little"))
         return seed
 
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
         variables: dict[str, Any] = {}
-        return VariableStore(variables, _copies(self.topology, variables), self.peers, self._warm_start)
+        return VariableStore(variables, _make_host_copies(self.topology, variables), self.peers, self._warm_start)
 
-    def elsewhere(self, find_topology: Callable[[], Topology]) -> "Runtime":
+    def clone_on(self, find_topology: Callable[[], Topology]) -> "Runtime":
         """Return a runtime of the same model on devices of this process only."""
         return Runtime(self.user_model, find_topology, self._warm_start)
 
-    def another(self) -> "Runtime":
+    def clone(self) -> "Runtime":
         """Return a runtime of the same model on the same devices, with separate steps and variables."""
         return Runtime(self.user_model, lambda: self.topology, self._warm_start)
 
@@ -125,19 +125,20 @@ class Runtime:
         """Return the compiled step of `mode` for such elements; the first call traces model_fn."""
         specs = split_element(element_spec)
         with self.lock:
-            for known_mode, known_specs, step in self._steps:
-                if known_mode == mode and known_specs == specs:
+            for cached_mode, cached_specs, step in self._steps:
+                if cached_mode == mode and cached_specs == specs:
                     return step
-            step = self._made_step(mode, specs)
+            step = self._make_step(mode, specs)
             self._steps.append((mode, specs, step))
             return step
 
-    def _made_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
+    def _make_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
+        """Trace model_fn, and return the step of a mode for the elements with these specs."""
         deployment, topology = self.deployment(mode), self.topology
 
         def call_model(features: Any, labels: Any, mode: str) -> Any:
             del mode
-            if topology.is_tpu:  # Several replicas sum dense gradients anyway; a single core makes them dense, too.
+            if topology.is_tpu:  # Several replicas sum dense gradients anyway; do the same on a single core.
                 tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
@@ -149,8 +150,8 @@ class Runtime:
         return steps[mode](traced, topology, self.store, broadcast=broadcast)
 
 
-def _copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
-    """Return the host's copies of variables, whose values are on the devices if there are any."""
+def _make_host_copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
+    """Return the host's copies of the variables: they track the devices' values, if jax runs the steps."""
     if not topology.devices:
         return OnlyOnHost()
     from tpudata.devices.spmd.mesh import make_mesh
@@ -160,7 +161,7 @@ def _copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
 
 
 def _device_steps() -> Mapping[str, _StepKind]:
-    """Return the kinds of steps for several devices; only they need jax."""
+    """Return the step classes for devices."""
     from tpudata.estimator.steps.device_calls import DeviceCalls
     from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_effects import KerasConditions
 from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.estimator.state.partition import Part
-from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator
+from tpudata.estimator.state.variable_requests import Key, make_key_counter, variable_creator
 
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
@@ -35,7 +35,7 @@ class VariableInfo:
         handle: name of its handle, a tensor of the scratch graph.
         synchronization, aggregation: its treatment on several replicas, as in `tf.Variable`.
         scratch: the variable of the scratch graph.
-        made_with: name of the operation that assigned its initial value when it was made.
+        creating_operation: name of the operation that assigned its initial value when it was made.
     """
 
     key: Key
@@ -46,7 +46,7 @@ class VariableInfo:
     synchronization: Any
     aggregation: Any
     scratch: Any = dataclasses.field(repr=False)
-    made_with: str
+    creating_operation: str
 
     @property
     def initial(self) -> str:
@@ -67,11 +67,11 @@ class VariableInfo:
     @property
     def part(self) -> Part | None:
         """Place in a partitioned variable, or None."""
-        return Part.of(self.scratch)
+        return Part.find(self.scratch)
 
     @property
     def is_keras_seed(self) -> bool:
-        """Whether it is a random state of Keras 3, which must differ between replicas, so that they do not draw the same."""
+        """Whether it is a Keras 3 seed generator's state, which must differ between replicas for different draws."""
         return is_keras_seed(self.name, self.scratch.dtype)
 
     @property
@@ -89,7 +89,7 @@ class Blueprint:
         arguments: placeholders with which the function was called.
         result: result of the function; its tensors belong to the scratch graph.
         graph: the scratch graph.
-        key: part of the names of its shared resources in this process, such as tables, which distinguishes them from other graphs'.
+        key: part of the names of its shared resources, such as tables, unique among the graphs of this process.
         writer_key: the same for writers of summaries.
     """
 
@@ -100,8 +100,8 @@ class Blueprint:
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
-    def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
-        """Return an identifier of a variable's initial value: a graph, and a tensor in it."""
+    def identify_initial_value(self, info: VariableInfo) -> tuple[str, str]:
+        """Return (key of the graph, tensor name), which identifies a variable's initial value."""
         return self.key, info.initial
 
     def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
@@ -109,13 +109,13 @@ class Blueprint:
         if not variables:
             return {}
         names = [info.initial for info in variables]
-        # Only needed operations are kept, as one with an effect would run even if no value needs it.
+        # Only needed operations are copied: others with side effects would run, too.
         tensors = [self.graph.get_tensor_by_name(name) for name in names]
-        needed = {operation.name for operation in needed_operations(tensor.op for tensor in tensors)}
+        needed = {operation.name for operation in find_needed_operations(tensor.op for tensor in tensors)}
         graph_def = self.graph.as_graph_def()
-        kept = [node for node in graph_def.node if node.name in needed]
+        needed_nodes = [node for node in graph_def.node if node.name in needed]
         del graph_def.node[:]
-        graph_def.node.extend(kept)
+        graph_def.node.extend(needed_nodes)
         for node in graph_def.node:
             # Nothing can be colocated with an omitted operation.
             node.attr.pop("_class", None)
@@ -148,29 +148,29 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
     graph = _ScratchGraph()
     with graph.as_default():
         tf.compat.v1.set_random_seed(seed)
-        arguments = tf.nest.map_structure(_placeholder, tuple(specs))
+        arguments = tf.nest.map_structure(_make_placeholder, tuple(specs))
         with record_variables(infos):
             result = function(*arguments)
     return Blueprint(tuple(infos), arguments, result, graph)
 
 
 @contextlib.contextmanager
-def record_variables(found: list[VariableInfo]) -> Iterator[None]:
-    """Add the variables that are made in the default graph inside the context to `found`, at its end."""
-    made: dict[Key, tuple[Any, Any, str]] = {}
+def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
+    """Record the variables that are made in the default graph inside the context; they are added to `infos` at its end."""
+    created: dict[Key, tuple[Any, Any, str]] = {}
 
     def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
         collections = kwargs.get("collections")
         members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
-        made[key] = variable, members, variable.initializer.name
+        created[key] = variable, members, variable.initializer.name
         return variable
 
-    with tf.variable_creator_scope(variable_creator(record, counted_keys())):
+    with tf.variable_creator_scope(variable_creator(record, make_key_counter())):
         yield
     graph = tf.compat.v1.get_default_graph()
     trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
-    found += [
+    infos += [
         VariableInfo(
             key=key,
             name=variable.op.name,
@@ -181,11 +181,11 @@ def record_variables(found: list[VariableInfo]) -> Iterator[None]:
             # v1 code has a separate enumeration.
             aggregation=tf.VariableAggregation(variable.aggregation.value),
             scratch=variable,
-            made_with=made_with,
+            creating_operation=creating_operation,
         )
-        for key, (variable, collections, made_with) in made.items()
+        for key, (variable, collections, creating_operation) in created.items()
     ]
 
 
-def _placeholder(spec: Any) -> Any:
+def _make_placeholder(spec: Any) -> Any:
     return None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, name="tpudata_input")

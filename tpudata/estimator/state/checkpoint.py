@@ -1,7 +1,7 @@
 """One checkpoint in TensorFlow's name-based format, the one that v1 programs wrote.
 
 `model.ckpt-STEP.index` and `.data-*` contain every variable under its graph name (`dense/kernel`, `dense/kernel/Momentum`,
-`global_step`), so that `tf.train.load_checkpoint` lists them and checkpoints travel in both directions.
+`global_step`), so that `tf.train.load_checkpoint` lists them, and each program can read the other's checkpoints.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import tensorflow as tf
 from tpudata.console.nearest import did_you_mean
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
-from tpudata.estimator.state.partition import Part, whole_of
+from tpudata.estimator.state.partition import Part, find_whole_part
 
 _GLOBAL_STEP = "global_step"
 # Errors that TensorFlow's reader raises for damaged files.
@@ -25,12 +25,11 @@ _FIX = "Use another model_dir, or the model and the input size that wrote it."
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint, distinguished from another one written under its name later.
+    """One checkpoint; equal to another only if their contents are, too.
 
     Attributes:
         prefix: path without the `.index` and `.data-*` endings.
-        digest: digest of the index file, which contains a checksum of every variable. The time would not suffice, as TensorFlow
-            reports it in seconds.
+        digest: digest of the index file, which contains a checksum of every variable.
     """
 
     prefix: str
@@ -52,11 +51,11 @@ class Checkpoint:
                 "tf.train.latest_checkpoint returns."
             ) from None
         except tf.errors.OpError as error:
-            raise _damaged(prefix, error) from error
+            raise _make_damage_error(prefix, error) from error
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Checkpoint":
-        """Return the checkpoint that `to_bytes` describes."""
+        """Return the checkpoint that `to_bytes` encodes."""
         return cls(data[16:].decode(), data[:16])
 
     def to_bytes(self) -> bytes:
@@ -72,14 +71,14 @@ class Checkpoint:
         reader = self.reader()
         if not reader.has_tensor(_GLOBAL_STEP):
             return 0
-        value = np.asarray(read_tensor(reader, self.prefix, _GLOBAL_STEP))
-        if value.shape or not np.issubdtype(value.dtype, np.integer) or value < 0:
-            found = f"{value.dtype.name}{value.shape}" if value.shape else f"{value.item()}"
+        array = np.asarray(read_tensor(reader, self.prefix, _GLOBAL_STEP))
+        if array.shape or not np.issubdtype(array.dtype, np.integer) or array < 0:
+            text = f"{array.dtype.name}{array.shape}" if array.shape else f"{array.item()}"
             raise CheckpointError(
-                f"{self.prefix}: global_step: not a step (got {found}, expected one integer of 0 or more). Another program wrote "
+                f"{self.prefix}: global_step: not a step (got {text}, expected one integer of 0 or more). Another program wrote "
                 "it: pass another checkpoint."
             )
-        return int(value)
+        return int(array)
 
     def reader(self) -> Any:
         """Return TensorFlow's reader of the checkpoint.
@@ -90,14 +89,14 @@ class Checkpoint:
         try:
             return tf.train.load_checkpoint(self.prefix)
         except _READ_ERRORS as error:
-            raise _damaged(self.prefix, error) from error
+            raise _make_damage_error(self.prefix, error) from error
 
     def read(self, variables: Mapping[str, Any], parts: Mapping[str, Part | None]) -> dict[str, Any]:
         """Return the values (NumPy arrays) of `variables`, by name.
 
         Args:
             variables: the variables.
-            parts: places of those that belong to partitioned variables.
+            parts: by name the slice of a partitioned variable that a variable is, or None.
 
         Raises:
             CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
@@ -105,11 +104,11 @@ class Checkpoint:
         reader = self.reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
-        wholes = {name: whole_of(name, parts.get(name), shapes) for name in variables}
+        wholes = {name: find_whole_part(name, parts.get(name), shapes) for name in variables}
         for name, variable in variables.items():
             whole = wholes[name]
             if whole is not None:
-                _require_whole(self.prefix, name, whole, variable, shapes[whole.full_name], dtypes[whole.full_name])
+                _check_whole(self.prefix, name, whole, variable, shapes[whole.full_name], dtypes[whole.full_name])
                 continue
             if name not in shapes:
                 raise CheckpointNotFoundError(
@@ -125,7 +124,7 @@ class Checkpoint:
         return {name: read_value(reader, self.prefix, name, whole) for name, whole in wholes.items()}
 
 
-def _require_whole(prefix: str, name: str, part: Part, variable: Any, shape: Sequence[int], dtype: Any) -> None:
+def _check_whole(prefix: str, name: str, part: Part, variable: Any, shape: Sequence[int], dtype: Any) -> None:
     if tuple(shape) != part.full_shape or dtype != variable.dtype:
         raise CheckpointError(
             f"{prefix} has the partitioned variable {part.full_name!r} as {dtype.name}{tuple(shape)}, model_fn makes it, with its "
@@ -134,13 +133,15 @@ def _require_whole(prefix: str, name: str, part: Part, variable: Any, shape: Seq
 
 
 def read_value(reader: Any, prefix: str, name: str, whole: Part | None) -> Any:
-    """Return the value (NumPy) of a variable, or of a part of the partitioned variable that the checkpoint has whole.
+    """Return the value (NumPy) of a variable, or of its slice of a partitioned variable that the checkpoint stores as one.
 
     Raises:
         CheckpointError: the files are damaged.
     """
     return (
-        read_tensor(reader, prefix, name) if whole is None else whole.cut(read_tensor(reader, prefix, whole.full_name))
+        read_tensor(reader, prefix, name)
+        if whole is None
+        else whole.slice_values(read_tensor(reader, prefix, whole.full_name))
     )
 
 
@@ -153,10 +154,10 @@ def read_tensor(reader: Any, prefix: str, name: str) -> Any:
     try:
         return reader.get_tensor(name)
     except _READ_ERRORS as error:
-        raise _damaged(prefix, error) from error
+        raise _make_damage_error(prefix, error) from error
 
 
-def _damaged(prefix: str, error: Exception) -> CheckpointError:
+def _make_damage_error(prefix: str, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{prefix} cannot be read: {first_line(error)}. Restore its files, or pass the path of an older checkpoint; to continue "
         "training from that one, name it in the file 'checkpoint' of its folder."

@@ -25,7 +25,7 @@ _log = logging.getLogger("tpudata")
 _STATE_FILE = "checkpoint"
 
 
-def latest(model_dir: str) -> Checkpoint | None:
+def find_latest(model_dir: str) -> Checkpoint | None:
     """Return the newest checkpoint of a folder, or None if its state file names none.
 
     Raises:
@@ -33,23 +33,23 @@ def latest(model_dir: str) -> Checkpoint | None:
             the trained values.
         StorageError: the state file cannot be read.
     """
-    prefixes = known(model_dir)
+    prefixes = list_recorded(model_dir)
     if not prefixes:
         return None
     try:
         return Checkpoint.open(prefixes[-1])
     except CheckpointNotFoundError:
-        newer = known(model_dir)
+        newer = list_recorded(model_dir)
         # Another process may have written a new one and deleted this one in the meantime.
         if newer and newer[-1] != prefixes[-1]:
             return Checkpoint.open(newer[-1])
         raise CheckpointError(
-            f"{_state_path(model_dir)} names {prefixes[-1]}, which does not exist. Restore its files, or name an older checkpoint "
-            "in that file. To start from step 0, use another model_dir."
+            f"{_make_state_path(model_dir)} names {prefixes[-1]}, which does not exist. Restore its files, or name an older "
+            "checkpoint in that file. To start from step 0, use another model_dir."
         ) from None
 
 
-def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
+def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
     """Return the newest checkpoint of the chief's model_dir, with which training begins, or None.
 
     Args:
@@ -57,51 +57,51 @@ def latest_of_chief(model_dir: str, peers: Peers) -> Checkpoint | None:
         peers: the processes that train together.
 
     Raises:
-        CheckpointError: as in `latest`.
-        StorageError: as in `latest`.
+        CheckpointError: as in `find_latest`.
+        StorageError: as in `find_latest`.
         ClusterError: this process does not find the chief's checkpoint in its model_dir.
     """
-    own = latest(model_dir) if peers.is_chief else None
+    chief_checkpoint = find_latest(model_dir) if peers.is_chief else None
     if peers.count == 1:
-        return own
-    data = peers.chiefs_bytes(b"" if own is None else own.to_bytes())
-    if own is not None or not data:
-        return own
-    chiefs = Checkpoint.from_bytes(data)
+        return chief_checkpoint
+    data = peers.broadcast_bytes(b"" if chief_checkpoint is None else chief_checkpoint.to_bytes())
+    if chief_checkpoint is not None or not data:
+        return chief_checkpoint
+    expected = Checkpoint.from_bytes(data)
     try:
-        here = Checkpoint.open(chiefs.prefix)
+        local = Checkpoint.open(expected.prefix)
     except CheckpointError:
-        here = None
-    if here != chiefs:
+        local = None
+    if local != expected:
         raise ClusterError(
-            f"{model_dir}: the chief begins with {chiefs.prefix}, which is {'missing' if here is None else 'different'} for this "
-            "process (expected one folder for all processes). Put model_dir on a storage that all machines share."
+            f"{model_dir}: the chief begins with {expected.prefix}, which is {'missing' if local is None else 'different'} for "
+            "this process (expected one folder for all processes). Put model_dir on a storage that all machines share."
         )
-    return here
+    return local
 
 
-def requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
+def find_requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | None:
     """Return the checkpoint at `path`, or if that is None the newest one of model_dir, or None if there is none yet.
 
     Raises:
-        CheckpointError: there is no checkpoint at the path; or as in `latest`.
-        StorageError: as in `latest`.
+        CheckpointError: there is no checkpoint at the path; or as in `find_latest`.
+        StorageError: as in `find_latest`.
     """
     if path is not None:
         return Checkpoint.open(str(path))
-    newest = latest(model_dir)
+    newest = find_latest(model_dir)
     if newest is None:
         _log.warning("There is no checkpoint in %s: using initial values.", model_dir)
     return newest
 
 
-def _state_path(model_dir: str) -> str:
+def _make_state_path(model_dir: str) -> str:
     return str(tf.io.gfile.join(model_dir, _STATE_FILE))
 
 
-def known(model_dir: str) -> list[str]:
+def list_recorded(model_dir: str) -> list[str]:
     """Return the paths of the checkpoints that the state file names, the newest last; empty if there is no state file."""
-    path = _state_path(model_dir)
+    path = _make_state_path(model_dir)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
@@ -123,8 +123,8 @@ def known(model_dir: str) -> list[str]:
             "the newest checkpoint into it. To start from step 0, use another model_dir."
         )
     newest = state.model_checkpoint_path
-    others = [item for item in state.all_model_checkpoint_paths if item != newest]
-    return [item if "://" in item else str(tf.io.gfile.join(model_dir, item)) for item in [*others, newest]]
+    prefixes = [*(prefix for prefix in state.all_model_checkpoint_paths if prefix != newest), newest]
+    return [prefix if "://" in prefix else str(tf.io.gfile.join(model_dir, prefix)) for prefix in prefixes]
 
 
 class Retention:
@@ -140,12 +140,12 @@ class Retention:
         self.every_hours = every_hours
         self._next_time = time.time() + every_hours * 3600
 
-    def surplus(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return the paths to delete, of `paths` from the oldest, when one more checkpoint is written."""
+    def select_oldest(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return the paths beyond the limit once one more checkpoint is written; `paths` has the oldest first."""
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
-    def is_kept(self, model_dir: str, path: str) -> bool:
-        """Return whether a surplus checkpoint is kept as the one of its interval; the next interval then begins."""
+    def keeps(self, model_dir: str, path: str) -> bool:
+        """Return whether to keep an old checkpoint as the first of its interval, and if so, begin the next interval."""
         if math.isinf(self._next_time):
             return False
         try:
@@ -178,9 +178,9 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
     tensors = [variable.read_value() for variable in variables.values()]
-    kept = [path for path in (_relative(model_dir, path) for path in known(model_dir)) if path != base]
-    last = tf.io.gfile.join(model_dir, kept[-1]) if kept else "none"
-    surplus = retention.surplus(kept)
+    recorded = [path for path in (_make_relative(model_dir, path) for path in list_recorded(model_dir)) if path != base]
+    last = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"
+    oldest = retention.select_oldest(recorded)
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.device("CPU:0"):
@@ -190,26 +190,27 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
                 shape_and_slices=[""] * len(variables),
                 tensors=tensors,
             )
-        _write_state(model_dir, [*kept[len(surplus) :], base])
+        _write_state(model_dir, [*recorded[len(oldest) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
             f"the checkpoint {prefix} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION} Training continues "
             f"from the last one, {last}."
         ) from error
-    for path in surplus:
-        if not retention.is_kept(model_dir, path):
+    for path in oldest:
+        if not retention.keeps(model_dir, path):
             _delete(model_dir, path)
     return Checkpoint.open(prefix)
 
 
-def _relative(model_dir: str, path: str) -> str:
+def _make_relative(model_dir: str, path: str) -> str:
     prefix = model_dir.rstrip("/") + "/"
     return path.removeprefix(prefix)
 
 
 def _write_state(model_dir: str, paths: list[str]) -> None:
+    """Replace the state file by one that names `paths`, the newest last."""
     state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
-    target = _state_path(model_dir)
+    target = _make_state_path(model_dir)
     temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Unique, as another process may write to the folder, too.
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(str(state))
@@ -217,7 +218,7 @@ def _write_state(model_dir: str, paths: list[str]) -> None:
 
 
 def _delete(model_dir: str, path: str) -> None:
-    """Delete the files of a checkpoint in model_dir; one in another folder was written by something else, and stays."""
+    """Delete the files of a checkpoint in model_dir; one in another folder belongs to another program, and stays."""
     if "/" in path:
         return
     try:

@@ -1,4 +1,4 @@
-"""The claim of a training on its model_dir: a second training that would write there ends with an error."""
+"""The claim of a training on its model_dir, so that a second training there ends with an error."""
 
 import contextlib
 import contextvars
@@ -12,35 +12,35 @@ from tpudata.storage.claims.hold import check_own, hold_claim
 from tpudata.storage.claims.liveness import DEAD_AFTER_SECONDS
 
 _log = logging.getLogger("tpudata")
-# Folders that a caller in this thread holds for the trainings that it starts. Another thread has its own context.
-_HELD: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("held", default=frozenset())
+# Folders that a caller in this thread has claimed for the trainings that it starts.
+_CLAIMED: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("held", default=frozenset())
 
 
 def check_model_dir(model_dir: str) -> None:
-    """Raise an OutputError if another training has taken model_dir over; skip the check if the store does not answer."""
+    """Raise OutputError if another training has taken over model_dir; skip the check if the storage does not answer."""
     with contextlib.suppress(StorageError):
         check_own(model_dir)
 
 
 @contextlib.contextmanager
-def claimed_model_dir(
-    model_dir: str, *, for_trainings: bool = False, dead_after: float = DEAD_AFTER_SECONDS
+def claim_model_dir(
+    model_dir: str, *, shares_with_trainings: bool = False, dead_after: float = DEAD_AFTER_SECONDS
 ) -> Iterator[None]:
-    """Hold a claim on model_dir while the context lasts, unless a caller in this thread holds it for its trainings.
+    """Claim model_dir inside the context, unless a caller in this thread has claimed it for its trainings.
 
     The claim of a dead process is taken over, at once if it ran on this machine, or after a minute without activity if it ran on
     another one. If tpudata cannot write to model_dir, a warning says that it is not claimed: TensorFlow may be able to write there.
 
     Args:
         model_dir: the folder.
-        for_trainings: whether trainings that this thread starts in the context use this claim.
-        dead_after: seconds after which a claim of another machine that stands still is that of a dead training.
+        shares_with_trainings: whether trainings that this thread starts inside the context use this claim.
+        dead_after: seconds without activity after which a claim of another machine counts as dead.
 
     Raises:
-        OutputError: another training is running in model_dir.
+        OutputError: another training runs in model_dir.
     """
-    held = _HELD.get()
-    if model_dir in held:
+    claimed_dirs = _CLAIMED.get()
+    if model_dir in claimed_dirs:
         yield
         return
     with contextlib.ExitStack() as stack:
@@ -57,8 +57,8 @@ def claimed_model_dir(
                 model_dir,
                 one_line(error),
             )
-        token = _HELD.set(held | {model_dir} if for_trainings else held)
+        token = _CLAIMED.set(claimed_dirs | {model_dir} if shares_with_trainings else claimed_dirs)
         try:
             yield
         finally:
-            _HELD.reset(token)
+            _CLAIMED.reset(token)

@@ -7,18 +7,18 @@ from typing import Protocol
 class HostCopies(Protocol):
     """Variables whose `tf.Variable`s on the host may be copies of values on devices."""
 
-    def to_host(self, names: Iterable[str]) -> None:
-        """Update the values of variables on the host."""
+    def copy_to_host(self, names: Iterable[str]) -> None:
+        """Copy the devices' values of variables to the host, if they are newer."""
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
-        """Note that the host has written to variables, after `to_host` of them."""
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
+        """Discard the devices' values of variables that the host has written to; call `copy_to_host` before the write."""
 
 
 class OnlyOnHost:
-    """Variables that have no other copies."""
+    """Variables that exist on the host only."""
 
-    def to_host(self, names: Iterable[str]) -> None:
-        """Do nothing."""
+    def copy_to_host(self, names: Iterable[str]) -> None:
+        """Do nothing, as the host has the only values."""
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
-        """Do nothing."""
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
+        """Do nothing, as the host has the only values."""

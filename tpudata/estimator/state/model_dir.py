@@ -1,4 +1,4 @@
-"""A folder of checkpoints, as far as it can be read without the model."""
+"""A folder of checkpoints, read without the model."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
 
 
 class ModelDir:
-    """The reading part of an estimator.
+    """The part of an estimator that reads its model_dir.
 
     Args:
         model_dir: the folder.
@@ -30,7 +30,7 @@ class ModelDir:
 
     def latest_checkpoint(self) -> str | None:
         """Return the path of the newest checkpoint, or None."""
-        newest = checkpoints.latest(self.model_dir)
+        newest = checkpoints.find_latest(self.model_dir)
         return None if newest is None else newest.prefix
 
     def get_variable_names(self) -> list[str]:
@@ -39,7 +39,7 @@ class ModelDir:
         Raises:
             CheckpointError: there is no checkpoint, or it is damaged.
         """
-        return sorted(self._newest().reader().get_variable_to_shape_map())
+        return sorted(self._open_newest().reader().get_variable_to_shape_map())
 
     def get_variable_value(self, name: str) -> Any:
         """Return the value (NumPy) of a variable in the newest checkpoint.
@@ -47,14 +47,14 @@ class ModelDir:
         Raises:
             CheckpointError: there is no checkpoint, or it has no such variable or is damaged.
         """
-        newest = self._newest()
+        newest = self._open_newest()
         reader = newest.reader()
         if not reader.has_tensor(name):
             raise CheckpointNotFoundError(f"{newest.prefix} has no variable {name!r}. See get_variable_names().")
         return read_tensor(reader, newest.prefix, name)
 
-    def _newest(self) -> Checkpoint:
-        newest = checkpoints.latest(self.model_dir)
+    def _open_newest(self) -> Checkpoint:
+        newest = checkpoints.find_latest(self.model_dir)
         if newest is None:
             raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet. Train first.")
         return newest

@@ -1,7 +1,7 @@
 """Parts of partitioned variables, as checkpoints of the original contain them.
 
-v1's Saver stores a partitioned variable whole, under its own name. Our checkpoints contain its parts, each under its name. Both are
-read.
+v1's Saver stores a partitioned variable as one, under its name. tpudata's checkpoints contain its parts, each under its own name.
+Both can be read.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from tpudata.tensorflow_internals import save_slice_info
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Place of a variable in a partitioned variable.
+    """Slice of a partitioned variable that one variable is.
 
     Attributes:
         full_name: name of the partitioned variable.
@@ -28,18 +28,25 @@ class Part:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, variable: Any) -> "Part | None":
-        """Return the place of a v1 variable; None if it is whole."""
-        found = save_slice_info(variable)
-        if found is None:
+    def find(cls, variable: Any) -> "Part | None":
+        """Return the slice that a v1 variable is; None if it is not partitioned."""
+        slice_info = save_slice_info(variable)
+        if slice_info is None:
             return None
-        return cls(found.full_name, tuple(found.full_shape), tuple(found.var_offset), tuple(found.var_shape))
+        return cls(
+            slice_info.full_name,
+            tuple(slice_info.full_shape),
+            tuple(slice_info.var_offset),
+            tuple(slice_info.var_shape),
+        )
 
-    def cut(self, value: Any) -> Any:
-        """Return the values of this part, given those (NumPy) of the partitioned variable."""
-        return value[tuple(slice(first, first + size) for first, size in zip(self.offset, self.shape, strict=True))]
+    def slice_values(self, full_value: Any) -> Any:
+        """Return this slice of the partitioned variable's value (NumPy)."""
+        return full_value[
+            tuple(slice(first, first + size) for first, size in zip(self.offset, self.shape, strict=True))
+        ]
 
 
-def whole_of(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
-    """Return the part if a checkpoint with the names `stored` has the partitioned variable whole, and not the part `name`."""
+def find_whole_part(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
+    """Return `part` if a checkpoint with the names `stored` has the partitioned variable as one, and not `name`; else None."""
     return part if part is not None and name not in stored and part.full_name in stored else None

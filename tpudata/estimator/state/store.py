@@ -1,4 +1,4 @@
-"""The real variables of a model, shared by its modes, with the checkpoint that each one holds."""
+"""The real variables of a model, shared by its modes, with the source of each value."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class VariableStore:
         self._variables = variables
         # Source of each variable's value: a checkpoint, an initial value (with the warm start, if there is one), or None during
         # training.
-        self._holds: dict[str, object] = {}
+        self._sources: dict[str, object] = {}
 
     def create(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> dict[str, Any]:
         """Return the variables of `infos` by name; make missing ones with their initial values.
@@ -52,13 +52,13 @@ class VariableStore:
         """
         missing = [info for info in infos if info.name not in self._variables]
         # Processes may draw different initial values.
-        values = self._peers.chiefs_values(blueprint.initial_values(missing))
+        values = self._peers.broadcast_values(blueprint.initial_values(missing))
         # Copies of values on devices never lie on a GPU, which jax uses.
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
                 self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
         for info in missing:
-            self._assign(info.name, values[info.name], blueprint.first_value_of(info))
+            self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))
         for info in infos:
             variable = self._variables[info.name]
             initial = blueprint.graph.get_tensor_by_name(info.initial)
@@ -77,8 +77,8 @@ class VariableStore:
         Raises:
             CheckpointError: the checkpoint lacks a variable or has it in another shape.
         """
-        sources = {info.name: self._source(blueprint, info, checkpoint) for info in infos}
-        stale = [info for info in infos if self._holds.get(info.name) != sources[info.name]]
+        sources = {info.name: self._find_source(blueprint, info, checkpoint) for info in infos}
+        stale = [info for info in infos if self._sources.get(info.name) != sources[info.name]]
         if not stale:
             return
         targets = {info.name: self._variables[info.name] for info in stale}
@@ -89,46 +89,46 @@ class VariableStore:
         if checkpoint is None and self._warm_start is not None:
             values |= warm_values(self._warm_start, infos, self._variables)
         if checkpoint is None:
-            values = self._peers.chiefs_values(values)
+            values = self._peers.broadcast_values(values)
         for name in targets:
             self._assign(name, values[name], sources[name])
 
-    def _source(self, blueprint: Blueprint, info: VariableInfo, checkpoint: Checkpoint | None) -> object:
+    def _find_source(self, blueprint: Blueprint, info: VariableInfo, checkpoint: Checkpoint | None) -> object:
         if checkpoint is not None:
             return checkpoint
-        first = blueprint.first_value_of(info)
+        first = blueprint.identify_initial_value(info)
         return first if self._warm_start is None else (first, self._warm_start)
 
     def restore(
         self, blueprint: Blueprint, infos: Sequence[VariableInfo], source: object, restore: Callable[[], None]
     ) -> None:
-        """Set the variables of `infos` to the values that `restore` assigns, or else to their initial values.
+        """Set the variables of `infos` to their initial values, and then call `restore`, which assigns to some of them.
 
         Args:
             blueprint: source of the initial values.
             infos: the variables.
-            source: source that the variables hold afterwards; nothing is done if they already do.
+            source: source of the values that `restore` assigns; does nothing if all variables have it already.
             restore: function that assigns values.
         """
-        if all(self._holds.get(info.name) == source for info in infos):
+        if all(self._sources.get(info.name) == source for info in infos):
             return
         for name, value in blueprint.initial_values(infos).items():
             self._assign(name, value, None)
         restore()
         for info in infos:
-            self._holds[info.name] = source
+            self._sources[info.name] = source
 
-    def _assign(self, name: str, value: Any, holds: object) -> None:
-        self._holds[name] = None
+    def _assign(self, name: str, value: Any, source: object) -> None:
+        self._sources[name] = None
         self._variables[name].assign(value)
-        self.copies.changed_on_host([name])
-        self._holds[name] = holds
+        self.copies.mark_changed_on_host([name])
+        self._sources[name] = source
 
-    def holds(self, names: Sequence[str], source: object) -> bool:
-        """Return whether `source` is what `mark` last noted for the variables."""
-        return all(self._holds.get(name) is source for name in names)
+    def has_source(self, names: Sequence[str], source: object) -> bool:
+        """Return whether `source` is the recorded source of all these variables."""
+        return all(self._sources.get(name) is source for name in names)
 
-    def mark(self, names: Sequence[str], holds: object) -> None:
-        """Note the source that the variables hold now, such as a checkpoint; None for values that no file contains."""
+    def set_source(self, names: Sequence[str], source: object) -> None:
+        """Record the source of the variables' values, such as a checkpoint; None for values that no file contains."""
         for name in names:
-            self._holds[name] = holds
+            self._sources[name] = source

@@ -14,36 +14,36 @@ import tensorflow as tf
 Key: TypeAlias = tuple[str, int]
 
 
-def counted_keys() -> Callable[[str], Key]:
-    """Return a function from a requested name to the key of the request, by counting equal names."""
+def make_key_counter() -> Callable[[str], Key]:
+    """Return a function from a requested name to the key of the request; it counts requests for equal names."""
     requests: Counter[str] = Counter()
 
     def key(name: str) -> Key:
-        plain = _without_numbers(name)
+        plain = _strip_numbers(name)
         requests[plain] += 1
         return plain, requests[plain]
 
     return key
 
 
-def _without_numbers(name: str) -> str:
-    """Return a name without the numbers that make it unique, which differ between replicas that share a graph."""
+def _strip_numbers(name: str) -> str:
+    """Strip the numbers that make names unique, which differ between replicas that share a graph."""
     return re.sub(r"_\d+(?=/|$)", "", name)
 
 
 def variable_creator(
-    answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], key_of: Callable[[str], Key]
+    make_variable: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], make_key: Callable[[str], Key]
 ) -> Callable[..., Any]:
     """Return a creator for `tf.variable_creator_scope`.
 
     Args:
-        answer: function from the key, the next creator and its arguments to the variable.
-        key_of: function from the requested name to the key.
+        make_variable: function of the key, the next creator and its keyword arguments that returns the variable.
+        make_key: function from the requested name to the key.
     """
 
     def creator(create: Callable[..., Any], **kwargs: Any) -> Any:
         scope = tf.get_current_name_scope()
         name = kwargs.get("name") or "Variable"
-        return answer(key_of(f"{scope}/{name}" if scope else name), create, kwargs)
+        return make_variable(make_key(f"{scope}/{name}" if scope else name), create, kwargs)
 
     return creator

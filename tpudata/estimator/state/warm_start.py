@@ -15,7 +15,7 @@ from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundErro
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.state.blueprint import VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint, read_value
-from tpudata.estimator.state.checkpoints import latest
+from tpudata.estimator.state.checkpoints import find_latest
 from tpudata.estimator.state.partition import Part
 
 _log = logging.getLogger("tpudata")
@@ -52,9 +52,9 @@ class WarmStartSettings(NamedTupleMethods):
         is_path = isinstance(path, str | bytes | os.PathLike)
         require_type("WarmStartSettings(ckpt_to_initialize_from=...)", path, is_path, "a path")
         object.__setattr__(self, "ckpt_to_initialize_from", os.fsdecode(path))
-        given: object = self.vars_to_warm_start
+        choice: object = self.vars_to_warm_start
         where, allowed = "WarmStartSettings(vars_to_warm_start=...)", "a regular expression, a list of them or None"
-        require_type(where, given, isinstance(given, str | list | tuple | None), allowed)
+        require_type(where, choice, isinstance(choice, str | list | tuple | None), allowed)
         if self.var_name_to_vocab_info:
             raise ValueError(
                 "WarmStartSettings(var_name_to_vocab_info=...) is not supported: vocabularies are not remapped, got "
@@ -78,7 +78,7 @@ class WarmStartSettings(NamedTupleMethods):
         saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)
         if tf.io.gfile.exists(f"{saved_model}.index"):
             return Checkpoint.open(saved_model)
-        return (latest(path) if tf.io.gfile.isdir(path) else None) or Checkpoint.open(path)
+        return (find_latest(path) if tf.io.gfile.isdir(path) else None) or Checkpoint.open(path)
 
     def previous_names(self, infos: Sequence[VariableInfo]) -> dict[str, str]:
         """Return the names in the checkpoint of the variables in `infos` that start from it, by name.
@@ -95,7 +95,8 @@ class WarmStartSettings(NamedTupleMethods):
         chosen = [
             info.name
             for info in infos
-            if (info.trainable or not only_trainable) and any(re.match(item, f"{info.name}:0") for item in patterns)
+            if (info.trainable or not only_trainable)
+            and any(re.match(pattern, f"{info.name}:0") for pattern in patterns)
         ]
         wholes = {info.part.full_name for info in infos if info.name in chosen and info.part is not None}
         unused = sorted(renamed.keys() - wholes - set(chosen))
@@ -154,7 +155,7 @@ def warm_values(
     reader = checkpoint.reader()
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
-    wholes = {info.name: _whole(info, names[info.name], shapes) for info in infos if info.name in names}
+    wholes = {info.name: _find_whole(info, names[info.name], shapes) for info in infos if info.name in names}
     for name, previous in names.items():
         if wholes[name] is not None:
             continue
@@ -171,20 +172,21 @@ def warm_values(
                 f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
                 f"{variable.dtype.name}{tuple(variable.shape)}. Omit it with vars_to_warm_start."
             )
-    left = _left_out(settings, infos, variables, shapes)
-    if left:
-        _warn_of_left(settings, checkpoint.prefix, [*names], left)
+    skipped = _find_skipped(settings, infos, variables, shapes)
+    if skipped:
+        _warn_of_skipped(settings, checkpoint.prefix, [*names], skipped)
     log = _log.info if names else _log.warning
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
     return {name: read_value(reader, checkpoint.prefix, previous, wholes[name]) for name, previous in names.items()}
 
 
-def _left_out(
+def _find_skipped(
     settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any], shapes: Mapping[str, Any]
 ) -> list[str]:
-    """Return the names of variables of the model that the pattern matches and skips, as they are not trainable.
+    """Return the names of variables that the pattern matches, but that are skipped because they are not trainable.
 
-    The averages of batch norm are such. Slots of optimizers (`KERNEL/Momentum`), scalars and the global step are not.
+    These are mostly averages of batch norm; slots of optimizers (`KERNEL/Momentum`), scalars and the global step are not
+    listed.
     """
     pattern = settings.vars_to_warm_start
     if not isinstance(pattern, str):
@@ -200,27 +202,27 @@ def _left_out(
     ]
 
 
-def _warn_of_left(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], left: Sequence[str]) -> None:
-    endings = sorted({re.escape(name.rpartition("/")[2]) for name in (*chosen, *left)})
+def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
+    endings = sorted({re.escape(name.rpartition("/")[2]) for name in (*chosen, *skipped)})
     pattern = settings.vars_to_warm_start
     scope = ".*" if pattern == ".*" else f"(?={pattern}).*"
-    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     _log.warning(
         "Warm start from %s: %r%s keep their initial values, as in the original, since a string chooses trainable variables alone. "
         "Evaluation with batch norm's averages from the start is wrong. To take them, too: "
         "WarmStartSettings(..., vars_to_warm_start=[%r]).",
         prefix,
-        left[0],
-        more,
+        skipped[0],
+        others_text,
         f"{scope}({'|'.join(endings)}):",
     )
 
 
-def _whole(info: VariableInfo, previous: str, shapes: Mapping[str, Any]) -> Part | None:
-    """Return the part to take of a partitioned variable that the checkpoint has whole; None for another one."""
+def _find_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Any]) -> Part | None:
+    """Return the slice of a partitioned variable that the checkpoint stores as one; None for other variables."""
     part = info.part
     if part is None:
         return None
     name = part.full_name if previous == info.name and previous not in shapes else previous
-    found = tuple(shapes[name]) if name in shapes else None
-    return dataclasses.replace(part, full_name=name) if found == part.full_shape else None
+    full_shape = tuple(shapes[name]) if name in shapes else None
+    return dataclasses.replace(part, full_name=name) if full_shape == part.full_shape else None

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, capture_handles
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
@@ -23,7 +23,7 @@ class BatchCall(NamedTuple):
 
     Attributes:
         writes: names of the variables that it may change.
-        run: function of the arguments of model_fn, which returns what `finish` makes of this process's replicas (NumPy).
+        run: function of the arguments of model_fn, which returns the result of `finish` for this process's replicas (NumPy).
     """
 
     writes: frozenset[str]
@@ -34,16 +34,16 @@ class BatchCalls(Protocol):
     """Builder of the calls of a step."""
 
     def build(
-        self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any], finish: Finish
+        self, traced: TracedModel, specs: Any, outputs: Sequence[Any], updates: Sequence[Any], finish: Finish
     ) -> BatchCall:
         """Return a call.
 
         Args:
             traced: the model.
             specs: specs of a replica's arguments of model_fn, or of the first of them.
-            wanted: tensors of the scratch graph to compute.
+            outputs: tensors of the scratch graph to compute.
             updates: operations of the scratch graph to run.
-            finish: function from the values of the replicas for each of `wanted` to those to return.
+            finish: function from the replicas' values of each of `outputs` to the values to return.
         """
 
     def rows(self, feature: Any) -> list[Any]:
@@ -63,16 +63,16 @@ class PlainCalls:
         self._variables = {**step.variables, **step.local.by_name}
 
     def build(
-        self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any], finish: Finish
+        self, traced: TracedModel, specs: Any, outputs: Sequence[Any], updates: Sequence[Any], finish: Finish
     ) -> BatchCall:
         """Return a call, as described in BatchCalls, with `finish` in its `tf.function`."""
-        replay = Replay(traced.blueprint, list(wanted), updates)
+        replay = Replay(traced.blueprint, list(outputs), updates)
 
         def compute(*batch: Any) -> list[Any]:
-            return finish([[tensor] for tensor in replay(batch, handles_of(self._variables))])
+            return finish([[tensor] for tensor in replay(batch, capture_handles(self._variables))])
 
         call = batch_function(compute, specs)
-        # Not `numpy()`, which returns a scalar string as bytes: an array of these lacks the zeros at their end.
+        # Not `numpy()`, which returns a scalar string as bytes: an array of bytes drops trailing zeros.
         return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
     def rows(self, feature: Any) -> list[Any]:
@@ -99,15 +99,15 @@ class BatchStep(Step, abc.ABC):
     ) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
         self._calls = calls(self, store)
-        self._built_for: Any = None
+        self._built_key: Any = None
 
     @abc.abstractmethod
-    def wanted(self) -> tuple[Any, list[Any]]:
-        """Return the tensors that a replica computes for a batch, of which the last are the fetches, and what it runs."""
+    def plan_outputs(self) -> tuple[Any, list[Any]]:
+        """Return the tensors that a replica computes for a batch, the fetched ones last, and the operations that it runs."""
 
-    def _finish(self, found: list[list[Any]]) -> list[list[Any]]:
-        """Take the values that only the host needs, and return the others."""
-        return found
+    def _finish(self, values: list[list[Any]]) -> list[list[Any]]:
+        """Consume the values that only the host needs, and return the others."""
+        return values
 
     def _compute(self, *batch: Any) -> tuple[list[list[Any]], dict[str, Any]]:
         """Compute a batch.
@@ -118,18 +118,18 @@ class BatchStep(Step, abc.ABC):
         Returns:
             The values (NumPy) of the replicas for each tensor that `_finish` returns, and the fetched values by name.
         """
-        if self._built_for != self.fetches.key:
-            self._wanted, updates = self.wanted()
+        if self._built_key != self.fetches.key:
+            self._outputs, updates = self.plan_outputs()
             specs = self._traced.specs[: len(batch)]
-            wanted = tf.nest.flatten(self._wanted)
-            self._call = self._calls.build(self._traced, specs, wanted, updates, self._finish)
+            outputs = tf.nest.flatten(self._outputs)
+            self._call = self._calls.build(self._traced, specs, outputs, updates, self._finish)
             self._writes = self._call.writes
-            self._built_for = self.fetches.key
-        found = self._call.run(*batch)
-        first = len(found) - len(self.fetches.names)
-        fetched = map(self.replicas.joined, found[first:])
-        return found[:first], dict(zip(self.fetches.names, fetched, strict=True))
+            self._built_key = self.fetches.key
+        values = self._call.run(*batch)
+        first = len(values) - len(self.fetches.names)
+        fetched = map(self.replicas.join, values[first:])
+        return values[:first], dict(zip(self.fetches.names, fetched, strict=True))
 
     def rows(self, feature: Any) -> Any:
         """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
-        return self.replicas.concatenated(self._calls.rows(feature))
+        return self.replicas.concatenate(self._calls.rows(feature))

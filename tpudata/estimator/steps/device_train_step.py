@@ -10,18 +10,18 @@ import tensorflow as tf
 
 from tpudata.devices.batches.feeder import Portion, StackIteration
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.spmd.mesh import first_copy, local_parts, replicated
+from tpudata.devices.spmd.mesh import first_copy, local_parts, replicate
 from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_loop
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.steps.device_calls import device_state, lower_step
+from tpudata.estimator.steps.device_calls import lower_step, make_device_state
 from tpudata.estimator.steps.replica_step import ReplicaStep
 from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainStep
 from tpudata.estimator.tracing.traced_model import TracedModel
 
-_NUMBER = tf.TensorSpec([], tf.int32)
-# Single steps from a stack have as many places as it has steps.
-_PORTIONS = 1024
+_REPLICA_SPEC = tf.TensorSpec([], tf.int32)
+# Single steps need an entry for each position in a stack.
+_MAX_CACHED_PORTIONS = 1024
 _UNCHECKED = np.ones(0, bool)
 
 
@@ -30,62 +30,65 @@ class DeviceTrainStep(TrainStep):
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
-        self._state = device_state(self, store)
-        # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
-        self._goes_on = replicated(self._state.mesh, True)
-        # Few portions come again and again; jax would place a NumPy array on all devices in each call.
-        self._place = functools.lru_cache(_PORTIONS)(
-            lambda first, count: replicated(self._state.mesh, np.asarray([first, count], np.int32))
+        self._state = make_device_state(self, store)
+        # Placed like a result of a loop: the first loop after another would be compiled again otherwise.
+        self._true_on_devices = replicate(self._state.mesh, True)
+        # The same few portions recur; without the cache, each call would place a NumPy array on all devices.
+        self._place_portion = functools.lru_cache(_MAX_CACHED_PORTIONS)(
+            lambda first, count: replicate(self._state.mesh, np.asarray([first, count], np.int32))
         )
-        self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
+        self._are_finite = jax.jit(
+            lambda arrays: jax.numpy.stack([jax.numpy.isfinite(array).all() for array in arrays])
+        )
 
     def run(self, iteration: StackIteration, request: LoopRequest) -> LoopResult:
         """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
         fed = tuple(sorted(request.feeds))
-        layout, loop = self._compiled(iteration.capacity, fed, request.is_step)
-        given = tuple(np.asarray(request.feeds[name]) for name in fed)
+        layout, loop = self._find_compiled(iteration.capacity, fed, request.is_step)
+        feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
-        has_data, goes_on, left = True, None if request.is_step else self._goes_on, request.limit
-        with jax.enable_x64(True), self._topology.peers.waiting():
-            while left and has_data:
-                portion = iteration.take(left)
+        has_data, goes_on, remaining = True, None if request.is_step else self._true_on_devices, request.limit
+        with jax.enable_x64(True), self._topology.peers.limit_wait():
+            while remaining and has_data:
+                portion = iteration.take(remaining)
                 has_data = portion is not None
                 if portion is not None:
-                    outputs.append(self._dispatch(layout, loop, portion, goes_on, given))
+                    outputs.append(self._dispatch(layout, loop, portion, goes_on, feed_values))
                     goes_on = outputs[-1].goes_on
-                    left -= portion.count
-            return self._result(outputs, has_data)
+                    remaining -= portion.count
+            return self._collect_result(outputs, has_data)
 
     def _dispatch(
-        self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, given: tuple[Any, ...]
+        self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, feed_values: tuple[Any, ...]
     ) -> LoopOutput:
         """Start the steps of a portion; on several CPU devices, wait for them."""
-        place, stacks = self._place(portion.start, portion.count), tuple(portion.arrays)
+        placed_portion, stacks = self._place_portion(portion.start, portion.count), tuple(portion.arrays)
         output: LoopOutput
-        (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, place, stacks, given))
+        (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, placed_portion, stacks, feed_values))
         return output
 
-    def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
+    def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
+        """Join the outputs of portions to the result of the loop, and run host_call for each step."""
         steps, losses, last = [], [], None
         for output in outputs:
-            done, values = output.read_report()
-            if len(done):
-                steps.append(done)
-                losses.append(values)
+            portion_steps, portion_losses = output.read_report()
+            if len(portion_steps):
+                steps.append(portion_steps)
+                losses.append(portion_losses)
                 last = output
-                self._run_host_call(output, len(done))
+                self._run_host_call(output, len(portion_steps))
         if last is None:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
         fetched = {}
         if last.fetched:
-            values = [self.replicas.joined(local_parts(item)) for item in last.fetched]
+            values = [self.replicas.join(local_parts(array)) for array in last.fetched]
             fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
             int(steps[-1][-1]),
             has_data,
-            _join(steps),
-            _join(losses),
+            _concatenate(steps),
+            _concatenate(losses),
             _UNCHECKED if last.finite is None else last.finite,
             fetched,
         )
@@ -93,28 +96,28 @@ class DeviceTrainStep(TrainStep):
     def _run_host_call(self, output: LoopOutput, count: int) -> None:
         if self._host_call is None:
             return
-        stacks = [local_parts(item, axis=1) for item in output.each]
+        stacks = [local_parts(stack, axis=1) for stack in output.each]
         for number in range(count):
-            tensors = [self.replicas.concatenated([part[number] for part in parts]) for parts in stacks]
+            tensors = [self.replicas.concatenate([values[number] for values in parts]) for parts in stacks]
             self._host_call.update(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors), None)
 
-    def finite(self) -> Any:
+    def check_finite(self) -> Any:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if not self.checked:
             return np.ones(0, bool)
         with jax.enable_x64(True):
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
-    def _compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, Callable[..., Any]]:
+    def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, Callable[..., Any]]:
         """Return the loop of up to `capacity` steps, or the single step from such stacks, and the layout of its variables.
 
-        Single steps check no variables, which would take as long as a step; the host does now and then, by `finite`.
+        Single steps check no variables, which would take as long as a step; the host checks them at intervals, by `check_finite`.
         """
         checked, steps = ((), None) if is_step else (self.checked, capacity)
-        found: tuple[Layout, Callable[..., Any]] = self._find_loop(
+        compiled: tuple[Layout, Callable[..., Any]] = self._find_loop(
             (capacity, fed, is_step), lambda: self._compile(steps, fed, checked)
         )
-        return found
+        return compiled
 
     def _compile(
         self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
@@ -125,17 +128,24 @@ class DeviceTrainStep(TrainStep):
 
         def function(replica: Any, *tensors: Any) -> list[Any]:
             features, labels = structure.pack(tensors[:count])
-            given = replica, tf.constant(True)  # Fetched values are for a step whose summaries the host writes.
-            loss, fetched, host = step(given, features, labels, self._by_name, tensors[count:])
+            replica_and_record = (
+                replica,
+                tf.constant(True),
+            )  # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
+            loss, fetched, host = step(replica_and_record, features, labels, self._by_name, tensors[count:])
             return [loss, *fetched, *tf.nest.flatten(host)]
 
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
-        specs = [_NUMBER, *structure.specs, *(tf.TensorSpec(item.shape, item.dtype) for item in placeholders)]
-        own = self._state.own_names
-        program, layout = lower_step(self._traced, function, specs, self._by_name, own, step.writes)
+        specs = [
+            _REPLICA_SPEC,
+            *structure.specs,
+            *(tf.TensorSpec(placeholder.shape, placeholder.dtype) for placeholder in placeholders),
+        ]
+        per_replica = self._state.per_replica_names
+        program, layout = lower_step(self._traced, function, specs, self._by_name, per_replica, step.writes)
         fetched = len(self.fetches.names)
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)
 
 
-def _join(rows: Sequence[Any]) -> Any:
+def _concatenate(rows: Sequence[Any]) -> Any:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)

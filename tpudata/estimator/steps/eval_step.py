@@ -11,7 +11,7 @@ from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.batch_step import BatchStep
 from tpudata.estimator.tracing.host_call import make_host_call
-from tpudata.estimator.tracing.metrics import HostMetrics, MetricReader, metric_updates
+from tpudata.estimator.tracing.metrics import HostMetrics, MetricReader, find_metric_updates
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 
@@ -31,42 +31,45 @@ class EvalStep(BatchStep):
         metrics = getattr(traced.spec, "eval_metrics", None)
         if metrics is not None:
             with self.blueprint.graph.as_default():
-                tensors = self.replicas.host_tensors(metrics, "eval_metrics")
+                tensors = self.replicas.convert_host_tensors(metrics, "eval_metrics")
             self._host = HostMetrics(metrics[0], tensors, 1 if broadcast else topology.num_replicas, traced.seed)
         weights = row_weights(self.blueprint.arguments[0])
         self.ignores_weights = weights is not None and not _uses(self.spec, weights)
         self._reader: tuple[Blueprint, MetricReader] | None = None
 
-    def wanted(self) -> tuple[Any, list[Any]]:
-        """Return what a replica computes for a batch, and the operations that it runs.
+    def plan_outputs(self) -> tuple[Any, list[Any]]:
+        """Return the tensors that a replica computes for a batch, and the operations that it runs.
 
-        The tensors are the loss times the weight and the weight (float32 scalars), those of eval_metrics, those of host_call, and
-        the fetched ones.
+        The tensors are (loss times weight, weight) (float32 scalars), those of eval_metrics, those of host_call, and the fetched
+        ones.
         """
         metrics = getattr(self.spec, "eval_metric_ops", None) or {}
-        updates = [] if self._host is not None else metric_updates(metrics, self.blueprint)
+        updates = [] if self._host is not None else find_metric_updates(metrics, self.blueprint)
         weights = row_weights(self.blueprint.arguments[0])
         with self.blueprint.graph.as_default():
             loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
             # A batch that only contains padding may have a loss of NaN.
             weighted = tf.math.multiply_no_nan(loss, weight), weight
-            of_metrics = self.replicas.host_tensors(getattr(self.spec, "eval_metrics", None), "eval_metrics")
-            of_host_call = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
-        return (weighted, of_metrics, of_host_call, self.fetches.tensors), [*updates, *self.fetches.operations]
+            metric_tensors = self.replicas.convert_host_tensors(
+                getattr(self.spec, "eval_metrics", None), "eval_metrics"
+            )
+            host_call_tensors = self.replicas.convert_host_tensors(getattr(self.spec, "host_call", None), "host_call")
+        return (weighted, metric_tensors, host_call_tensors, self.fetches.tensors), [*updates, *self.fetches.operations]
 
-    def _finish(self, found: list[list[Any]]) -> list[list[Any]]:
+    def _finish(self, values: list[list[Any]]) -> list[list[Any]]:
         """Add a batch to eval_metrics, run host_call, and return the losses, the weights and the fetched values."""
-        rest = iter(found)
-        losses, weights = (next(rest) for _ in self._wanted[0])
-        of_metrics, of_host_call = (
-            tf.nest.map_structure(lambda _: self.replicas.concatenated(next(rest)), part) for part in self._wanted[1:3]
+        remaining = iter(values)
+        losses, weights = (next(remaining) for _ in self._outputs[0])
+        metric_values, host_call_values = (
+            tf.nest.map_structure(lambda _: self.replicas.concatenate(next(remaining)), tensors)
+            for tensors in self._outputs[1:3]
         )
         if self._host is not None:
-            self._host.update(of_metrics)
+            self._host.update(metric_values)
         if self._host_call is not None:
-            losses = [self._host_call.update(of_host_call, losses[0]), *losses[1:]]
-        return [losses, weights, *rest]
+            losses = [self._host_call.update(host_call_values, losses[0]), *losses[1:]]
+        return [losses, weights, *remaining]
 
     def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Evaluate a batch.
@@ -93,7 +96,8 @@ class EvalStep(BatchStep):
         if self._host is not None:
             self._host.local.reset()
 
-    def _metric_reader(self) -> MetricReader:
+    def _find_metric_reader(self) -> MetricReader:
+        """Return the reader of the metrics for the current trace of model_fn."""
         if self._host is not None:
             return self._host.reader
         if self._reader is None or self._reader[0] is not self.blueprint:
@@ -104,15 +108,15 @@ class EvalStep(BatchStep):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics that `values` returns."""
-        return self._metric_reader().names
+        return self._find_metric_reader().names
 
     def values(self) -> dict[str, Any]:
         """Return the metrics of the batches since `reset`, by name, as NumPy values."""
-        self.to_host(self._by_name)
-        return self._metric_reader().values()
+        self.copy_to_host(self._by_name)
+        return self._find_metric_reader().values()
 
 
 def _uses(spec: Any, weights: Any) -> bool:
-    """Return whether anything in model_fn uses the weights of rows."""
+    """Return whether an operation or a metric of model_fn uses the weights of rows."""
     metrics = getattr(spec, "eval_metrics", None) or getattr(spec, "eval_metric_ops", None)
-    return bool(weights.consumers()) or any(item is weights for item in tf.nest.flatten(metrics))
+    return bool(weights.consumers()) or any(tensor is weights for tensor in tf.nest.flatten(metrics))

@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.feeding.iteration import Iteration, iterator_of
+from tpudata.estimator.feeding.iteration import Iteration, pack_iterator
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep
 from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainStep
 from tpudata.estimator.tracing.traced_model import TracedModel
 
-_MOST_CONSTANTS = 16
+_MAX_CONSTANTS = 16
 # Function of a batch and of whether tf.summary writes, which returns the loss and the fetched tensors.
 _Step: TypeAlias = Callable[[Any, Any], tuple[Any, ...]]
 
@@ -34,42 +34,42 @@ class PlainTrainStep(TrainStep):
     def run(self, iteration: Iteration, request: LoopRequest) -> LoopResult:
         """Run steps, as described in TrainStep; without a loop, a call takes 0.29 ms instead of 0.31."""
         limit, record, is_step, feeds = request
-        loop = self._compiled(iteration, is_step, tuple(sorted(feeds)))
+        loop = self._find_compiled(iteration, is_step, tuple(sorted(feeds)))
         values = [tf.constant(feeds[name]) for name in sorted(feeds)]
         try:
             step, has_data, steps, losses, finite, fetched = loop(
-                *iteration.tensors, self._constant(limit), self._constant(record), *values
+                *iteration.tensors, self._make_constant(limit), self._make_constant(record), *values
             )
-        except tf.errors.OutOfRangeError:  # Such as repeat() of nothing.
+        except tf.errors.OutOfRangeError:  # Such as repeat() of an empty dataset.
             if not (is_step and iteration.is_endless):
                 raise
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, False, *none, np.ones(0, bool), {})
         return LoopResult(step, has_data, steps, losses, finite, dict(zip(self.fetches.names, fetched, strict=True)))
 
-    def _constant(self, value: int | bool) -> Any:
-        """Return a value as a tensor; most loops are like the one before."""
-        key = type(value), value
+    def _make_constant(self, number: int | bool) -> Any:
+        """Return a number as a tensor, cached, as most loops have the same numbers."""
+        key = type(number), number
         if key not in self._constants:
-            if len(self._constants) > _MOST_CONSTANTS:
+            if len(self._constants) > _MAX_CONSTANTS:
                 self._constants.clear()
-            self._constants[key] = tf.constant(value)
+            self._constants[key] = tf.constant(number)
         return self._constants[key]
 
-    def finite(self) -> Any:
+    def check_finite(self) -> Any:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if self._are_finite is None:
-            finite = functools.partial(self._finite, self.checked)
+            finite = functools.partial(self._are_all_finite, self.checked)
             self._are_finite = tf.function(finite, autograph=False).get_concrete_function()
         return self._are_finite().numpy()
 
-    def _compiled(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:
+    def _find_compiled(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:
         """Return the loop over such an iterator, or the single step, which is traced at the first call."""
-        asked = iteration, self.fetches.key, is_step, fed
-        # A comparison of specs at each loop would cost time.
-        if self._newest is None or self._newest[0] != asked:
+        request_key = iteration, self.fetches.key, is_step, fed
+        # Compared before the specs, whose comparison at each loop would cost time.
+        if self._newest is None or self._newest[0] != request_key:
             key = iteration.spec, iteration.is_endless, is_step, fed
-            self._newest = asked, self._find_loop(key, lambda: self._compile(iteration, is_step, fed))
+            self._newest = request_key, self._find_loop(key, lambda: self._compile(iteration, is_step, fed))
         return self._newest[1]
 
     def _compile(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:
@@ -81,64 +81,68 @@ class PlainTrainStep(TrainStep):
             list of the fetched tensors.
         """
         replica = ReplicaStep(self._traced, self.fetches, self.replicas, fed, writes_summaries=self.uses_tf_summary)
-        specs = [tf.TensorSpec(item.shape, item.dtype) for item in self.fetches.tensors]
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self.fetches.tensors]
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
         # A loop notes the global step after each step, unless every step adds 1 to it.
         counts_all = self.counts_all
 
         def run(*arguments: Any) -> tuple[Any, ...]:
             first = len(arguments) - len(placeholders)
-            *parts, limit, record = arguments[:first]
+            *iterator_tensors, limit, record = arguments[:first]
             step = functools.partial(self._run_replica, replica, arguments[first:])
-            iterator = iterator_of(iteration.spec, parts)
+            iterator = pack_iterator(iteration.spec, iterator_tensors)
             if is_step and iteration.is_endless:
-                return self._unconditional(step, iterator, record)
+                return self._run_unconditionally(step, iterator, record)
             if is_step:
-                return self._single(step, iterator, record, specs)
-            return self._loop(step, iterator, limit, record, specs, counts_all)
+                return self._run_if_data(step, iterator, record, specs)
+            return self._run_loop(step, iterator, limit, record, specs, counts_all)
 
         arguments = [*iteration.tensors, tf.constant(0), tf.constant(False), *placeholders]
-        signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
+        signature = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments]
         compiled: Callable[..., Any] = tf.function(run, input_signature=signature, autograph=False)
         return compiled.get_concrete_function()  # type: ignore[attr-defined, no-any-return]  # TensorFlow is untyped
 
-    def _unconditional(self, step: _Step, iterator: Any, record: Any) -> tuple[Any, ...]:
+    def _run_unconditionally(self, step: _Step, iterator: Any, record: Any) -> tuple[Any, ...]:
+        """Run a single step on endless data, without a test for its end."""
         loss, *fetched = step(iterator.get_next(), record)
         steps = tf.reshape(self._read_step(), [1])
-        return *self._after(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
+        return *self._make_outputs(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
 
-    def _single(self, step: _Step, iterator: Any, record: Any, specs: Sequence[tf.TensorSpec]) -> tuple[Any, ...]:
+    def _run_if_data(self, step: _Step, iterator: Any, record: Any, specs: Sequence[tf.TensorSpec]) -> tuple[Any, ...]:
+        """Run a single step if there is data."""
         element = iterator.get_next_as_optional()
         has_data = element.has_value()
         loss, *fetched = tf.cond(
             has_data,
             lambda: step(element.get_value(), record),
-            lambda: (tf.constant(0.0), *map(_empty, specs)),
+            lambda: (tf.constant(0.0), *map(_make_zeros, specs)),
         )
-        done = tf.cast(has_data, tf.int32)
-        steps = tf.reshape(self._read_step(), [1])[:done]
-        return *self._after(has_data, steps, tf.reshape(loss, [1])[:done], checked=()), fetched
+        num_done = tf.cast(has_data, tf.int32)
+        steps = tf.reshape(self._read_step(), [1])[:num_done]
+        return *self._make_outputs(has_data, steps, tf.reshape(loss, [1])[:num_done], checked=()), fetched
 
-    def _loop(
+    def _run_loop(
         self, step: _Step, iterator: Any, limit: Any, record: Any, specs: Sequence[tf.TensorSpec], counts_all: bool
     ) -> tuple[Any, ...]:
-        def wanted(done: Any, has_data: Any, lists: Any, loss: Any, *fetched: Any) -> Any:
+        """Run up to `limit` steps in a while_loop; `specs` are those of the fetched tensors."""
+
+        def continues(num_done: Any, has_data: Any, lists: Any, loss: Any, *fetched: Any) -> Any:
             del lists, fetched
-            return (done < limit) & has_data & ~tf.math.is_nan(loss)
+            return (num_done < limit) & has_data & ~tf.math.is_nan(loss)
 
         def next_step(element: Any, record_now: Any, lists: Any) -> tuple[Any, ...]:
             loss, *fetched = step(element, record_now)
             values = (loss,) if counts_all else (loss, self._read_step())
-            return tuple(map(_pushed, lists, values)), loss, *fetched
+            return tuple(map(_push, lists, values)), loss, *fetched
 
-        def body(done: Any, has_data: Any, lists: Any, *last: Any) -> tuple[Any, ...]:
+        def body(num_done: Any, has_data: Any, lists: Any, *last: Any) -> tuple[Any, ...]:
             element = iterator.get_next_as_optional()
             has_data = element.has_value()
-            record_now = record & tf.equal(done + 1, limit)
-            results = tf.cond(
+            record_now = record & tf.equal(num_done + 1, limit)
+            step_outputs = tf.cond(
                 has_data, lambda: next_step(element.get_value(), record_now, lists), lambda: (lists, *last)
             )
-            return done + tf.cast(has_data, tf.int32), has_data, *results
+            return num_done + tf.cast(has_data, tf.int32), has_data, *step_outputs
 
         scalar = tf.TensorShape([])
         no_shape = tf.constant([], tf.int32)
@@ -149,18 +153,18 @@ class PlainTrainStep(TrainStep):
             for dtype in dtypes
         )
         _, has_data, lists, _, *fetched = tf.while_loop(
-            wanted,
+            continues,
             body,
-            (tf.constant(0), tf.constant(True), lists, tf.constant(0.0), *map(_empty, specs)),
+            (tf.constant(0), tf.constant(True), lists, tf.constant(0.0), *map(_make_zeros, specs)),
             shape_invariants=(scalar, scalar, (scalar,) * len(lists), scalar, *(spec.shape for spec in specs)),
         )
-        losses, *others = (
-            tf.raw_ops.TensorListStack(input_handle=item, element_shape=no_shape, element_dtype=dtype)
-            for item, dtype in zip(lists, dtypes, strict=True)
+        losses, *other_rows = (
+            tf.raw_ops.TensorListStack(input_handle=tensor_list, element_shape=no_shape, element_dtype=dtype)
+            for tensor_list, dtype in zip(lists, dtypes, strict=True)
         )
         count = tf.size(losses, tf.int64)
-        steps = others[0] if others else self._read_step() - count + tf.range(1, count + 1)
-        return *self._after(has_data, steps, losses, self.checked), fetched
+        steps = other_rows[0] if other_rows else self._read_step() - count + tf.range(1, count + 1)
+        return *self._make_outputs(has_data, steps, losses, self.checked), fetched
 
     def _run_replica(self, replica: ReplicaStep, feeds: Sequence[Any], element: Any, record: Any) -> tuple[Any, ...]:
         """Run a step; return the loss and the fetched tensors."""
@@ -171,18 +175,18 @@ class PlainTrainStep(TrainStep):
     def _read_step(self) -> Any:
         return tf.cast(self._by_name["global_step"].read_value(), tf.int64)
 
-    def _after(self, has_data: Any, steps: Any, losses: Any, checked: Sequence[str]) -> tuple[Any, ...]:
-        return self._read_step(), has_data, steps, losses, self._finite(checked)
+    def _make_outputs(self, has_data: Any, steps: Any, losses: Any, checked: Sequence[str]) -> tuple[Any, ...]:
+        return self._read_step(), has_data, steps, losses, self._are_all_finite(checked)
 
-    def _finite(self, checked: Sequence[str]) -> Any:
+    def _are_all_finite(self, checked: Sequence[str]) -> Any:
         """Return whether all values of each variable are finite, bool [checked]."""
         finite = [tf.reduce_all(tf.math.is_finite(self._by_name[name])) for name in checked]
         return tf.stack(finite) if finite else tf.ones([0], tf.bool)
 
 
-def _pushed(items: Any, item: Any) -> Any:
-    return tf.raw_ops.TensorListPushBack(input_handle=items, tensor=item)
+def _push(tensor_list: Any, element: Any) -> Any:
+    return tf.raw_ops.TensorListPushBack(input_handle=tensor_list, tensor=element)
 
 
-def _empty(spec: Any) -> Any:
+def _make_zeros(spec: Any) -> Any:
     return tf.zeros([] if spec.shape.rank is None else [size or 0 for size in spec.shape], spec.dtype)

@@ -11,14 +11,14 @@ from tpudata.estimator.steps.batch_step import BatchStep
 class PredictStep(BatchStep):
     """Step of a prediction: one batch. The arguments are those of BatchStep."""
 
-    def wanted(self) -> tuple[Any, list[Any]]:
-        """Return what a replica computes for a batch, the predictions and the fetched tensors, and the operations that it runs."""
+    def plan_outputs(self) -> tuple[Any, list[Any]]:
+        """Return (predictions, fetched tensors), which a replica computes for a batch, and the operations that it runs."""
         with self.blueprint.graph.as_default():
             predictions = tf.nest.map_structure(tf.convert_to_tensor, self.spec.predictions)
         return (predictions, self.fetches.tensors), self.fetches.operations
 
     def run(self, features: Any) -> tuple[Any, dict[str, Any]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
-        found, fetched = self._compute(features)
-        predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenated(parts) for parts in found]
-        return tf.nest.pack_sequence_as(self._wanted[0], predictions), fetched
+        values, fetched = self._compute(features)
+        predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenate(parts) for parts in values]
+        return tf.nest.pack_sequence_as(self._outputs[0], predictions), fetched

@@ -11,9 +11,9 @@ import tensorflow as tf
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.library import prune_functions
 from tpudata.devices.graphs.random_graph import draw_by_step
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, capture_handles
 from tpudata.estimator.steps.step_fetches import StepFetches
-from tpudata.estimator.tracing.effects import effects_of_training, results_of
+from tpudata.estimator.tracing.effects import list_results, list_training_effects
 from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -45,26 +45,31 @@ class ReplicaStep:
         graph = traced.blueprint.graph
         with graph.as_default():
             loss = tf.reshape(tf.cast(traced.spec.loss, tf.float32), [])
-            host = replicas.host_tensors(getattr(traced.spec, "host_call", None), "host_call")
+            host = replicas.convert_host_tensors(getattr(traced.spec, "host_call", None), "host_call")
         writes = traced.summary_writes if writes_summaries else ()
         self._record = [] if traced.record is None else [traced.record]
         self._replay = Replay(
             traced.blueprint,
-            (loss, fetches.tensors, host, results_of(writes)),
-            [*effects_of_training(traced.blueprint, writes), *fetches.operations],
+            (loss, fetches.tensors, host, list_results(writes)),
+            [*list_training_effects(traced.blueprint, writes), *fetches.operations],
             [traced.step, traced.replica, *self._record, *(graph.get_tensor_by_name(name) for name in feeds)],
-            rewrite=replica_graph(traced),
+            rewrite=make_replica_rewrite(traced),
         )
         self.variables = self._replay.reads
         self.writes = self._replay.writes
 
     def __call__(
-        self, given: tuple[Any, Any], features: Any, labels: Any, variables: Mapping[str, Any], feeds: Sequence[Any]
+        self,
+        replica_and_record: tuple[Any, Any],
+        features: Any,
+        labels: Any,
+        variables: Mapping[str, Any],
+        feeds: Sequence[Any],
     ) -> tuple[Any, Any, Any]:
-        """Build the step into the graph that is being built.
+        """Add the step to the graph that is being built.
 
         Args:
-            given: number of the replica (scalar int32), and whether tf.summary writes (scalar bool).
+            replica_and_record: the replica's index (scalar int32), and whether tf.summary writes (scalar bool).
             features: features of the batch.
             labels: labels of the batch, or None.
             variables: the real variables by name.
@@ -73,17 +78,17 @@ class ReplicaStep:
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
-        replica, record = given
+        replica, record = replica_and_record
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
         loss, fetched, host, written = self._replay(
-            (features, labels), handles_of(variables), [step, replica, *([record] * len(self._record)), *feeds]
+            (features, labels), capture_handles(variables), [step, replica, *([record] * len(self._record)), *feeds]
         )
         with tf.control_dependencies(written):
             return tf.identity(loss), fetched, host
 
 
-def replica_graph(traced: TracedModel) -> Callable[[Any], Any]:
-    """Return the rewrite of a copied `GraphDef` to the one that a replica runs."""
+def make_replica_rewrite(traced: TracedModel) -> Callable[[Any], Any]:
+    """Return the function from a copied `GraphDef` to the one that a replica runs."""
 
     def rewrite(graph_def: Any) -> Any:
         number = None if traced.num_replicas is None else traced.replica.op.name

@@ -16,7 +16,7 @@ from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 
-def _nothing(traced: TracedModel) -> list[Any]:
+def _no_operations(traced: TracedModel) -> list[Any]:
     del traced
     return []
 
@@ -29,9 +29,9 @@ class Step:
         saved: infos of the variables that checkpoints contain.
         variables: these variables by name.
         local: variables that belong to one run, such as the sums of metrics.
-        fetches: fetches of hooks and summaries from the next step; when their key changes, the step must be built again.
+        fetches: fetches of hooks and summaries from the next step; if their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.
-        own: copies of `local` on the host.
+        own: copies of `local` on the host, and whether the devices have newer values.
 
     Args:
         traced: the model.
@@ -48,7 +48,7 @@ class Step:
         store: VariableStore,
         *,
         broadcast: bool,
-        own_operations: Callable[[TracedModel], list[Any]] = _nothing,
+        own_operations: Callable[[TracedModel], list[Any]] = _no_operations,
     ) -> None:
         self.mode = traced.mode
         self.fetches = StepFetches(traced, own_operations)
@@ -58,7 +58,7 @@ class Step:
         self._topology = topology
         self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
-        self._is_added_to = False
+        self._had_additions = False
         local = local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local)
@@ -80,7 +80,7 @@ class Step:
     @property
     def global_step(self) -> int:
         """The global step of the variables."""
-        self.to_host(["global_step"])
+        self.copy_to_host(["global_step"])
         return int(self.variables["global_step"].numpy())
 
     @property
@@ -88,18 +88,18 @@ class Step:
         """Whether a step of evaluation or prediction assigns to variables that checkpoints contain."""
         return bool(self._writes & self.variables.keys())
 
-    def session(self, *, is_added_to: bool) -> HookSession:
+    def session(self, *, has_additions: bool) -> HookSession:
         """Return the session of a run's hooks, on the scratch graph.
 
         Args:
-            is_added_to: whether there are hooks or a scaffold. They add to the graph, and model_fn makes its hooks for one run, so
-                that model_fn is traced again from the second such run on.
+            has_additions: whether there are hooks or a scaffold, which add to the graph. From the second such run on, model_fn is
+                traced again.
         """
-        if is_added_to and self._is_added_to:
-            self._traced = self._traced.again()
+        if has_additions and self._had_additions:
+            self._traced = self._traced.trace_again()
             fill_tables(self.blueprint, self._by_name)
             self.fetches.follow(self._traced)
-        self._is_added_to |= is_added_to
+        self._had_additions |= has_additions
         writes = self.host_summary_writes if self._topology.devices else None
         return HookSession(self.blueprint, self._by_name, self, writes)
 
@@ -110,26 +110,26 @@ class Step:
 
     @property
     def record_name(self) -> str:
-        """Name of the placeholder of whether tf.summary writes."""
+        """Name of the bool placeholder that makes tf.summary write."""
         name: str = self._traced.record.name
         return name
 
-    def to_host(self, names: Iterable[str]) -> None:
-        """Update the values of variables on the host."""
+    def copy_to_host(self, names: Iterable[str]) -> None:
+        """Copy the devices' values of variables to the host, if they are newer."""
         names = list(names)
-        self._copies.to_host(name for name in names if name in self.variables)
-        self.own.to_host(name for name in names if name in self.local.by_name)
+        self._copies.copy_to_host(name for name in names if name in self.variables)
+        self.own.copy_to_host(name for name in names if name in self.local.by_name)
 
-    def changed_on_host(self, names: Iterable[str]) -> None:
-        """Note that the host has written to variables, after `to_host` of them."""
+    def mark_changed_on_host(self, names: Iterable[str]) -> None:
+        """Discard the devices' values of variables that the host has written to; call `copy_to_host` before the write."""
         names = list(names)
-        self._copies.changed_on_host(name for name in names if name in self.variables)
-        self.own.changed_on_host(name for name in names if name in self.local.by_name)
+        self._copies.mark_changed_on_host(name for name in names if name in self.variables)
+        self.own.mark_changed_on_host(name for name in names if name in self.local.by_name)
 
     def reset_local(self) -> None:
         """Set the variables that belong to one run to their initial values."""
         self.local.reset()
-        self.own.changed_on_host(self.local.by_name)
+        self.own.mark_changed_on_host(self.local.by_name)
 
 
 def local_names(traced: TracedModel) -> set[str]:

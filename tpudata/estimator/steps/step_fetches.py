@@ -5,19 +5,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 
 class StepFetches:
     """Tensors that a step returns, and operations that it runs, by name.
 
-    Tensors remain once requested, so that a hook that fetches now and then does not cause new builds of the step. Tensors and
-    operations with an effect only run in the steps for which they are requested.
+    Tensors remain once requested, so that a hook that fetches at intervals does not cause new builds of the step. Tensors and
+    operations with side effects only run in the steps for which they are requested.
 
     Attributes:
-        values: names of the tensors without an effect.
-        effects: names of the tensors and operations with an effect.
+        values: names of the tensors without side effects.
+        effects: names of the tensors and operations with side effects.
 
     Args:
         traced: the model.
@@ -34,20 +34,20 @@ class StepFetches:
         """Switch to the tensors and operations of another trace of the same model."""
         self._traced = traced
         self._always_run: set[Any] | None = None
-        self._found_effects: dict[str, bool] = {}
+        self._effect_cache: dict[str, bool] = {}
 
-    def ask(self, items: Iterable[Any]) -> None:
+    def request(self, elements: Iterable[Any]) -> None:
         """Request tensors and operations of the scratch graph from the next step."""
-        items = list({item.name: item for item in items}.values())
-        effects = [item for item in items if not isinstance(item, tf.Tensor) or self.has_effect(item)]
-        names = tuple(item.name for item in effects)
-        values = [item.name for item in items if item.name not in names and item.name not in self.values]
+        elements = list({element.name: element for element in elements}.values())
+        effects = [element for element in elements if not isinstance(element, tf.Tensor) or self.has_effect(element)]
+        names = tuple(element.name for element in effects)
+        values = [element.name for element in elements if element.name not in names and element.name not in self.values]
         self.values += tuple(values)
         self.effects = names
 
     @property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What a step is built for, which remains valid in other traces: they have the same names."""
+        """Key of the built step; valid in other traces, too, which have the same names."""
         return self.values, self.effects
 
     @property
@@ -71,12 +71,12 @@ class StepFetches:
         return [self._traced.blueprint.graph.get_operation_by_name(name) for name in self.names_to_run]
 
     def has_effect(self, tensor: Any) -> bool:
-        """Return whether the fetch of a tensor of the scratch graph makes a step change something more."""
-        if tensor.name not in self._found_effects:
+        """Return whether fetching a tensor makes the step run further operations with side effects."""
+        if tensor.name not in self._effect_cache:
             arguments = self._traced.blueprint.arguments
-            inputs = {item.name for item in tf.nest.flatten(arguments) if item is not None}
+            inputs = {argument.name for argument in tf.nest.flatten(arguments) if argument is not None}
             if self._always_run is None:
-                self._always_run = needed_operations(self._own_operations(self._traced), inputs)
-            found = needed_operations([tensor.op], inputs) - self._always_run
-            self._found_effects[tensor.name] = any(map(is_effect, found))
-        return self._found_effects[tensor.name]
+                self._always_run = find_needed_operations(self._own_operations(self._traced), inputs)
+            added_operations = find_needed_operations([tensor.op], inputs) - self._always_run
+            self._effect_cache[tensor.name] = any(map(is_effect, added_operations))
+        return self._effect_cache[tensor.name]

@@ -1,4 +1,4 @@
-"""Training: what the steps of a traced model_fn have in common on all devices."""
+"""Common base of the training steps on all devices."""
 
 import abc
 import logging
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, run_on_host
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.differences import require_cross_shard
-from tpudata.estimator.tracing.effects import CREATE_WRITER, effects_of_training, unused_updates
+from tpudata.estimator.tracing.effects import CREATE_WRITER, list_training_effects, list_unused_updates
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.optimizer import reject_other_cross_shard
 from tpudata.estimator.tracing.traced_model import TracedModel
@@ -46,7 +46,7 @@ class LoopResult(NamedTuple):
         has_data: whether there was data for all requested steps.
         steps: int64 [steps], the global step after each of the steps that were done.
         losses: float32 [steps], the losses of the steps that were done.
-        finite: bool [checked], whether all values of each checked variable are finite; empty after a single step.
+        finite: bool [checked], whether all values of each checked variable are finite; empty for a single step.
         fetched: values (tensors or NumPy) fetched from the last step, by name.
     """
 
@@ -58,8 +58,8 @@ class LoopResult(NamedTuple):
     fetched: Mapping[str, Any]
 
 
-def _run_by_every_step(traced: TracedModel) -> list[Any]:
-    return [*effects_of_training(traced.blueprint, traced.summary_writes), traced.spec.loss.op]
+def _list_always_run(traced: TracedModel) -> list[Any]:
+    return [*list_training_effects(traced.blueprint, traced.summary_writes), traced.spec.loss.op]
 
 
 class TrainStep(Step, abc.ABC):
@@ -71,7 +71,7 @@ class TrainStep(Step, abc.ABC):
     """
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast, own_operations=_run_by_every_step)
+        super().__init__(traced, topology, store, broadcast=broadcast, own_operations=_list_always_run)
         reject_other_cross_shard(self.blueprint)
         if topology.is_sharded:
             require_cross_shard(self.blueprint)
@@ -80,7 +80,7 @@ class TrainStep(Step, abc.ABC):
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
         self._loops: dict[Any, Any] = {}
-        self._loops_give: tuple[str, ...] = ()
+        self._loops_values: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
         if self.uses_tf_summary:
             self._open_writer()
@@ -106,25 +106,32 @@ class TrainStep(Step, abc.ABC):
     @property
     def counts_steps(self) -> bool:
         """Whether a step can change the global step."""
-        return bool(self._counting())
+        return bool(self._find_counting_operations())
 
     @property
     def counts_all(self) -> bool:
         """Whether every step adds 1 to the global step, as by the optimizers of v1."""
-        found = self._counting()
-        return [item.type for item in found] == ["AssignAddVariableOp"] and tf.get_static_value(found[0].inputs[1]) == 1
+        counting = self._find_counting_operations()
+        return [operation.type for operation in counting] == ["AssignAddVariableOp"] and tf.get_static_value(
+            counting[0].inputs[1]
+        ) == 1
 
-    def _counting(self) -> list[Any]:
+    def _find_counting_operations(self) -> list[Any]:
         """Return the operations of a step that can change the global step."""
         (handle,) = (info.handle for info in self.saved if info.name == "global_step")
-        run = needed_operations(_run_by_every_step(self._traced))
-        return [item for item in run if is_effect(item) and any(tensor.name == handle for tensor in item.inputs)]
+        needed = find_needed_operations(_list_always_run(self._traced))
+        return [
+            operation
+            for operation in needed
+            if is_effect(operation) and any(tensor.name == handle for tensor in operation.inputs)
+        ]
 
     def _warn_of_unused_updates(self) -> None:
+        """Warn if train_op does not depend on operations in UPDATE_OPS."""
         with self.blueprint.graph.as_default():
-            tensors = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
-        host = [item.op for item in tf.nest.flatten(tensors)]
-        names = unused_updates(self.blueprint, [*_run_by_every_step(self._traced), *host])
+            tensors = self.replicas.convert_host_tensors(getattr(self.spec, "host_call", None), "host_call")
+        host_operations = [tensor.op for tensor in tf.nest.flatten(tensors)]
+        names = list_unused_updates(self.blueprint, [*_list_always_run(self._traced), *host_operations])
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             _log.warning(
@@ -145,16 +152,16 @@ class TrainStep(Step, abc.ABC):
         """
 
     def _find_loop(self, key: Any, build: Callable[[], Any]) -> Any:
-        """Return the loop for a key and the fetched tensors, which have the same names in every trace; build it if it is new."""
-        if self._loops_give != self.fetches.values:
-            self._loops, self._loops_give = {}, self.fetches.values
+        """Return the loop for a key and the fetched tensors; build it at the first request."""
+        if self._loops_values != self.fetches.values:
+            self._loops, self._loops_values = {}, self.fetches.values
         key = key, self.fetches.effects
         if key not in self._loops:
             self._loops[key] = build()
         return self._loops[key]
 
     @abc.abstractmethod
-    def finite(self) -> Any:
+    def check_finite(self) -> Any:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
 
     def flush(self) -> None:

@@ -6,58 +6,59 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.findings import Find
+from tpudata.estimator.api.findings import Report
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
-from tpudata.estimator.feeding.signature import leaves, split_element
+from tpudata.estimator.feeding.signature import list_leaves, split_element
 
 _ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
 _SLOW = (tf.int64, tf.uint64, tf.float64)
 
 
-def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[int] | None, find: Find) -> Any:
+def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[int] | None, report: Report) -> Any:
     """Check the elements of input_fn's dataset.
 
     Args:
         element_spec: spec of the elements.
         deployment: deployment of the mode.
         batch_axis: axis of the rows for each tensor; None for 0.
-        find: function that adds a finding.
+        report: function that adds a finding.
 
     Returns:
         The `tf.TensorSpec` structures of one core's (features, labels), with a known number of rows; other unknown sizes remain
         unknown.
     """
-    axes = tf.nest.pack_sequence_as(element_spec, _axes(element_spec, batch_axis))
+    axes = tf.nest.pack_sequence_as(element_spec, _list_axes(element_spec, batch_axis))
     specs, axes = split_element(element_spec), split_element(axes)
     if deployment.mode == ModeKeys.PREDICT:
         specs, axes = (specs[0], None), (axes[0], None)
     count = itertools.count()
     numbers = tf.nest.map_structure(lambda _: next(count), specs)
-    paths = {number: path for path, number in leaves(numbers)}
+    paths = {number: path for path, number in list_leaves(numbers)}
 
-    def of_core(number: int, spec: Any, axis: int) -> Any:
+    def make_core_spec(number: int, spec: Any, axis: int) -> Any:
         if spec is None:
             return None
-        _check_dtype(paths[number], spec, find)
-        return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, find), spec.dtype)
+        _check_dtype(paths[number], spec, report)
+        return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, report), spec.dtype)
 
-    return tf.nest.map_structure(of_core, numbers, specs, axes)
+    return tf.nest.map_structure(make_core_spec, numbers, specs, axes)
 
 
-def _axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:
+def _list_axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:
     count = len(tf.nest.flatten(element_spec))
-    given = [] if batch_axis is None else list(batch_axis)
-    return [*given, *[0] * count][:count]
+    axes = [] if batch_axis is None else list(batch_axis)
+    return [*axes, *[0] * count][:count]
 
 
-def _check_dtype(path: str, spec: Any, find: Find) -> None:
+def _check_dtype(path: str, spec: Any, report: Report) -> None:
+    """Report a dtype that a TPU does not have or computes slowly."""
     if spec.dtype in _ABSENT:
         fix = "decode it, look it up or omit it in input_fn, which runs on the host"
-        find(path, f"its dtype is {spec.dtype.name}, which a TPU does not have", fix)
+        report(path, f"its dtype is {spec.dtype.name}, which a TPU does not have", fix)
     elif spec.dtype in _SLOW:
         smaller = "float32" if spec.dtype.is_floating else "int32"
-        find(
+        report(
             path,
             f"its dtype is {spec.dtype.name}, which a TPU makes of two numbers of 32 bits: slow, and twice the bytes",
             f"tf.cast to {smaller} in the dataset's map",
@@ -65,10 +66,11 @@ def _check_dtype(path: str, spec: Any, find: Find) -> None:
         )
 
 
-def _check_shape(path: str, spec: Any, axis: int, deployment: Deployment, find: Find) -> list[int | None]:
+def _check_shape(path: str, spec: Any, axis: int, deployment: Deployment, report: Report) -> list[int | None]:
+    """Report a shape that cannot be split over cores; return the shape on one core."""
     shape = list(spec.shape.as_list())
     if not shape:
-        find(
+        report(
             path,
             "it is a scalar, without rows to split over the cores",
             "batch the dataset; pass a number that is the same for all in params",
@@ -76,20 +78,20 @@ def _check_shape(path: str, spec: Any, axis: int, deployment: Deployment, find: 
         return shape
     size, rows = deployment.batch_size, shape[axis]
     if rows is None and deployment.mode != ModeKeys.PREDICT:  # PREDICT pads short batches.
-        find(
+        report(
             path,
             f"it has the shape {spec.shape}: the number of rows in a batch is not static",
             "use batch(..., drop_remainder=True), or tpudata.make_input_fn, which pads the last batch with rows of weight 0",
         )
     elif rows is not None and rows != size:
-        find(
+        report(
             path,
             f"it has the shape {spec.shape} instead of params['batch_size']={size} rows",
             "batch the dataset by params['batch_size']",
         )
-    unknown = [i for i, item in enumerate(shape) if item is None and i != axis]
+    unknown = [i for i, length in enumerate(shape) if length is None and i != axis]
     if unknown:
-        find(
+        report(
             path,
             f"it has the shape {spec.shape}: its size along axis {', '.join(map(str, unknown))} changes from batch to batch",
             "pad or crop it to one size in the dataset's map, or use set_shape if it is always the same",

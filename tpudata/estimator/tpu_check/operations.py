@@ -1,4 +1,4 @@
-"""Rehearsal of the operations: those of a step, and those of them that a TPU lacks."""
+"""Rehearsal of the operations: list those of a step, and find those that a TPU lacks."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.findings import Find
+from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.tensorflow_internals import graph_of_function, kernels
@@ -19,7 +19,7 @@ _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
 # Operations that a step does not compute: its inputs, constants, handles of variables and files, and sums over the replicas, which
 # become XLA's own.
-_GIVEN = (
+_NOT_COMPUTED = (
     "Placeholder",
     "PlaceholderWithDefault",
     "VarHandleOp",
@@ -33,7 +33,7 @@ _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _PRINTS = ("Print", "PrintV2", "StringFormat")
 _FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "DynamicPartition", "NonMaxSuppressionV3")
 # Operations whose unknown output shapes are not a finding: inputs, and batch norm, whose reserved outputs depend on the device.
-_OWN_SHAPES = ("Placeholder", "PlaceholderWithDefault", "_Arg", "FusedBatchNormV3", "FusedBatchNormV2")
+_IGNORED_SHAPES = ("Placeholder", "PlaceholderWithDefault", "_Arg", "FusedBatchNormV3", "FusedBatchNormV2")
 _LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 _LISTS = ("TensorListStack", "TensorListConcatV2", "TensorListConcat")
 
@@ -44,7 +44,7 @@ class Roots:
 
     Attributes:
         tensors: tensors of the scratch graph that the step computes.
-        updates: operations of the scratch graph that it runs.
+        updates: operations of the scratch graph that it runs for their effect.
     """
 
     tensors: Sequence[Any]
@@ -64,38 +64,39 @@ class Graph:
         self.tensors = list(roots.tensors)
         self.updates = list(roots.updates)
         needed = Replay(blueprint, self.tensors, self.updates).operations
-        self.operations = [item for item in blueprint.graph.get_operations() if item in needed]
+        self.operations = [operation for operation in blueprint.graph.get_operations() if operation in needed]
 
-    def nested(self, operation: Any) -> Iterator[Any]:
+    def list_nested(self, operation: Any) -> Iterator[Any]:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
-        for name in _functions(operation):
+        for name in _list_functions(operation):
             inner = graph_of_function(operation.graph, name)
-            for item in inner.get_operations() if inner is not None else ():
-                yield item
-                yield from self.nested(item)
+            for inner_operation in inner.get_operations() if inner is not None else ():
+                yield inner_operation
+                yield from self.list_nested(inner_operation)
 
-    def all(self) -> Iterator[tuple[Any, Any]]:
+    def iterate_all(self) -> Iterator[tuple[Any, Any]]:
         """Yield pairs of an operation and the operation of the outermost graph that contains it."""
         for operation in self.operations:
             yield operation, operation
-            for item in self.nested(operation):
-                yield item, operation
+            for nested in self.list_nested(operation):
+                yield nested, operation
 
 
-def _functions(operation: Any) -> list[str]:
+def _list_functions(operation: Any) -> list[str]:
     names = []
     for attribute in operation.op_def.attr:
         if attribute.type in ("func", "list(func)"):
-            value = operation.get_attr(attribute.name)
-            names += [item.name for item in (value if isinstance(value, list) else [value]) if item.name]
+            functions = operation.get_attr(attribute.name)
+            functions = functions if isinstance(functions, list) else [functions]
+            names += [function.name for function in functions if function.name]
     return names
 
 
-def place_of(operation: Any) -> str:
-    """Return the file and line at which a program made an operation, or else the operation's name in the graph."""
-    original = getattr(operation, "_original_op", None)  # The operation whose gradient it is part of.
+def find_code_line(operation: Any) -> str:
+    """Return the "FILE:LINE" of the program that made an operation; the operation's name if it is unknown."""
+    original = getattr(operation, "_original_op", None)  # Set in gradients: the operation of the forward pass.
     if original is not None:
-        return place_of(original)
+        return find_code_line(original)
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(("<", *_library_folders())):
             return f"{frame.filename}:{frame.lineno}"
@@ -105,52 +106,52 @@ def place_of(operation: Any) -> str:
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
     """Return the folders of code that does not belong to the program."""
-    found = [importlib.util.find_spec(name) for name in _LIBRARIES]
-    files = [spec.origin for spec in found if spec is not None and spec.origin is not None]
-    own = Path(__file__).parents[2]
-    folders = [*(Path(file).parent for file in files), own / "estimator", own / "devices"]
+    specs = [importlib.util.find_spec(name) for name in _LIBRARIES]
+    files = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
+    package = Path(__file__).parents[2]
+    folders = [*(Path(file).parent for file in files), package / "estimator", package / "devices"]
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
-def check_operations(graph: Graph, find: Find) -> set[Any]:
-    """Check every operation of a step.
+def check_operations(graph: Graph, report: Report) -> set[Any]:
+    """Report each operation of a step that a TPU lacks, that has a dynamic shape, or that computes in float64.
 
     Returns:
-        The operations of the outermost graph that XLA lacks, or that contain one.
+        Operations of the outermost graph that XLA lacks, or that contain such an operation.
     """
     lacking: set[Any] = set()
-    absent: dict[tuple[str, str, str], list[str]] = {}
-    for operation, outermost in graph.all():
-        place = place_of(operation)
-        reason = _reason(operation)
+    missing_types: dict[tuple[str, str, str], list[str]] = {}
+    for operation, outermost in graph.iterate_all():
+        code_line = find_code_line(operation)
+        reason = _find_reason(operation)
         if reason is not None:
             lacking.add(outermost)
-            absent.setdefault((place, *reason), []).append(operation.type)
+            missing_types.setdefault((code_line, *reason), []).append(operation.type)
             continue
-        shape = _dynamic_shape(operation)
+        shape = _find_dynamic_shape(operation)
         if shape is not None:
-            find(
-                place,
+            report(
+                code_line,
                 f"the shape of the result of {operation.type} depends on the data: {shape}",
-                _shape_fix(operation),
+                _choose_shape_fix(operation),
             )
         wide = [tensor for tensor in operation.outputs if tensor.dtype == tf.float64]
-        if wide and operation.type != "Const" and not any(item.dtype == tf.float64 for item in operation.inputs):
-            find(
-                place,
+        if wide and operation.type != "Const" and not any(tensor.dtype == tf.float64 for tensor in operation.inputs):
+            report(
+                code_line,
                 "it computes in float64, which a TPU makes of several numbers of 32 bits: slow",
                 "use tf.cast to float32, or pass dtype=tf.float32",
                 is_rejected=False,
             )
-    for (place, what, fix), types in absent.items():
-        find(place, f"{', '.join(dict.fromkeys(types))}: {what}", fix)
+    for (code_line, what, fix), types in missing_types.items():
+        report(code_line, f"{', '.join(dict.fromkeys(types))}: {what}", fix)
     return lacking
 
 
-def _reason(operation: Any) -> tuple[str, str] | None:
-    """Return the reason why a TPU lacks an operation, and the fix; None if it has it."""
+def _find_reason(operation: Any) -> tuple[str, str] | None:
+    """Return the reason why an operation does not run on a TPU, and the fix; None if it does."""
     kind = operation.type
-    if kind in _GIVEN:
+    if kind in _NOT_COMPUTED:
         return None
     if kind in _PYTHON:
         return (
@@ -172,48 +173,48 @@ def _reason(operation: Any) -> tuple[str, str] | None:
         )
     if tf.complex128 in dtypes:
         return "computes in complex128, which a TPU does not have", "use complex64"
-    allowed = _kernels(kind)
+    allowed = _list_kernels(kind)
     if not allowed:
         return (
             "has no XLA kernel",
             "do it in the dataset's map, in metric_fn or host_fn, which run on the host, or use other operations",
         )
-    if not any(_fits(operation, constraints) for constraints in allowed):
-        names = ", ".join(sorted({item.name for item in dtypes if item != tf.resource}))
+    if not any(_allows_dtypes(operation, constraints) for constraints in allowed):
+        names = ", ".join(sorted({dtype.name for dtype in dtypes if dtype != tf.resource}))
         return f"has no XLA kernel for {names}", "use tf.cast to float32 or int32"
     return None
 
 
 @functools.cache
-def _kernels(kind: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
-    """Return the dtypes of each XLA kernel of an operation, by name of the attribute."""
+def _list_kernels(kind: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
+    """Return for each XLA kernel of an operation type its (attribute, allowed dtypes) pairs."""
     _start_xla()
-    found = kernels.get_registered_kernels_for_op(kind).kernel
+    registered = kernels.get_registered_kernels_for_op(kind).kernel
     return tuple(
-        tuple((item.name, tuple(item.allowed_values.list.type)) for item in kernel.constraint)
-        for kernel in found
+        tuple((constraint.name, tuple(constraint.allowed_values.list.type)) for constraint in kernel.constraint)
+        for kernel in registered
         if kernel.device_type == _XLA
     )
 
 
 @functools.cache
 def _start_xla() -> None:
-    """Let XLA compile something, which registers its kernels."""
+    """Compile a small function, as XLA registers its kernels at its first compilation."""
     tf.function(tf.identity, jit_compile=True)(tf.constant(0.0))
 
 
-def _fits(operation: Any, constraints: tuple[tuple[str, tuple[int, ...]], ...]) -> bool:
+def _allows_dtypes(operation: Any, constraints: tuple[tuple[str, tuple[int, ...]], ...]) -> bool:
     for name, allowed in constraints:
-        value = operation.get_attr(name)
-        values = value if isinstance(value, list) else [value]
-        if any(item.as_datatype_enum not in allowed for item in values):
+        dtypes = operation.get_attr(name)
+        dtypes = dtypes if isinstance(dtypes, list) else [dtypes]
+        if any(dtype.as_datatype_enum not in allowed for dtype in dtypes):
             return False
     return True
 
 
-def _dynamic_shape(operation: Any) -> str | None:
-    """Return the unknown shape of a result of an operation whose inputs have known shapes; None if there is none."""
-    if operation.type in _OWN_SHAPES:
+def _find_dynamic_shape(operation: Any) -> str | None:
+    """Return an output's unknown shape if all inputs of the operation have known shapes; otherwise None."""
+    if operation.type in _IGNORED_SHAPES:
         return None
     if not all(is_known(tensor) for tensor in operation.inputs):
         return None
@@ -221,11 +222,11 @@ def _dynamic_shape(operation: Any) -> str | None:
 
 
 def is_known(tensor: Any) -> bool:
-    """Return whether a tensor has a static shape, or is a handle, whose shape does not matter."""
+    """Return whether a tensor has a static shape; handles count as such, as their shape does not matter."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
 
-def _shape_fix(operation: Any) -> str:
+def _choose_shape_fix(operation: Any) -> str:
     if operation.type in _FILTERS:
         return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
     if operation.type in _LOOPS:

@@ -29,22 +29,22 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
+from tpudata.estimator.tpu_check.compilation import StepParts, check_room, compile_step
 from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.differences import require_cross_shard
-from tpudata.estimator.tracing.effects import effects_of_training
+from tpudata.estimator.tracing.effects import list_training_effects
 from tpudata.estimator.tracing.host_call import call_host_function
-from tpudata.estimator.tracing.metrics import metric_updates
+from tpudata.estimator.tracing.metrics import find_metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
-from tpudata.estimator.tracing.replica_values import joined_shape
+from tpudata.estimator.tracing.replica_values import concatenate_shape
 from tpudata.estimator.tracing.traced_model import TracedModel, trace_model
 
 CORES = 8
-_MOST_STEPS = 1000
+_MAX_STEPS = 1000
 
 
 def rehearse(
@@ -57,15 +57,16 @@ def rehearse(
     costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
         require_one_of("rehearse: a mode", mode, MODES)
-        found = _Rehearsal(runtime, mode, cores, tpu, effort)
-        found.rehearse(input_fn)
-        findings += dict.fromkeys(found.findings)
-        metrics += tuple(found.metrics)
-        costs += tuple(found.costs)
+        mode_rehearsal = _Rehearsal(runtime, mode, cores, tpu, effort)
+        mode_rehearsal.rehearse(input_fn)
+        findings += dict.fromkeys(mode_rehearsal.findings)
+        metrics += tuple(mode_rehearsal.metrics)
+        costs += tuple(mode_rehearsal.costs)
     return Rehearsal(tuple(findings), metrics, costs)
 
 
 def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
+    """Return the number of replicas to rehearse with: the slice's, or num_shards, or CORES."""
     shards = runtime.config.tpu_config.num_shards
     if tpu is None:
         return shards or CORES
@@ -94,12 +95,13 @@ class _Rehearsal:
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
-            self._find("batch size", str(error))
+            self._report("batch size", str(error))
             size = -(-(size or 1) // cores) * cores
         sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
 
-    def _find(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
+    def _report(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
+        """Add a finding; arguments as in Finding."""
         self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: Any) -> None:
@@ -108,9 +110,9 @@ class _Rehearsal:
             deployment = self._runtime.deployment(self._mode)
             dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.calls()[0])
         except (TypeError, ValueError) as error:
-            self._find("input_fn", str(error))
+            self._report("input_fn", str(error))
             return
-        specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
+        specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._report)
         traced = self._trace(specs)
         if traced is None:
             return
@@ -119,49 +121,51 @@ class _Rehearsal:
             try:
                 require_cross_shard(blueprint)
             except ModelFnError as error:
-                self._find("model_fn", str(error))
+                self._report("model_fn", str(error))
         if self._mode == ModeKeys.EVAL:
             self.metrics += getattr(spec, "eval_metric_ops", None) or {}
             self.metrics += self._check_host_function(blueprint, "eval_metrics") or {}
         if self._mode != ModeKeys.PREDICT:
             self._check_host_function(blueprint, "host_call")
-        graph = Graph(blueprint, self._roots(blueprint, spec))
-        lacking = check_operations(graph, self._find)
-        check_memory(graph, specs, self._tpu, self._find)
+        graph = Graph(blueprint, self._find_roots(blueprint, spec))
+        lacking = check_operations(graph, self._report)
+        check_memory(graph, specs, self._tpu, self._report)
         if (
-            check_variables(blueprint, self._find)
-            and all(item.shape.is_fully_defined() for item in _flat(specs))
-            and fits_this_machine(graph, self._find)
+            check_variables(blueprint, self._report)
+            and all(spec.shape.is_fully_defined() for spec in _flatten(specs))
+            and check_room(graph, self._report)
         ):
             self._compile(traced, graph, lacking)
 
     def _compile(self, traced: TracedModel, graph: Graph, lacking: set[Any]) -> None:
         """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
-        missing = "" if self._tpu is None else missing_compiler()
-        if missing:
-            what = f"the step is not compiled for it: {missing.rstrip('.')}"
-            self._find(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
+        reason = None if self._tpu is None else missing_compiler()
+        if reason is not None:
+            what = f"the step is not compiled for it: {reason.rstrip('.')}"
+            self._report(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
         parts = StepParts(traced, graph)
-        if self._tpu is None or missing:
-            compile_step(parts, lacking, self._find, "optimized_hlo")
+        if self._tpu is None or reason is not None:
+            compile_step(parts, lacking, self._report, "optimized_hlo")
             return
-        part = compile_step(parts, lacking, self._find, "stablehlo")
+        part = compile_step(parts, lacking, self._report, "stablehlo")
         if part is None:
             return
         from tpudata.estimator.tpu_check.tpu_step import TPUCompilation  # It imports jax.
 
         config = self._runtime.config.tpu_config
-        # Loops of a time have as many steps as their batches have room for.
-        steps = _MOST_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
-        found = TPUCompilation(self._tpu, self._effort, steps).compile(parts, part, self._find)
-        if found is not None:
-            loop, compiled = found
+        # Loops limited by time have as many steps as the memory for their batches allows.
+        steps = _MAX_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
+        compilation = TPUCompilation(self._tpu, self._effort, steps).compile(parts, part, self._report)
+        if compilation is not None:
+            loop, compiled = compilation
             size = self._runtime.user_model.batch_sizes[self._mode]
             cost = StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
             self.costs.append(cost)
-            check_next_batches(cost, self._find)
+            check_next_batches(cost, self._report)
 
     def _trace(self, specs: tuple[Any, Any]) -> TracedModel | None:
+        """Call model_fn in a scratch graph; None, with a finding, if it raises an error."""
+
         def call_model(features: Any, labels: Any, mode: str) -> Any:
             tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
@@ -170,7 +174,7 @@ class _Rehearsal:
             seed = self._runtime.config.tf_random_seed
             return trace_model(call_model, self._mode, specs, seed, num_replicas=self._cores)
         except Exception as error:  # Any error of model_fn would stop a run.
-            self._find("model_fn", *_explained(error))
+            self._report("model_fn", *_explain(error))
             return None
 
     def _check_host_function(self, blueprint: Blueprint, field: str) -> Any:
@@ -184,48 +188,51 @@ class _Rehearsal:
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         for tensor in tf.nest.flatten(tensors):
             if tensor.shape.rank == 0:
-                self._find(
+                self._report(
                     f"TPUEstimatorSpec({field}=...)",
                     f"{tensor.name!r} is a scalar, and the tensors of all cores are concatenated along their first axis",
                     "reshape it to [1], or use a value for each row",
                 )
-        joined = tf.nest.map_structure(lambda item: tf.TensorSpec(joined_shape(item.shape, cores), item.dtype), tensors)
+        specs = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(concatenate_shape(tensor.shape, cores), tensor.dtype), tensors
+        )
 
         seed = self._runtime.config.tf_random_seed
         try:
-            return discover(lambda given: call_host_function(function, given, seed), (joined,), seed).result
+            return discover(lambda arguments: call_host_function(function, arguments, seed), (specs,), seed).result
         except Exception as error:  # Any error would stop a run.
-            self._find(f"TPUEstimatorSpec({field}=...)", *_explained(error))
+            self._report(f"TPUEstimatorSpec({field}=...)", *_explain(error))
             return None
 
-    def _roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
+    def _find_roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
         """Return the tensors and operations of a step on a core."""
         updates: list[Any] = []
         if self._mode == ModeKeys.PREDICT:
-            wanted = list(tf.nest.flatten(spec.predictions))
+            results = list(tf.nest.flatten(spec.predictions))
         else:
-            wanted = [spec.loss, *tf.nest.flatten(_second(spec, "host_call"))]
+            results = [spec.loss, *tf.nest.flatten(_get_tensors(spec, "host_call"))]
         if self._mode == ModeKeys.EVAL:
-            wanted += tf.nest.flatten(_second(spec, "eval_metrics"))
-            updates += metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
+            results += tf.nest.flatten(_get_tensors(spec, "eval_metrics"))
+            updates += find_metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
         if self._mode == ModeKeys.TRAIN:
-            updates += effects_of_training(blueprint, ())
+            updates += list_training_effects(blueprint, ())
         with blueprint.graph.as_default():
-            tensors = [tf.convert_to_tensor(item) for item in wanted]
+            tensors = [tf.convert_to_tensor(tensor) for tensor in results]
         return Roots(tensors, updates)
 
 
-def _second(spec: Any, field: str) -> Any:
+def _get_tensors(spec: Any, field: str) -> Any:
+    """Return the tensors of a (function, tensors) field of the spec; () if it is None."""
     pair = getattr(spec, field, None)
     return () if pair is None else pair[1]
 
 
-def _flat(structure: Any) -> list[Any]:
-    return [item for item in tf.nest.flatten(structure) if item is not None]
+def _flatten(structure: Any) -> list[Any]:
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
 
 
-def _explained(error: Exception) -> tuple[str, str]:
-    """Return the reason why model_fn stopped, and the fix."""
+def _explain(error: Exception) -> tuple[str, str]:
+    """Return the text of a finding about an error of model_fn, and the fix."""
     if EAGER_CAPTURE.search(str(error)):
         return (
             "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "

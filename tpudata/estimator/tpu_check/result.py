@@ -37,12 +37,12 @@ class Findings(list[Finding]):
         costs: a `StepCost` for each mode that was compiled for a slice.
     """
 
-    def __init__(self, found: Rehearsal) -> None:
-        super().__init__(found.findings)
-        self.costs = found.costs
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        super().__init__(rehearsal.findings)
+        self.costs = rehearsal.costs
 
     def to_json(self, feeding: FeedingRate | None = None) -> dict[str, Any]:
-        """Return all as a JSON object.
+        """Return the findings and costs as a JSON object.
 
         Args:
             feeding: measured rate of feeding to compare the costs with, or None.
@@ -58,11 +58,12 @@ class Findings(list[Finding]):
         return {
             "tpu": _describe_tpu(self.costs[0]) if self.costs else None,
             "steps": steps,
-            "findings": [dataclasses.asdict(item) for item in self],
+            "findings": [dataclasses.asdict(finding) for finding in self],
         }
 
 
 def _describe_tpu(cost: StepCost) -> dict[str, Any]:
+    """Return the JSON object of the slice, its chip and the compiler."""
     tpu, chip = cost.tpu, cost.tpu.chip
     return {
         "name": tpu.name,
@@ -78,37 +79,41 @@ def _describe_tpu(cost: StepCost) -> dict[str, Any]:
     }
 
 
-def require_none_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:
-    """Log the findings.
+def raise_if_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:
+    """Raise RehearsalError if a finding is rejected; log the others as warnings.
+
+    Args:
+        findings: all findings.
+        modes: rehearsed modes, for the log.
 
     Raises:
-        RehearsalError: a TPU would reject something; the message lists all of it.
+        RehearsalError: a TPU would reject the program; the message lists all such findings.
     """
-    rejected = [item for item in findings if item.is_rejected]
-    slow = [item for item in findings if not item.is_rejected]
-    for item in slow:
-        _log.warning("%s", item)
+    rejected = [finding for finding in findings if finding.is_rejected]
+    slow = [finding for finding in findings if not finding.is_rejected]
+    for finding in slow:
+        _log.warning("%s", finding)
     if rejected:
-        things = "thing" if len(rejected) == 1 else "things"
-        lines = "".join(f"\n  {item}" for item in rejected)
-        raise RehearsalError(f"A TPU would reject {len(rejected)} {things}:{lines}", tuple(findings))
+        noun = "thing" if len(rejected) == 1 else "things"
+        lines = "".join(f"\n  {finding}" for finding in rejected)
+        raise RehearsalError(f"A TPU would reject {len(rejected)} {noun}:{lines}", tuple(findings))
     _log.info("Rehearsal of %s: nothing that a TPU would reject.", ", ".join(modes))
 
 
-def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Any]:
-    """Return placeholders for the metrics of a rehearsed call.
+def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Any]:
+    """Check a rehearsal, and return NaN for each metric that the rehearsed call would return.
 
     Args:
-        found: result of the rehearsal.
+        rehearsal: result of the rehearsal.
         modes: modes that the call would run.
         has_limit: whether the call limits training.
 
     Raises:
-        RehearsalError: a TPU would reject something.
+        RehearsalError: a TPU would reject the program, or the call does not limit training.
     """
-    findings = found.findings
+    findings = rehearsal.findings
     if not has_limit:
-        what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
-        findings = (Finding(ModeKeys.TRAIN, "train", what, "pass one of them"), *findings)
-    require_none_rejected(findings, modes)
-    return {**dict.fromkeys((*found.metrics, "loss"), np.float32(np.nan)), "global_step": np.int64(0)}
+        text = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
+        findings = (Finding(ModeKeys.TRAIN, "train", text, "pass one of them"), *findings)
+    raise_if_rejected(findings, modes)
+    return {**dict.fromkeys((*rehearsal.metrics, "loss"), np.float32(np.nan)), "global_step": np.int64(0)}

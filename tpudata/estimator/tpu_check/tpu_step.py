@@ -10,17 +10,17 @@ from tpudata.devices.tpu_compiler.device_loop import DeviceLoop, export_loop
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.error_text.libraries import find_memory_sizes
 from tpudata.error_text.lines import first_line
-from tpudata.estimator.api.findings import Find
+from tpudata.estimator.api.findings import Report
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.steps.device_calls import lower_step
 from tpudata.estimator.steps.step import local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
-from tpudata.estimator.tpu_check.memory import LESS, describe_largest
-from tpudata.estimator.tpu_check.operations import place_of
+from tpudata.estimator.tpu_check.memory import FIX, describe_largest
+from tpudata.estimator.tpu_check.operations import find_code_line
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 # Largest number of rejected operations to look for; each costs a compilation for every doubling of the step's operations.
-_MOST = 3
+_MAX_REJECTED = 3
 _REJECTS = (Fault.REJECTED, Fault.CRASH)
 
 
@@ -32,7 +32,7 @@ class TPUCompilation:
         tpu: the slice.
         effort: a key of EFFORTS.
         iterations: largest number of steps in a loop.
-        time_limit: seconds for one compilation; None for the effort's own limit.
+        time_limit: seconds for one compilation; None for the effort's default.
     """
 
     tpu: TPUSlice
@@ -40,35 +40,35 @@ class TPUCompilation:
     iterations: int
     time_limit: float | None = None
 
-    def compile(self, parts: StepParts, part: StepPart, find: Find) -> tuple[DeviceLoop, CompiledLoop] | None:
-        """Compile a part of a step; report what the compiler rejects, and what its devices have no memory for.
+    def compile(self, parts: StepParts, part: StepPart, report: Report) -> tuple[DeviceLoop, CompiledLoop] | None:
+        """Compile a part of a step; report operations that the compiler rejects, and missing memory.
 
         Args:
             parts: parts of the step.
             part: the part that TensorFlow lowers.
-            find: function that adds a finding.
+            report: function that adds a finding.
 
         Returns:
-            The loop and the compiler's numbers; None if there is no program of the whole step.
+            The loop and the compiler's numbers; None if the whole step does not compile.
         """
-        for _ in range(_MOST):
+        for _ in range(_MAX_REJECTED):
             try:
-                loop = _export(parts.traced, part, self.iterations)
+                loop = _export_part(parts.traced, part, self.iterations)
                 compiled = self._compile(loop)
             except ModelFnValueError as error:
-                find("the step", str(error))
+                report("the step", str(error))
                 return None
             except CompilerError as error:
                 if error.fault not in _REJECTS:
-                    self._report(error, parts, find)
+                    self._report_failure(error, parts, report)
                     return None
                 culprit = self._find_culprit(parts, part)
                 what = f"the compiler of {self.tpu.name} rejects %s: {first_line(error)}"
                 if culprit is None:
-                    find("the step", what % "it", OTHER_OPERATIONS)
+                    report("the step", what % "it", OTHER_OPERATIONS)
                     return None
-                find(place_of(culprit), what % f"{culprit.type} {culprit.name!r}", OTHER_OPERATIONS)
-                part = parts.without({*part.cut, culprit})
+                report(find_code_line(culprit), what % f"{culprit.type} {culprit.name!r}", OTHER_OPERATIONS)
+                part = parts.cut_out({*part.cut, culprit})
             else:
                 return (loop, compiled) if part.is_whole else None
         return None
@@ -76,9 +76,10 @@ class TPUCompilation:
     def _compile(self, loop: DeviceLoop) -> CompiledLoop:
         return compile_for(self.tpu, loop, self.effort, self.time_limit)
 
-    def _report(self, error: CompilerError, parts: StepParts, find: Find) -> None:
+    def _report_failure(self, error: CompilerError, parts: StepParts, report: Report) -> None:
+        """Report an error of the compiler that no single operation causes: its time, its start, or memory."""
         if error.fault is Fault.TIME:
-            find(
+            report(
                 "the TPU's compiler",
                 str(error),
                 "use the quick effort, a faster machine, or fewer layers that differ",
@@ -87,24 +88,24 @@ class TPUCompilation:
             return
         if error.fault is Fault.START:
             what = f"it does not start, and the step is not compiled for {self.tpu.name}: {first_line(error)}"
-            find("the TPU's compiler", what, is_rejected=False)
+            report("the TPU's compiler", what, is_rejected=False)
             return
         sizes = find_memory_sizes(str(error))
         if sizes is None:
             what = first_line(error)
         else:
-            needed, available = map(memory_text, sizes)
-            what = f"a loop of steps needs {needed}, and a device of {self.tpu.name} has {available} for programs"
-        find("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", LESS)
+            needed_size, available_size = map(memory_text, sizes)
+            what = f"a loop of steps needs {needed_size}, and a device of {self.tpu.name} has {available_size} for programs"
+        report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", FIX)
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> Any:
-        """Return the first operation without which the compiler accepts those before it; None if it cannot be found."""
+        """Find by bisection the first operation that makes the compiler reject the step; None if a shorter step cannot be built."""
         low, high = 0, len(parts.graph.operations)
-        if not self._rejects(parts, parts.beginning(part, high)):
+        if not self._rejects(parts, parts.take_first(part, high)):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            if self._rejects(parts, parts.beginning(part, middle)):
+            if self._rejects(parts, parts.take_first(part, middle)):
                 high = middle
             else:
                 low = middle
@@ -112,7 +113,7 @@ class TPUCompilation:
 
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         try:
-            self._compile(_export(parts.traced, part, 1))
+            self._compile(_export_part(parts.traced, part, 1))
         except ModelFnValueError:
             return False
         except CompilerError as error:
@@ -120,7 +121,7 @@ class TPUCompilation:
         return False
 
 
-def _export(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
+def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
     """Export the program that runs a part of a step: in training a loop, otherwise one call.
 
     Raises:

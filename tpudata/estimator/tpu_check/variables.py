@@ -4,35 +4,35 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import reached
-from tpudata.estimator.api.findings import Find
+from tpudata.devices.graphs.graph_walk import walk_graph
+from tpudata.estimator.api.findings import Report
 from tpudata.estimator.state.blueprint import Blueprint
-from tpudata.estimator.tpu_check.operations import place_of
+from tpudata.estimator.tpu_check.operations import find_code_line
 
 
-def check_variables(blueprint: Blueprint, find: Find) -> bool:
-    """Check the initial values of the variables; return whether all variables can be made."""
-    batch = {item.op for item in tf.nest.flatten(blueprint.arguments) if item is not None}
-    whole = True
+def check_variables(blueprint: Blueprint, report: Report) -> bool:
+    """Report variables that cannot be made before the first step; return whether there are none."""
+    batch = {placeholder.op for placeholder in tf.nest.flatten(blueprint.arguments) if placeholder is not None}
+    can_make_all = True
     for info in blueprint.variables:
         initial = blueprint.graph.get_tensor_by_name(info.initial)
-        if _ancestors(initial.op) & batch:
-            whole = False
-            find(
-                place_of(initial.op),
+        if _find_ancestors(initial.op) & batch:
+            can_make_all = False
+            report(
+                find_code_line(initial.op),
                 f"the initial value of the variable {info.name!r} depends on the batch, and variables are made before the first "
                 "one",
                 "use an initializer that needs no batch",
             )
         if not initial.shape.is_fully_defined():
-            whole = False
-            find(
-                place_of(initial.op),
+            can_make_all = False
+            report(
+                find_code_line(initial.op),
                 f"the variable {info.name!r} has the shape {initial.shape}",
                 "use a static shape",
             )
-    return whole
+    return can_make_all
 
 
-def _ancestors(operation: Any) -> set[Any]:
-    return {*reached([operation], lambda item: [tensor.op for tensor in item.inputs])}
+def _find_ancestors(operation: Any) -> set[Any]:
+    return {*walk_graph([operation], lambda ancestor: [tensor.op for tensor in ancestor.inputs])}

@@ -1,4 +1,4 @@
-"""Operations of a model_fn's graph that a training step runs for their effect.
+"""Operations of a model_fn's graph that a training step runs for their side effects.
 
 A session of the original only ran operations needed by the fetches: an assignment, an assertion or an update of batch norm on which
 train_op does not depend did not run. A train_op cannot depend on writes of `tf.summary` and updates of Keras, so these always run.
@@ -9,50 +9,59 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.graphs.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.state.blueprint import Blueprint
 
-# Scope of operations that do not belong to the model, so that they take none of its names; it may be entered again.
+# Name scope of operations that tpudata adds, so that they do not change the names of the model's operations.
 OWN_SCOPE = "tpudata/"
 CREATE_WRITER = "CreateSummaryFileWriter"
 _WRITER_UPKEEP = (CREATE_WRITER, "FlushSummaryWriter")
 
 
-def effects_of_training(blueprint: Blueprint, summary_writes: Iterable[Any] = ()) -> list[Any]:
-    """Return the operations of model_fn's scratch graph that a step runs in addition to those for its results, in order.
+def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[Any] = ()) -> list[Any]:
+    """Return the operations that a training step runs for their side effects, in order.
 
     Args:
         blueprint: blueprint of the scratch graph.
         summary_writes: operations of the scratch graph that write summaries.
     """
-    making = {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
-    of_keras = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
+    initializing = {name for info in blueprint.variables for name in (info.initializer, info.creating_operation)}
+    keras_updates = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
     with blueprint.graph.as_default():
         train_op = tf.group(blueprint.result.train_op)
-    return [*(item for item in of_keras if item.name not in making), *summary_writes, train_op]
+    return [
+        *(operation for operation in keras_updates if operation.name not in initializing),
+        *summary_writes,
+        train_op,
+    ]
 
 
 def summary_writes(graph: Any) -> list[Any]:
     """Return the operations of a graph that write summaries of `tf.summary`, with the writer made in OWN_SCOPE."""
-    made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
-    handles = [item.outputs[0] for item in made if item.name.startswith(OWN_SCOPE)]
-    return [item for handle in handles for item in handle.consumers() if item.type not in _WRITER_UPKEEP]
+    writers = [operation for operation in graph.get_operations() if operation.type == "SummaryWriter"]
+    handles = [operation.outputs[0] for operation in writers if operation.name.startswith(OWN_SCOPE)]
+    return [operation for handle in handles for operation in handle.consumers() if operation.type not in _WRITER_UPKEEP]
 
 
-def results_of(operations: Iterable[Any]) -> list[Any]:
-    """Return the results of operations, which must be fetched with them: a condition only runs what its fetched results need."""
-    return [item for one in operations for item in one.outputs if item.dtype not in (tf.resource, tf.variant)]
+def list_results(operations: Iterable[Any]) -> list[Any]:
+    """Return the outputs of operations; fetch them too, as a condition only runs the parts that fetched outputs need."""
+    return [
+        tensor
+        for operation in operations
+        for tensor in operation.outputs
+        if tensor.dtype not in (tf.resource, tf.variant)
+    ]
 
 
-def unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:
+def list_unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:
     """Return the names of the operations in the collection UPDATE_OPS of a scratch graph that a step does not run.
 
     Args:
         blueprint: blueprint of the scratch graph.
-        fetched: operations that the step runs, together with those that they depend on.
+        fetched: operations that the step fetches.
     """
     updates = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
-    runs = needed_operations(fetched) if updates else ()
-    operations = (getattr(item, "op", item) for item in updates)
-    return [operation.name for operation in operations if operation not in runs]
+    needed = find_needed_operations(fetched) if updates else ()
+    operations = (getattr(update, "op", update) for update in updates)
+    return [operation.name for operation in operations if operation not in needed]

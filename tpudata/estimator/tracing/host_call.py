@@ -7,17 +7,17 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, handles_of, run_on_host
+from tpudata.estimator.fetching.replay import Replay, capture_handles, run_on_host
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
-from tpudata.estimator.tracing.effects import results_of
-from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
+from tpudata.estimator.tracing.effects import list_results
+from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _CREATE = "CreateSummaryFileWriter"
-# Operations without an effect of their kind: handles, reads, and flushes, which follow checkpoints instead.
-_SOURCES = (
+# Stateful operations that are no updates: handles, reads, and flushes, which run at checkpoints instead.
+_WITHOUT_EFFECT = (
     "SummaryWriter",
     _CREATE,
     "FlushSummaryWriter",
@@ -42,40 +42,42 @@ class HostCall:
     def __init__(self, host_fn: Callable[..., Any], specs: Any, seed: int | None) -> None:
         self._host_fn = host_fn
         self._seed = seed
-        blueprint = discover(self._call, (specs,), seed)
+        blueprint = discover(self._call_host_fn, (specs,), seed)
         self._local = LocalVariables(blueprint, blueprint.variables)
         operations = blueprint.graph.get_operations()
-        making = {info.initializer for info in blueprint.variables}
+        initializing = {info.initializer for info in blueprint.variables}
         updates = [
-            item
-            for item in operations
-            if item.op_def.is_stateful and item.type not in _SOURCES and item.name not in making
+            operation
+            for operation in operations
+            if operation.op_def.is_stateful
+            and operation.type not in _WITHOUT_EFFECT
+            and operation.name not in initializing
         ]
-        self._update = Replay(blueprint, results_of(updates), updates)
-        create = Replay(blueprint, [], [item for item in operations if item.type == _CREATE])
+        self._update = Replay(blueprint, list_results(updates), updates)
+        create = Replay(blueprint, [], [operation for operation in operations if operation.type == _CREATE])
         with blueprint.graph.as_default():
-            writers = [item.outputs[0] for item in operations if item.type == "SummaryWriter"]
+            writers = [operation.outputs[0] for operation in operations if operation.type == "SummaryWriter"]
             flushes = [tf.raw_ops.FlushSummaryWriter(writer=writer) for writer in writers]
         flush = Replay(blueprint, [], flushes)
-        self._run_step = batch_function(lambda tensors: self._run(self._update, tensors), (specs,))
-        self._flush = tf.function(lambda: self._run(flush), autograph=False)
+        self._run_step = batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
+        self._flush = tf.function(lambda: self._replay(flush), autograph=False)
         run_on_host(create, self._local.by_name)
 
-    def _call(self, tensors: Any) -> Any:
+    def _call_host_fn(self, tensors: Any) -> Any:
         return call_host_function(self._host_fn, tensors, self._seed)
 
-    def _run(self, replay: Replay, *arguments: Any) -> list[Any]:
+    def _replay(self, replay: Replay, *arguments: Any) -> list[Any]:
         with tf.device("CPU:0"):
-            results: list[Any] = replay(arguments, handles_of(self._local.by_name))
+            results: list[Any] = replay(arguments, capture_handles(self._local.by_name))
         return results
 
-    def update(self, tensors: Any, value: Any) -> Any:
-        """Run host_fn for a step, on tensors of the tf.function that is being built or on NumPy; return `value`, which waits."""
+    def update(self, tensors: Any, result: Any) -> Any:
+        """Run host_fn for a step, on tensors of the tf.function that is being built or on NumPy; return `result`, which waits."""
         if not tf.inside_function():
             self._run_step(tensors)
-            return value
-        with tf.control_dependencies(self._run(self._update, tensors)):
-            return tf.identity(value)
+            return result
+        with tf.control_dependencies(self._replay(self._update, tensors)):
+            return tf.identity(result)
 
     def flush(self) -> None:
         """Flush the written summaries, so that readers see them."""
@@ -83,18 +85,20 @@ class HostCall:
 
 
 def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaValues) -> HostCall | None:
-    """Return the spec's host_call; None if there is none, or the chief is another process."""
+    """Return the spec's host_call; None without one, and in processes other than the chief."""
     pair = getattr(traced.spec, "host_call", None)
     if pair is None or not topology.peers.is_chief:
         return None
     with traced.blueprint.graph.as_default():
-        tensors = replicas.host_tensors(pair, "host_call")
+        tensors = replicas.convert_host_tensors(pair, "host_call")
     count = 1 if replicas.broadcast else topology.local_replicas
-    specs = tf.nest.map_structure(lambda item: tf.TensorSpec(joined_shape(item.shape, count), item.dtype), tensors)
+    specs = tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(concatenate_shape(tensor.shape, count), tensor.dtype), tensors
+    )
     return HostCall(pair[0], specs, traced.seed)
 
 
 def call_host_function(function: Callable[..., Any], tensors: Any, seed: int | None) -> Any:
-    """Call a metric_fn or a host_fn with its tensors, by name if they are a dict."""
+    """Call a metric_fn or a host_fn with its tensors, as keyword arguments if they are a dict."""
     with fresh_keras_state(seed):
         return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)

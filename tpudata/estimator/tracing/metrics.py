@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.spec import check_metrics
-from tpudata.estimator.fetching.replay import Replay, fill_tables, handles_of
+from tpudata.estimator.fetching.replay import Replay, capture_handles, fill_tables
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.host_call import call_host_function
-from tpudata.estimator.tracing.replica_values import joined_shape
+from tpudata.estimator.tracing.replica_values import concatenate_shape
 
 
 class HostMetrics:
@@ -28,30 +28,30 @@ class HostMetrics:
         self._metric_fn = metric_fn
         self._seed = seed
         specs = tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(joined_shape(tensor.shape, replicas), tensor.dtype), tensors
+            lambda tensor: tf.TensorSpec(concatenate_shape(tensor.shape, replicas), tensor.dtype), tensors
         )
-        blueprint = discover(self._call, (specs,), seed)
+        blueprint = discover(self._call_metric_fn, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
         self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
-        self._replay = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
+        self._replay = Replay(blueprint, (), find_metric_updates(blueprint.result, blueprint))
         self._update_now = batch_function(self._update, (specs,))
         fill_tables(blueprint, self.local.by_name)
 
     def update(self, tensors: Any) -> None:
-        """Add a batch: NumPy, or tensors of the tf.function that is being built, which runs updates as they change variables."""
+        """Add a batch: NumPy now, or tensors of the tf.function that is being built whenever that runs."""
         (self._update if tf.inside_function() else self._update_now)(tensors)
 
     def _update(self, tensors: Any) -> None:
-        self._replay((tensors,), handles_of(self.local.by_name))
+        self._replay((tensors,), capture_handles(self.local.by_name))
 
-    def _call(self, tensors: Any) -> Any:
+    def _call_metric_fn(self, tensors: Any) -> Any:
         metrics = call_host_function(self._metric_fn, tensors, self._seed)
         check_metrics(metrics, "The result of eval_metrics' metric_fn")
         return metrics
 
 
 class MetricReader:
-    """Reader of the values of metrics, which does not change them.
+    """Reader of the current values of metrics.
 
     Attributes:
         names: names of the metrics.
@@ -60,47 +60,51 @@ class MetricReader:
         metrics: metrics by name, in the blueprint's scratch graph.
         blueprint: blueprint of the function that made the metrics.
         local: variables of the metrics.
-        others: other variables that the values may need, by name.
+        other_variables: other variables that the values may need, by name.
     """
 
     def __init__(
-        self, metrics: Mapping[str, Any], blueprint: Blueprint, local: LocalVariables, others: Mapping[str, Any]
+        self,
+        metrics: Mapping[str, Any],
+        blueprint: Blueprint,
+        local: LocalVariables,
+        other_variables: Mapping[str, Any],
     ) -> None:
         self.names = tuple(metrics)
         with blueprint.graph.as_default():
-            values = {name: _value(metric) for name, metric in metrics.items()}
+            values = {name: _find_value(metric) for name, metric in metrics.items()}
         replay = Replay(blueprint, values)
-        variables = {**others, **local.by_name}
-        self._read = tf.function(lambda: replay((), handles_of(variables)), autograph=False)
+        variables = {**other_variables, **local.by_name}
+        self._read = tf.function(lambda: replay((), capture_handles(variables)), autograph=False)
 
     def values(self) -> dict[str, Any]:
         """Return the values by name, as NumPy values."""
         return {name: value.numpy() for name, value in self._read().items()}
 
 
-def metric_updates(metrics: Mapping[str, Any], blueprint: Blueprint) -> list[Any]:
-    """Return the operations of the scratch graph that add a batch to `metrics`."""
-    found: list[Any] = []
+def find_metric_updates(metrics: Mapping[str, Any], blueprint: Blueprint) -> list[Any]:
+    """Return the operations of the scratch graph that update `metrics` with a batch."""
+    updates: list[Any] = []
     for metric in metrics.values():
         if isinstance(metric, tuple | list):
-            found.append(getattr(metric[1], "op", metric[1]))
+            updates.append(getattr(metric[1], "op", metric[1]))
         else:
-            found += _keras_updates(metric.variables, blueprint)
-    return found
+            updates += _find_keras_updates(metric.variables, blueprint)
+    return updates
 
 
-def _keras_updates(variables: Iterable[Any], blueprint: Blueprint) -> Iterable[Any]:
+def _find_keras_updates(variables: Iterable[Any], blueprint: Blueprint) -> Iterable[Any]:
     # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
     names = {raw_variable(variable).op.name for variable in variables}
     infos = [info for info in blueprint.variables if info.name in names]
-    making = {info.initializer for info in infos}
+    initializing = {info.initializer for info in infos}
     for info in infos:
         for operation in blueprint.graph.get_tensor_by_name(info.handle).consumers():
-            if operation.type not in ("ReadVariableOp", "VarIsInitializedOp") and operation.name not in making:
+            if operation.type not in ("ReadVariableOp", "VarIsInitializedOp") and operation.name not in initializing:
                 yield operation
 
 
-def _value(metric: Any) -> Any:
+def _find_value(metric: Any) -> Any:
     return tf.convert_to_tensor(metric[0] if isinstance(metric, tuple | list) else metric.result())
 
 

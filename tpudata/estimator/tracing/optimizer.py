@@ -1,4 +1,4 @@
-"""The optimizer wrapper with which N replicas train as one does."""
+"""The optimizer wrapper that makes training on N replicas equivalent to training on one."""
 
 import logging
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tpudata.checks import require, require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import sum_replicas
 from tpudata.devices.graphs.keras_effects import KERAS_UPDATES
-from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
+from tpudata.devices.graphs.replica_context import hide_replicas, num_replicas
 from tpudata.estimator.state.blueprint import Blueprint
 
 _log = logging.getLogger("tpudata")
@@ -37,7 +37,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     Raises:
         TypeError: `opt` is not an optimizer.
-        ValueError: the reduction is another one.
+        ValueError: the reduction is not MEAN or SUM.
         ModelFnValueError: a Keras optimizer has an option that has no effect in a graph.
     """
 
@@ -49,7 +49,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         is_known = reduction in (_Reduction.MEAN, _Reduction.SUM)
         require("CrossShardOptimizer", "reduction", reduction, is_known, "Reduction.MEAN or SUM", ValueError)
         if self._is_keras:
-            _require_no_counting(opt)
+            _reject_periodic_options(opt)
         super().__init__(False, name)
         self._opt = opt
         self._reduction = reduction
@@ -67,21 +67,21 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         if self._is_keras:
             # All v1 optimizers compute the same gradients.
             return tf.compat.v1.train.GradientDescentOptimizer(1.0).compute_gradients(loss, var_list=var_list, **kwargs)
-        return self._opt.compute_gradients(loss * self._share(), var_list=var_list, **kwargs)
+        return self._opt.compute_gradients(loss * self._find_share(), var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Apply the gradients, summed over the replicas; arguments and result as in v1 optimizers."""
         graph = tf.compat.v1.get_default_graph()
         pairs = self._reduce(list(grads_and_vars))
-        before = len(graph.get_operations())
+        num_before = len(graph.get_operations())
         # The gradients are the same on all replicas, and optimizers of TensorFlow and Keras would sum them again.
-        with as_single_replica():
+        with hide_replicas():
             if self._is_keras:
                 self._opt.apply_gradients(pairs)
                 applied = tf.no_op() if global_step is None else global_step.assign_add(1)
             else:
                 applied = self._opt.apply_gradients(pairs, global_step, name)
-        for operation in graph.get_operations()[before:]:
+        for operation in graph.get_operations()[num_before:]:
             graph.add_to_collection(APPLIED, operation.name)
             if self._is_keras:  # Keras returns nothing to wait for.
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
@@ -89,9 +89,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     def _reduce(self, pairs: list[Any]) -> list[Any]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
-        count, share = num_replicas(), self._share()
+        count, share = num_replicas(), self._find_share()
         if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
-            pairs = [(_dense(gradient), variable) for gradient, variable in pairs]
+            pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
         if self._is_keras and share != 1.0:
             pairs = [(None if gradient is None else gradient * share, variable) for gradient, variable in pairs]
         elif share != 1.0 and not self._has_computed:
@@ -105,8 +105,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             return pairs
         return [(None if gradient is None else sum_replicas(gradient, count), variable) for gradient, variable in pairs]
 
-    def _share(self) -> float:
-        """Return the factor of this replica's loss or gradients."""
+    def _find_share(self) -> float:
+        """Return the factor for this replica's loss or gradients: 1 for a sum, 1 / replicas for a mean."""
         return 1.0 if self._reduction == _Reduction.SUM else 1.0 / num_replicas()
 
     def get_slot(self, var: Any, name: str) -> Any:
@@ -123,28 +123,28 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         return list(variables() if callable(variables) else variables)
 
 
-def _require_no_counting(opt: Any) -> None:
-    """Check that a Keras optimizer has no option for every n-th step, which it finds by `==`, a comparison of objects in a graph.
+def _reject_periodic_options(opt: Any) -> None:
+    """Reject options of a Keras optimizer for every n-th step: in a graph, its test of the step by `==` compares objects.
 
     Raises:
-        ModelFnValueError: it has such an option.
+        ModelFnValueError: such an option is set.
     """
     options = ["gradient_accumulation_steps", *(["ema_overwrite_frequency"] if getattr(opt, "use_ema", False) else [])]
     for option in options:
-        value = getattr(opt, option, None)
-        if value:
+        setting = getattr(opt, option, None)
+        if setting:
             raise ModelFnValueError(
-                f"CrossShardOptimizer: {type(opt).__name__}({option}=...) has no effect in a graph (got {value!r}, expected "
+                f"CrossShardOptimizer: {type(opt).__name__}({option}=...) has no effect in a graph (got {setting!r}, expected "
                 "None). Set it to None and update at every step."
             )
 
 
-def _dense(gradient: Any) -> Any:
+def _make_dense(gradient: Any) -> Any:
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def reject_other_cross_shard(blueprint: Blueprint) -> None:
-    """Check that model_fn does not use TensorFlow's CrossShardOptimizer.
+    """Raise ModelFnValueError if model_fn uses TensorFlow's CrossShardOptimizer.
 
     Raises:
         ModelFnValueError: it does. Outside of the original's TPU system, that optimizer sums gradients without the mean, and its

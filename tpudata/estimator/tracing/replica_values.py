@@ -23,12 +23,12 @@ class ReplicaValues:
         self._topology = topology
         self._specs = specs
 
-    def concatenated(self, parts: list[Any]) -> Any:
-        """Return the replicas' values (NumPy, in order), concatenated along their first axis."""
+    def concatenate(self, parts: list[Any]) -> Any:
+        """Concatenate the replicas' values (NumPy, in order) along their first axis."""
         return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
 
-    def joined(self, parts: list[Any]) -> Any:
-        """Return one value for a fetched one: rows concatenated, other floats averaged, and the first replica's for the rest."""
+    def join(self, parts: list[Any]) -> Any:
+        """Join the replicas' values of a fetch: concatenate rows, average other floats, and take the first replica's otherwise."""
         if len(parts) == 1 or self.broadcast:
             return parts[0]
         if self._has_rows(parts[0].shape):
@@ -37,11 +37,12 @@ class ReplicaValues:
         return (np.sum(parts, axis=0) / len(parts)).astype(parts[0].dtype) if is_float else parts[0]
 
     def _has_rows(self, shape: tuple[int, ...]) -> bool:
-        specs = [item.shape for item in tf.nest.flatten(self._specs) if item is not None and item.shape.rank]
+        """Return whether a replica's value has as many rows as its batch."""
+        specs = [spec.shape for spec in tf.nest.flatten(self._specs) if spec is not None and spec.shape.rank]
         return bool(shape and specs and shape[0] == specs[0][0])
 
-    def host_tensors(self, pair: tuple[Any, Any] | None, field: str) -> Any:
-        """Return the tensors of one replica for a function of the host, in their graph; `()` if there is no function.
+    def convert_host_tensors(self, pair: tuple[Any, Any] | None, field: str) -> Any:
+        """Convert the arguments of a host function to tensors of one replica in their graph; () without a function.
 
         Args:
             pair: a spec's `host_call` or `eval_metrics`, a function and its tensors; or None.
@@ -62,7 +63,7 @@ class ReplicaValues:
         return converted
 
 
-def joined_shape(shape: Any, replicas: int) -> Any:
+def concatenate_shape(shape: Any, replicas: int) -> Any:
     """Return the shape of tensors of `shape`, concatenated along their first axis."""
     if not shape.rank:
         return shape

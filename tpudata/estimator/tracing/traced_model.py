@@ -9,10 +9,10 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
-from tpudata.devices.graphs.xla_graph import mark_for_xla
 from tpudata.estimator.api.spec import check_spec
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
+from tpudata.tensorflow_internals import control_flow_ops
 
 ModelCall = Callable[[Any, Any, str], Any]
 
@@ -52,22 +52,24 @@ class TracedModel:
         """The spec that model_fn returned; its tensors belong to the scratch graph."""
         return self.blueprint.result
 
-    def again(self) -> "TracedModel":
+    def trace_again(self) -> "TracedModel":
         """Call model_fn again, in a new scratch graph, and return the model.
 
         Raises:
-            ModelFnValueError: model_fn made other variables.
+            ModelFnValueError: model_fn made different variables.
         """
-        made = trace_model(self.call_model, self.mode, self.specs, self.seed, self.summaries_dir, self.num_replicas)
-        names, before = ([info.name for info in one.blueprint.variables] for one in (made, self))
-        if names != before:
+        new_model = trace_model(
+            self.call_model, self.mode, self.specs, self.seed, self.summaries_dir, self.num_replicas
+        )
+        names, previous_names = ([info.name for info in model.blueprint.variables] for model in (new_model, self))
+        if names != previous_names:
             raise ModelFnValueError(
-                f"model_fn must make the same variables in the same order at every call (got {names}, expected {before}). Make "
-                "them all in each call."
+                f"model_fn must make the same variables in the same order at every call (got {names}, expected {previous_names}). "
+                "Make them all in each call."
             )
-        # Keeps the open event file.
-        blueprint = dataclasses.replace(made.blueprint, writer_key=self.blueprint.writer_key)
-        return dataclasses.replace(made, blueprint=blueprint)
+        # The writers of the new trace write to the open event file.
+        blueprint = dataclasses.replace(new_model.blueprint, writer_key=self.blueprint.writer_key)
+        return dataclasses.replace(new_model, blueprint=blueprint)
 
 
 def trace_model(
@@ -83,15 +85,15 @@ def trace_model(
     Raises:
         ModelFnError: model_fn did not return a spec of this mode.
     """
-    found: dict[str, Any] = {}
+    placeholders: dict[str, Any] = {}
 
     def build(features: Any, labels: Any) -> Any:
         if num_replicas is not None:
-            mark_for_xla(tf.compat.v1.get_default_graph())
+            _mark_for_xla(tf.compat.v1.get_default_graph())
         with tf.name_scope(OWN_SCOPE):
             step = tf.compat.v1.placeholder(tf.int64, [], name="step")
             replica = tf.compat.v1.placeholder(tf.int32, [], name="replica")
-        found.update(step=step, replica=replica)
+        placeholders.update(step=step, replica=replica)
         with replica_context(num_replicas or 1, replica):
             if summaries_dir is None:
                 return build_spec(call_model, mode, seed, features, labels)
@@ -102,11 +104,11 @@ def trace_model(
                 next_step = step + 1
             with writer.as_default(step=next_step), tf.summary.record_if(record):
                 spec = build_spec(call_model, mode, seed, features, labels)
-        found.update(record=record, summary_writes=tuple(summary_writes(tf.compat.v1.get_default_graph())))
+        placeholders.update(record=record, summary_writes=tuple(summary_writes(tf.compat.v1.get_default_graph())))
         return spec
 
     blueprint = discover(build, specs, seed)
-    return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **found)
+    return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **placeholders)
 
 
 def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
@@ -124,3 +126,15 @@ def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any
             f"model_fn must return a spec of its mode (got {spec.mode!r}, expected {mode!r}). Pass mode."
         )
     return spec
+
+
+def _mark_for_xla(graph: Any) -> None:
+    """Mark a graph as one for XLA, for which TensorFlow builds some operations differently.
+
+    Gradients of conditions and loops compile only with the mark. TensorFlow looks for it at the graph and those around it; at the
+    graph itself, variables would take it for a loop.
+    """
+    around = tf.Graph()
+    with around.as_default():
+        control_flow_ops.XLAControlFlowContext().Enter()
+    graph.outer_graph = around

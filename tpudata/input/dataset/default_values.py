@@ -1,4 +1,4 @@
-"""Values of features that a record lacks: the option `defaults`."""
+"""Default values of features that a record lacks: the option `defaults`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Field, Fields
 
 
-def with_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
-    """Return the fields with values for records that lack them.
+def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
+    """Set the default values of fields, for records that lack them.
 
     Args:
         fields: fields that are read of each record.
@@ -43,32 +43,32 @@ def with_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
     )
 
 
-def _convert_value(field: Field, value: Any) -> tuple[Any, ...]:
-    """Return a value as the feature stores it, one item for each value."""
+def _convert_value(field: Field, default: Any) -> tuple[Any, ...]:
+    """Convert a default to the feature's stored form, an item for each stored value."""
     feature, shape = field.feature, field.shape
     is_text = feature.dtype == "string"
     if is_text:
-        values = np.array(value, dtype=object)
-        fits = all(isinstance(item, str | bytes) for item in values.ravel())
+        array = np.array(default, dtype=object)
+        fits = all(isinstance(element, str | bytes) for element in array.ravel())
     else:
-        values = np.asarray(value)
-        fits = values.dtype.kind in ("iuf" if "float" in feature.dtype else "iu")
+        array = np.asarray(default)
+        fits = array.dtype.kind in ("iuf" if "float" in feature.dtype else "iu")
     expected = "str or bytes" if is_text else "numbers" if "float" in feature.dtype else "integers"
-    if not fits or values.shape not in ((), shape):
-        one = "one of" if not shape else f"one, or an array of shape {shape}, of"
+    if not fits or array.shape not in ((), shape):
+        allowed = "one of" if not shape else f"one, or an array of shape {shape}, of"
         raise UsageError(
-            f"defaults: invalid value of {feature.name!r} (got {value!r}, expected {one} {expected}). Pass such a value."
+            f"defaults: invalid value of {feature.name!r} (got {default!r}, expected {allowed} {expected}). Pass such a value."
         )
-    values = np.broadcast_to(values, shape)
+    array = np.broadcast_to(array, shape)
     if is_text:
-        return tuple(item.encode() if isinstance(item, str) else item for item in values.ravel())
-    if "int" in feature.dtype and values.size:
+        return tuple(element.encode() if isinstance(element, str) else element for element in array.ravel())
+    if "int" in feature.dtype and array.size:
         # A TPU takes no int64.
         limits = np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
-        if values.min() < limits.min or values.max() > limits.max:
+        if array.min() < limits.min or array.max() > limits.max:
             raise UsageError(
-                f"defaults: the value of {feature.name!r} is out of range (got {value!r}, expected {limits.min} to {limits.max})."
+                f"defaults: the value of {feature.name!r} is out of range (got {default!r}, expected {limits.min} to {limits.max})."
             )
     if feature.is_one_value:
-        return (values.astype(np.dtype(feature.dtype).newbyteorder("<")).tobytes(),)
-    return tuple(values.ravel().tolist())
+        return (array.astype(np.dtype(feature.dtype).newbyteorder("<")).tobytes(),)
+    return tuple(array.ravel().tolist())

@@ -14,7 +14,7 @@ from tpudata.format import Feature, Split
 PADDING = -(2**31)
 # Fix for a record that does not match the manifest.
 CONVERT_AGAIN = "Convert the dataset again."
-# Fix for features that match the manifest and cannot be fed: converted again, they would be the same.
+# Fix for features that match the manifest and cannot be fed; converting again would not help.
 PARSE = "Pass parse= to make_input_fn, which takes records apart itself."
 
 
@@ -23,7 +23,7 @@ class Padding:
     """Padding of a feature whose records have any number of entries.
 
     Attributes:
-        table: key of `pad`: features of one key have as many entries in each record.
+        table: key of `pad`; in each record, all features of one key have the same number of entries.
         value: value of padding.
     """
 
@@ -49,7 +49,7 @@ class Field:
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
         masks_of: the image whose objects' masks, encoded, it holds: they become uint8 [entries, height, width], 1 inside and 0
             outside; None for other features.
-        default: stored values, one after the other, for records that lack the feature; None if they may not.
+        default: stored values, flattened, for records that lack the feature; None if it is required.
     """
 
     feature: Feature
@@ -89,7 +89,7 @@ class Field:
             return "float32"
         if self.masks_of is not None:
             return "uint8"
-        # A TPU takes neither.
+        # A TPU takes neither int64 nor uint16.
         is_narrowed = self.feature.dtype == "int64" or (self.feature.is_label_map and self.feature.dtype == "uint16")
         return "int32" if is_narrowed or self.pads else self.feature.dtype
 
@@ -127,7 +127,7 @@ class Fields:
 
     @property
     def images(self) -> tuple[Field, ...]:
-        """The inputs that are images: they alone are cropped, scaled, normalised and mixed."""
+        """The inputs that are images; only these are scaled, normalised and mixed."""
         return tuple(field for field in self.inputs if field.feature.is_image)
 
     @property
@@ -140,11 +140,11 @@ class Fields:
         """The inputs that are lists of masks: they are cropped, resized and moved as the image is."""
         return tuple(field for field in self.inputs if field.masks_of is not None)
 
-    def count_of(self, field: Field) -> Field:
+    def find_count_field(self, field: Field) -> Field:
         """Return the field of the number of entries of a list that is padded."""
         assert field.padding is not None
         table = field.padding.table
-        return next(other for other in self.inputs if other.counts == table)
+        return next(candidate for candidate in self.inputs if candidate.counts == table)
 
     def record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes."""

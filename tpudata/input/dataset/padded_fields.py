@@ -18,16 +18,16 @@ from tpudata.input.options.pad import Pad
 _WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
 _ANY = "*"
 # Number of names in a message.
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 
 
 def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapping[str, int]) -> list[Field]:
-    """Return a field for each feature that is padded, and after them one for the count of each name or pattern.
+    """Return a field for each padded feature, followed by a count field for each key of `pad`.
 
     Args:
         features: all features of the dataset.
-        pad: by the name of a feature, or a pattern with `*` for several.
-        maxima: the most entries that records have of features, as far as they are known.
+        pad: options by key: the name of a feature, or a pattern with `*` for several.
+        maxima: largest number of entries of each feature in a record, if known.
 
     Raises:
         UsageError: a name or pattern that is none of a list, two that have the same feature, or a value that does not fit.
@@ -35,13 +35,13 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
     """
     fields: dict[str, Field] = {}
     for key, options in pad.items():
-        chosen = _choose(features, key)
+        chosen = _match_features(features, key)
         length = _find_longest(chosen, key, maxima) if options.length is None else options.length
         for feature in chosen:
-            before = fields.get(feature.name)
-            if before is not None and before.padding is not None:
+            earlier = fields.get(feature.name)
+            if earlier is not None and earlier.padding is not None:
                 raise UsageError(
-                    f"pad: {feature.name!r} is in two keys, {before.padding.table!r} and {key!r}. Pass keys that share no feature."
+                    f"pad: {feature.name!r} is in two keys, {earlier.padding.table!r} and {key!r}. Pass keys that share no feature."
                 )
             fields[feature.name] = _make_field(feature, key, options, length)
         if options.value is not None and not any(_has_type(feature, options.value) for feature in chosen):
@@ -49,11 +49,11 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
                 f"pad: the value {options.value!r} of {key!r} fits none of its features"
                 f" ({', '.join(f'{feature.name} is {feature.dtype}' for feature in chosen)}). Omit it."
             )
-    counts = [_count(key, features) for key in pad]
+    counts = [_make_count_field(key, features) for key in pad]
     names = [field.name for field in counts]
     for name in names:
         if names.count(name) > 1:
-            keys = ", ".join(repr(key) for key, other in zip(pad, names, strict=True) if other == name)
+            keys = ", ".join(repr(key) for key, other_name in zip(pad, names, strict=True) if other_name == name)
             raise UsageError(f"pad: the counts of {keys} would have one name, {name!r}. Pass other patterns.")
     return [*fields.values(), *counts]
 
@@ -61,12 +61,12 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
 def default_pad_fields(
     chosen: Sequence[Feature], features: Sequence[Feature], maxima: Mapping[str, int]
 ) -> list[Field]:
-    """Return fields for lists that no key names, as long as the longest one, and after them one for each count.
+    """Return fields for lists that no key matches, padded to the longest list, followed by count fields.
 
     Args:
         chosen: lists that are read.
         features: all features of the dataset. Lists of the same objects have one count.
-        maxima: the most entries that records have of features; lists without are left to the caller.
+        maxima: largest number of entries of each feature in a record; lists without one are ignored.
     """
     keys = {
         column.name: f"{table.prefix}/*" if table.prefix else column.name
@@ -82,22 +82,22 @@ def default_pad_fields(
         for key, columns in tables.items()
         for feature in columns
     ]
-    return [*fields, *(_count(key, features) for key in tables)]
+    return [*fields, *(_make_count_field(key, features) for key in tables)]
 
 
 def _find_longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
-    """Return the most entries of features, at least 1."""
-    unknown = next((feature.name for feature in features if feature.name not in maxima), None)
-    if unknown is not None:
+    """Return the largest number of entries of features, at least 1; UsageError if one is unknown."""
+    uncounted = next((feature.name for feature in features if feature.name not in maxima), None)
+    if uncounted is not None:
         raise UsageError(
-            f"pad: nothing says how many entries {unknown!r} has in the longest record, as {key!r} asks (its manifest counts"
+            f"pad: nothing says how many entries {uncounted!r} has in the longest record, as {key!r} asks (its manifest counts"
             f" {', '.join(maxima) or 'no lists'}). Pass a number."
         )
     return max(1, *(maxima[feature.name] for feature in features))
 
 
-def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
-    """Return the features that a name or a pattern stands for."""
+def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
+    """Return the lists that match a name or a pattern; UsageError if none does."""
     exact = [feature for feature in features if feature.name == key]
     if exact:
         (feature,) = exact
@@ -118,23 +118,23 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
     matches = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
     if not matches:
         names = [feature.name for feature in lists]
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         raise UsageError(
             f"pad: {key!r} {'matches' if _ANY in key else 'is'} no list of the dataset, which has"
-            f" {', '.join(names[:_MOST_NAMES]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
+            f" {', '.join(names[:_MAX_NAMES]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
         )
     return matches
 
 
 def _make_field(feature: Feature, key: str, options: Pad, length: int) -> Field:
     entry = tuple(int(size) for size in feature.shape[1:] if size is not None)
-    value = _pick_padding_value(feature, key, options)
-    # Full names, as those of extra features.
-    return Field(feature, feature.name, (length, *entry), cuts=options.cut, padding=Padding(key, value))
+    padding_value = _pick_padding_value(feature, key, options)
+    # Use the full feature name, as for extra features.
+    return Field(feature, feature.name, (length, *entry), cuts=options.cut, padding=Padding(key, padding_value))
 
 
 def _pick_padding_value(feature: Feature, key: str, options: Pad) -> int | float | bytes:
-    """Return the value of padding of a feature; that of its type unless the options have one of this type."""
+    """Return the padding value: the options' value if it has the feature's type, otherwise the type's zero."""
     value = options.value
     if value is None or not _has_type(feature, value):
         return b"" if feature.dtype == "string" else 0.0 if "float" in feature.dtype else 0
@@ -153,13 +153,13 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> int | float
 
 
 def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
-    """Return whether a value of padding is for features like this one."""
+    """Return whether a padding value has the type of a feature."""
     if isinstance(value, str | bytes):
         return feature.dtype == "string"
     return "float" in feature.dtype or ("int" in feature.dtype and isinstance(value, int))
 
 
-def _count(key: str, features: Sequence[Feature]) -> Field:
+def _make_count_field(key: str, features: Sequence[Feature]) -> Field:
     """Return the field of the number of entries, named after the key without wildcards."""
     is_name = any(feature.name == key for feature in features)
     parts = (key if is_name else _WILDCARDS.sub("", key)).split("/")

@@ -12,7 +12,7 @@ from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
-from tpudata.input.dataset.default_values import with_defaults
+from tpudata.input.dataset.default_values import fill_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
 from tpudata.input.options.columns import FeatureOptions
@@ -60,22 +60,22 @@ def select_fields(
     weight = _find_named(manifest, "weight", columns.weight)
     padded = pad_fields(manifest.features, columns.pads, manifest.maxima)
     lists = {field.feature.name: field for field in padded if field.is_stored}
-    chosen = _choose(manifest, columns, label, weight)
-    # Lists that are padded come in the places of the others, and counts at the end.
+    chosen = _choose_features(manifest, columns, label, weight)
+    # Padded lists keep their positions among the features; counts come last.
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
     lengths = _pick_lengths(sequences, sequence_length)
-    others = [feature for feature in chosen if feature.is_list and feature.name not in lists]
-    others = [
+    unpadded_lists = [feature for feature in chosen if feature.is_list and feature.name not in lists]
+    unpadded_lists = [
         feature
-        for feature in others
+        for feature in unpadded_lists
         # Sequences of tokens have other options.
         if short_name(feature) not in lengths and (not is_sequence(feature) or feature.name in columns.extra_features)
     ]
-    by_default = default_pad_fields(others, manifest.features, manifest.maxima)
-    padded += by_default
-    lists |= {field.feature.name: field for field in by_default if field.is_stored}
+    default_fields = default_pad_fields(unpadded_lists, manifest.features, manifest.maxima)
+    padded += default_fields
+    lists |= {field.feature.name: field for field in default_fields if field.is_stored}
 
     def field(feature: Feature) -> Field:
         if feature.name in lists:
@@ -87,7 +87,7 @@ def select_fields(
         return _make_field(feature, name, image_size, keep_encoded, hint)
 
     inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
-    inputs = _with_masks(inputs, keep_encoded)
+    inputs = _resolve_masks(inputs, keep_encoded)
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
         raise FeatureError(
@@ -95,10 +95,10 @@ def select_fields(
         )
     fields = Fields(
         inputs,
-        None if label is None else _label_field(_with_classes(label, manifest), lists.get(label.name), hint),
+        None if label is None else _make_label_field(_add_classes(label, manifest), lists.get(label.name), hint),
         None if weight is None else _make_weight_field(weight, label),
     )
-    return with_defaults(fields, columns.defaults or {})
+    return fill_defaults(fields, columns.defaults or {})
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
@@ -110,10 +110,10 @@ def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | 
     return named
 
 
-def _choose(
+def _choose_features(
     manifest: Manifest, columns: FeatureOptions, label: Feature | None, weight: Feature | None
 ) -> list[Feature]:
-    """Return the features that a model is fed because of the layout, and those that are asked for by their names."""
+    """Return the features of the layout that a model is fed, and those that are requested by name."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
     if not chosen and label is not None and fed is None:
@@ -181,7 +181,7 @@ def _make_field(
     return Field(feature, name, _require_static_shape(feature, image_size, hint))
 
 
-def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
+def _resolve_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
     """Return the same fields; lists of encoded masks are decoded to the size of the first image."""
     image = next((field for field in inputs if field.feature.is_image), None)
     if image is None:
@@ -197,7 +197,7 @@ def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...
 
 
 def _are_label_maps(features: Sequence[Feature]) -> bool:
-    """Return whether there are label maps without an image, to whose size they would have to keep."""
+    """Return whether there are label maps, but no image whose size they must have."""
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
 
 
@@ -242,16 +242,16 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
     return field
 
 
-def _with_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Return the label with the number of classes, which lists of a conversion lack: TFDS has no list of classes."""
+def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
+    """Set the number of classes of a label that is a list: a converted manifest only has it in `labels`."""
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
     offset = manifest.options.get("label_offset", 0)
     return dataclasses.replace(feature, num_classes=manifest.labels, label_offset=offset)
 
 
-def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
-    """Return the field of the label: numbers of a static shape, several classes, or a list that is padded by its name."""
+def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
+    """Return the field of the label: numbers of a static shape, multi-hot classes, or a list padded by a key of its name."""
     name = feature.name
     if padded is not None and is_mask(feature):
         raise FeatureError(

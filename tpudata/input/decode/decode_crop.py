@@ -15,8 +15,8 @@ _JPEG_CHANNELS = (1, 3)
 _SHRINKS = (1, 2, 4, 8)
 
 
-class CropPlace(NamedTuple):
-    """Place of a crop in its image, which the image's label maps share.
+class CropWindow(NamedTuple):
+    """Window of a crop in its image, by which the image's label maps and masks are cropped, too.
 
     Attributes:
         shape: int32 [3], height, width and channels of the whole image.
@@ -55,17 +55,17 @@ def decode_crop(
     Raises:
         UsageError: a TrainCrop without a seed.
     """
-    return decode_and_place(encoded, channels, options, seed, dtype)[0]
+    return decode_with_window(encoded, channels, options, seed, dtype)[0]
 
 
-def decode_and_place(
+def decode_with_window(
     encoded: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
-) -> tuple[tf.Tensor, CropPlace]:
-    """Return the result of `decode_crop`, and its place in the image."""
+) -> tuple[tf.Tensor, CropWindow]:
+    """Return the result of `decode_crop`, and the crop's window in the image."""
     if channels not in _JPEG_CHANNELS:
-        return crop_and_place(_decode_image(encoded, channels), options, seed, dtype)
+        return crop_with_window(_decode_image(encoded, channels), options, seed, dtype)
     # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
-    # format's operations in its branch, a picture of 256 pixels took 10 % longer.
+    # format's operations in its branch, an image of 256 pixels takes 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
 
     def decode_whole() -> tuple[tf.Tensor, tf.Tensor]:
@@ -75,11 +75,13 @@ def decode_and_place(
     def read_shape() -> tuple[tf.Tensor, tf.Tensor]:
         return tf.image.extract_jpeg_shape(encoded), tf.zeros([0, 0, channels], tf.uint8)
 
-    shape, whole = tf.cond(is_jpeg, read_shape, decode_whole)
+    shape, whole_image = tf.cond(is_jpeg, read_shape, decode_whole)
     window = crop_window(shape, options, seed)
-    image = tf.cond(is_jpeg, lambda: _decode_window(encoded, channels, window, options), lambda: _cut(whole, window))
+    image = tf.cond(
+        is_jpeg, lambda: _decode_window(encoded, channels, window, options), lambda: _slice_window(whole_image, window)
+    )
     flip = crop_flips(options, seed)
-    return _finish(image, flip, channels, options, dtype), CropPlace(shape, window, flip)
+    return _flip_and_resize(image, flip, channels, options, dtype), CropWindow(shape, window, flip)
 
 
 def crop_image(
@@ -89,23 +91,23 @@ def crop_image(
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
     """Return a crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
-    return crop_and_place(image, options, seed, dtype)[0]
+    return crop_with_window(image, options, seed, dtype)[0]
 
 
-def crop_and_place(
+def crop_with_window(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
-) -> tuple[tf.Tensor, CropPlace]:
-    """Return the result of `crop_image`, and its place in the image."""
+) -> tuple[tf.Tensor, CropWindow]:
+    """Return the result of `crop_image`, and the crop's window in the image."""
     shape = tf.shape(image)
     window, flip = crop_window(shape, options, seed), crop_flips(options, seed)
-    cropped = _finish(_cut(image, window), flip, image.shape[2], options, dtype)
-    return cropped, CropPlace(shape, window, flip)
+    cropped = _flip_and_resize(_slice_window(image, window), flip, image.shape[2], options, dtype)
+    return cropped, CropWindow(shape, window, flip)
 
 
 def crop_map(
-    values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop, kind: str = "label map"
+    values: tf.Tensor, name: str, place: CropWindow, options: TrainCrop | CentreCrop, kind: str = "label map"
 ) -> tf.Tensor:
-    """Return the part of a label map, or of a mask, that shows what its image's crop shows.
+    """Crop a label map or a mask by its image's window.
 
     Args:
         values: integers [height, width, 1]: a map as large as the image. Another one fails at run time with
@@ -120,9 +122,9 @@ def crop_map(
     """
     message = f"Feature {name}: a {kind} does not have the size of its image. Store {kind}s of the images' sizes, or omit the crop."
     values = ensure(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], place.shape[:2])), message)
-    part = _cut(values, place.window)
-    part = tf.cond(place.flip, lambda: tf.reverse(part, [1]), lambda: part)
-    return tf.ensure_shape(resize_map(part, (options.size, options.size)), (options.size, options.size, 1))
+    cropped = _slice_window(values, place.window)
+    cropped = tf.cond(place.flip, lambda: tf.reverse(cropped, [1]), lambda: cropped)
+    return tf.ensure_shape(resize_map(cropped, (options.size, options.size)), (options.size, options.size, 1))
 
 
 def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
@@ -142,9 +144,9 @@ def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options
 
     if not options.shrink:
         return decode_at(1)
-    # As long as at least `size` pixels remain.
-    least = tf.constant([options.size * shrink for shrink in _SHRINKS[1:]])
-    step = tf.reduce_sum(tf.cast(tf.reduce_min(window[2:]) >= least, tf.int32))
+    # Shrink while at least `size` pixels remain on each side.
+    min_sides = tf.constant([options.size * shrink for shrink in _SHRINKS[1:]])
+    step = tf.reduce_sum(tf.cast(tf.reduce_min(window[2:]) >= min_sides, tf.int32))
     return tf.switch_case(step, [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
 
 
@@ -153,16 +155,16 @@ def _decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.ensure_shape(image, (None, None, channels))
 
 
-def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+def _slice_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     """Return the window of a decoded image."""
     begin, size = tf.concat([window[:2], [0]], axis=0), tf.concat([window[2:], [-1]], axis=0)
     return tf.slice(image, begin, size)
 
 
-def _finish(
+def _flip_and_resize(
     image: tf.Tensor, flip: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, dtype: tf.DType
 ) -> tf.Tensor:
-    """Return a window, mirrored and resized."""
+    """Mirror a window if `flip` is set, and resize it."""
     # Flip while it is uint8, a quarter of the bytes.
     image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     image = _resize(image, options)

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from tpudata.format.example.value_positions import ValuePosition, value_places
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import to_int32
+from tpudata.input.dataset_ops import cast_to_int32
 from tpudata.input.decode.parse import parse_batch
 
 # Bits of a varint's byte: the number's, and the flag for a following byte.
-_NUMBER, _FOLLOWS = 127, 128
+_VARINT_BITS, _VARINT_FLAG = 127, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,26 +25,26 @@ class FixedExamples:
     Attributes:
         template: one of them.
         fields: fields that are read.
-        places: places of all features in the template, by name.
+        positions: byte positions of all features in the template, by name.
     """
 
     template: bytes
     fields: tuple[Field, ...]
-    places: dict[str, ValuePosition]
+    positions: dict[str, ValuePosition]
 
     @classmethod
-    def of(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
-        """Return the layout of Examples like one, or None if it is not fixed."""
-        places = value_places(template)
-        if places is None or not all(_fits(field, places) for field in fields):
+    def detect(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
+        """Return the layout of Examples like `template`, or None if its values have no fixed positions."""
+        positions = value_places(template)
+        if positions is None or not all(_has_fixed_size(field, positions) for field in fields):
             return None
-        return cls(template, tuple(fields), places)
+        return cls(template, tuple(fields), positions)
 
     def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
-        """Return the result of `parse_batch`, to which batches with a record of another layout are passed."""
-        matrix, between, fits = self._take_apart(serialized)
+        """Parse a batch by slicing; a batch with a record of another layout is parsed by `parse_batch`."""
+        matrix, narrow, is_fixed = self._split_bytes(serialized)
         columns: dict[str, tf.Tensor] = tf.cond(
-            fits, lambda: self._take_values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
+            is_fixed, lambda: self._decode_columns(matrix, narrow), lambda: parse_batch(serialized, self.fields, hint)
         )
         return {
             field.feature.name: tf.ensure_shape(columns[field.feature.name], (None, *field.shape))
@@ -52,76 +52,78 @@ class FixedExamples:
         }
 
     @property
-    def _between(self) -> list[tuple[int, int]]:
-        """[begin, end) of the bytes outside of all values but whole numbers, which are as short as what is around them."""
+    def _narrow_ranges(self) -> list[tuple[int, int]]:
+        """[begin, end) of the bytes outside of wide values: of keys, lengths and whole numbers."""
         size = len(self.template)
-        wide = sorted((place.begin, place.end) for place in self.places.values() if place.kind != "int64")
+        wide = sorted(
+            (position.begin, position.end) for position in self.positions.values() if position.kind != "int64"
+        )
         begins, ends = [0, *(end for _, end in wide)], [*(begin for begin, _ in wide), size]
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
-    def _take_apart(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the records' bytes and whether all are laid out as the template is.
+    def _split_bytes(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the records' bytes, and whether all records have the template's layout.
 
         Args:
             serialized: string [n].
 
         Returns:
-            All bytes, uint8 [n, size of the template]; those between wide values, uint8 [n, count]; bool scalar.
+            All bytes, uint8 [n, size of the template]; those in `_narrow_ranges`, uint8 [n, count]; bool scalar.
         """
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
-        between = tf.concat([matrix[:, begin:end] for begin, end in self._between], 1)
-        # One comparison of all these bytes: a few operations per feature took as long as reading the records.
-        compared = np.full(size, 0xFF, np.uint8)
-        for place in self.places.values():
-            compared[place.begin : place.end] = 0
+        narrow = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
+        # One comparison of all these bytes: a few operations per feature take as long as reading the records.
+        compared_bits = np.full(size, 0xFF, np.uint8)
+        for position in self.positions.values():
+            compared_bits[position.begin : position.end] = 0
         for field in self.fields:
-            place = self.places[field.feature.name]
-            if place.kind == "int64":
-                compared[place.begin : place.end] = _FOLLOWS
-        mask = np.concatenate([compared[begin:end] for begin, end in self._between])
+            position = self.positions[field.feature.name]
+            if position.kind == "int64":
+                compared_bits[position.begin : position.end] = _VARINT_FLAG
+        mask = np.concatenate([compared_bits[begin:end] for begin, end in self._narrow_ranges])
         template = np.frombuffer(self.template, np.uint8)
-        expected = mask & np.concatenate([template[begin:end] for begin, end in self._between])
-        is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(between, mask), expected))
-        return matrix, between, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
+        expected = mask & np.concatenate([template[begin:end] for begin, end in self._narrow_ranges])
+        is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(narrow, mask), expected))
+        return matrix, narrow, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
 
-    def _take_values(self, matrix: tf.Tensor, between: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return by feature name a tensor [n, *field.shape], of records whose layout fits; int64 as int32."""
+    def _decode_columns(self, matrix: tf.Tensor, narrow: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return columns [n, *field.shape] by feature name from records with the template's layout; int64 as int32."""
         return {
-            field.feature.name: self._number(between, field)
+            field.feature.name: self._decode_varints(narrow, field)
             if field.feature.kind == "int64"
-            else self._take_value(matrix, field)
+            else self._decode_wide_column(matrix, field)
             for field in self.fields
         }
 
-    def _number(self, between: tf.Tensor, field: Field) -> tf.Tensor:
+    def _decode_varints(self, narrow: tf.Tensor, field: Field) -> tf.Tensor:
         """Return whole numbers, int32 [n], from their varints."""
-        place = self.places[field.feature.name]
-        before = sum(min(end, place.begin) - begin for begin, end in self._between if begin < place.begin)
-        size = place.end - place.begin
-        digits = tf.bitwise.bitwise_and(between[:, before : before + size], np.uint8(_NUMBER))
+        position = self.positions[field.feature.name]
+        before = sum(min(end, position.begin) - begin for begin, end in self._narrow_ranges if begin < position.begin)
+        size = position.end - position.begin
+        digits = tf.bitwise.bitwise_and(narrow[:, before : before + size], np.uint8(_VARINT_BITS))
         # Four digits of 7 bits always fit int32.
         dtype = tf.int32 if size <= 4 else tf.int64
         shifts = tf.range(0, 7 * size, 7, dtype=dtype)
         numbers = tf.reduce_sum(tf.bitwise.left_shift(tf.cast(digits, dtype), shifts), axis=1)
-        return to_int32(field.feature.name, numbers)
+        return cast_to_int32(field.feature.name, numbers)
 
-    def _take_value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
-        kind, begin, end = self.places[field.feature.name]
+    def _decode_wide_column(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
+        kind, begin, end = self.positions[field.feature.name]
         data, name = matrix[:, begin:end], field.feature.name
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)
         if dtype != tf.uint8:
             data = tf.reshape(data, [-1, (end - begin) // dtype.size, *([dtype.size] if dtype.size > 1 else [])])
             data = tf.bitcast(data, dtype)
-        return to_int32(name, tf.reshape(data, (-1, *field.shape)))
+        return cast_to_int32(name, tf.reshape(data, (-1, *field.shape)))
 
 
-def _fits(field: Field, places: dict[str, ValuePosition]) -> bool:
-    """Return whether a field is one value that has its size."""
-    feature, place = field.feature, places.get(field.feature.name)
-    if place is None or place.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:
+def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
+    """Return whether a field's values have a fixed size that equals its shape's."""
+    feature, position = field.feature, positions.get(field.feature.name)
+    if position is None or position.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:
         return False
-    size, count = place.end - place.begin, math.prod(field.shape)
+    size, count = position.end - position.begin, math.prod(field.shape)
     if feature.kind == "int64":
         # The values in a list of varints have no fixed offsets.
         return field.shape == () and size < 10

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import ensure
-from tpudata.input.decode.decode_crop import CropPlace, crop_map
+from tpudata.input.decode.decode_crop import CropWindow, crop_map
 from tpudata.input.decode.label_map import resize_map
 from tpudata.input.image.crop import CentreCrop, TrainCrop
 
@@ -42,7 +42,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
 
 
 def crop_masks(
-    encoded: tf.Tensor, count: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop
+    encoded: tf.Tensor, count: tf.Tensor, name: str, place: CropWindow, options: TrainCrop | CentreCrop
 ) -> tf.Tensor:
     """Decode the masks of one record, and crop them as their image.
 

@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
-from tpudata.input.dataset_ops import ensure, to_int32
+from tpudata.input.dataset_ops import cast_to_int32, ensure
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
 from tpudata.input.decode.masks import decode_masks
-from tpudata.input.lists.ragged import list_spec, multi_hot, pad_columns, ragged_rows
+from tpudata.input.lists.ragged import list_spec, make_ragged, multi_hot, pad_columns
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -29,7 +29,7 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: fields to read.
-        hint: fix for a record that differs from them; ends the error message.
+        hint: advice for a record that does not match the fields; ends the error message.
 
     Returns:
         By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
@@ -58,32 +58,32 @@ def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = 
     masks = [field for field in fields if field.needs_masks]
     for field in masks:
         encoded = dataclasses.replace(field, shape=field.shape[:1], is_encoded=True)
-        fields = [encoded if other is field else other for other in fields]
+        fields = [encoded if candidate is field else candidate for candidate in fields]
     padded = pad_columns(stored, fields, hint)
     for field in masks:
-        count = next(other for other in fields if field.padding and other.counts == field.padding.table)
+        count = next(candidate for candidate in fields if field.padding and candidate.counts == field.padding.table)
         padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count.feature.name], field)
     return decoded | padded
 
 
 def default_value(field: Field) -> Any:
-    """Return the stored values of records that lack a feature, in its shape; None if they may not."""
+    """Return the default of a feature in its stored form and shape; None if it is required."""
     if field.default is None:
         return None
-    values = np.empty(len(field.default), object)
-    values[:] = field.default
-    return values.reshape(() if field.feature.is_one_value else field.shape).tolist()
+    array = np.empty(len(field.default), object)
+    array[:] = field.default
+    return array.reshape(() if field.feature.is_one_value else field.shape).tolist()
 
 
 def parse_stored(
     serialized: tf.Tensor, features: Sequence[Feature], defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Parse a batch of records without decoding what is in them.
+    """Parse a batch of records without decoding images and raw bytes.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         features: features to read.
-        defaults: values of records that lack one, by its name.
+        defaults: stored values for records that lack a feature, by its name.
 
     Returns:
         By feature name a tensor [n, *shape]; string [n] for images and raw bytes, ragged [n, None] for shapes that vary.
@@ -110,11 +110,11 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
     stored = tf.io.parse_example(serialized, {field.feature.name: _make_spec(field) for field in fields})
     lengths = []
     for field in fields:
-        value = stored[field.feature.name]
-        if isinstance(value, tf.RaggedTensor):
-            lengths.append(value.row_lengths())
+        column = stored[field.feature.name]
+        if isinstance(column, tf.RaggedTensor):
+            lengths.append(column.row_lengths())
         else:
-            lengths.append(tf.cast(tf.strings.length(value), tf.int64) // tf.as_dtype(field.feature.dtype).size)
+            lengths.append(tf.cast(tf.strings.length(column), tf.int64) // tf.as_dtype(field.feature.dtype).size)
     return functools.reduce(tf.maximum, lengths)
 
 
@@ -138,12 +138,12 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
         return _pad(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field, hint)
-    return to_int32(field.feature.name, stored)
+    return cast_to_int32(field.feature.name, stored)
 
 
 def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return lists of any length, or their bytes, as one padded matrix."""
-    length, rows = field.shape[0], ragged_rows(stored, field.feature)
+    length, rows = field.shape[0], make_ragged(stored, field.feature)
     values = rows.values
     if not field.cuts:
         message = (

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset_ops import as_written, ensure, to_int32
+from tpudata.input.dataset_ops import cast_to_int32, ensure, without_autograph
 from tpudata.input.elements import map_named
 
 
@@ -23,19 +23,19 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
         The same structure of tensors [n, ...]; int64 as int32.
 
     Raises:
-        FeatureError: a tensor has no rows, or its rows have no static shape; names it.
+        FeatureError: a tensor has no rows, or its rows have no static shape; the message names it.
         UsageError: parse returned None.
     """
     # Only the user's function is converted by AutoGraph: it may branch on tensors.
-    return as_written(_check_result)(parse(serialized), tf.shape(serialized)[0])
+    return without_autograph(_check_result)(parse(serialized), tf.shape(serialized)[0])
 
 
-def _check_result(result: Any, count: tf.Tensor) -> Any:
-    if result is None:
+def _check_result(parsed: Any, count: tf.Tensor) -> Any:
+    if parsed is None:
         raise UsageError("parse returned None. End it with `return features, labels`, or `return features`.")
 
-    def rows(name: str, value: Any) -> tf.Tensor:
-        tensor = value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+    def check_rows(name: str, leaf: Any) -> tf.Tensor:
+        tensor = leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank in (None, 0) or None in tensor.shape[1:].as_list():
             kind = "tensor" if isinstance(tensor, tf.Tensor) else type(tensor).__name__
             raise FeatureError(
@@ -43,6 +43,6 @@ def _check_result(result: Any, count: tf.Tensor) -> Any:
                 " [records, ...] whose other dimensions are static. Fix them with tf.ensure_shape or tf.reshape."
             )
         message = f"{name} does not have a row for each record."
-        return to_int32(name, ensure(tensor, tf.equal(tf.shape(tensor)[0], count), message))
+        return cast_to_int32(name, ensure(tensor, tf.equal(tf.shape(tensor)[0], count), message))
 
-    return map_named(rows, result, "the result of parse")
+    return map_named(check_rows, parsed, "the result of parse")

@@ -52,7 +52,7 @@ class Shards(SplitFiles):
         Raises:
             CorruptionError: the first record is not a `tf.train.Example`.
         """
-        layout = FixedExamples.of(self._read_first_record(), fields)
+        layout = FixedExamples.detect(self._read_first_record(), fields)
         if layout is None:
             return functools.partial(parse_batch, fields=fields, hint=self.record_hint)
         return functools.partial(layout.parse, hint=self.record_hint)

@@ -1,4 +1,4 @@
-"""The records of a split in batches, in their order: read from files, or taken from a cache."""
+"""The records of a split in ordered batches, read from files or taken from a cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.caches.choose_cache import choose_cache
 from tpudata.input.graph.reading.piece_plan import plan_reading
@@ -34,7 +34,7 @@ class Records:
         request: what is fed of them.
         stored: the records as stored.
         plan: plan of reading them.
-        cache: place where they are kept.
+        cache: cache that keeps them.
 
     Attributes:
         stored: the records as stored.
@@ -49,7 +49,7 @@ class Records:
         self._request = request
         self._options = request.options
         self._cache = cache
-        self._held = _MemoryDatasets()
+        self._memory_datasets = _MemoryDatasets()
 
     @classmethod
     def open(cls, request: InputRequest) -> Records:
@@ -62,20 +62,20 @@ class Records:
         files, options = request.files, request.options
         plan = plan_reading(files.dataset, files.split, options.reading)
         # With buckets, "auto" is none.
-        place = options.cache if options.tokens.buckets is None else False
-        cache = choose_cache(place, request, plan)
+        cache_option = options.cache if options.tokens.buckets is None else False
+        cache = choose_cache(cache_option, request, plan)
         records = cls(request, StoredRecords(files, request.fields), plan, cache)
         if not cache.is_decoded:
-            records.window.check_all()
+            records.window.check_memory()
         return records
 
     def part(self, request: InputRequest, ids: Integers, *, is_cached: bool) -> Records:
-        """Return some of these records, by their numbers among them.
+        """Return a subset of these records.
 
         Args:
             request: what is fed of them: fields may differ in length, and options in seed and epochs.
-            ids: int64 [records], ascending.
-            is_cached: whether they are kept where these records are.
+            ids: numbers among these records, int64 [n], ascending.
+            is_cached: whether they use the cache of these records.
         """
         stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)
         return Records(request, stored, plan, self._cache if is_cached else Cache())
@@ -91,15 +91,15 @@ class Records:
         return self._request.fields
 
     def order(self, total: int) -> Order:
-        """Return their order in global batches of `total` rows."""
+        """Return the order of the records in global batches of `total` rows."""
         if not self._options.training:
             return EvaluationOrder(self.plan.chunks, total)
         if not self._options.shuffles:
             return SequentialOrder(self.plan.chunks, total)
         window, seed = self.window.records, operator.index(self._options.seed)
         if self.window.has_all:
-            return TrainingOrder.of(Chunks.of([self.count], 1), total, window, seed)
-        return self.plan.shuffled_order(total, window, seed)
+            return TrainingOrder.make(Chunks.cut([self.count], 1), total, window, seed)
+        return self.plan.make_shuffled_order(total, window, seed)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
@@ -110,19 +110,19 @@ class Records:
         dataset = order.batches(self._open_ranges(order, rows), HostPart(rows, start_step, seed))
         if self._is_decoded:
             return dataset
-        decode, name = self._opened.decode, self._opened.name
-        return dataset.map(as_written(lambda stored, extras: (decode(stored), extras)), **PARALLEL, name=name)
+        decode, name = self._readable_records.decode, self._readable_records.name
+        return dataset.map(without_autograph(lambda stored, extras: (decode(stored), extras)), **PARALLEL, name=name)
 
     def one_pass(self, batch_size: int) -> tf.data.Dataset:
-        """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
+        """Return a dataset of all stored records in order, string [batch_size]; pads the last batch with the last record."""
         order, rows = EvaluationOrder(self.plan.chunks, batch_size), Rows(batch_size, batch_size, 0, batch_size)
         return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), HostPart(rows, 0))
 
     def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
-        """Return an endless dataset that reads all records in order; its elements are the numbers of records of each read.
+        """Return an endless dataset that reads all records in order; its elements are the number of records of each read.
 
         Args:
-            reads: number of reads at the same time; None for as many as feeding has.
+            reads: number of concurrent reads; None for as many as in feeding.
         """
         chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
         read = ranges.load(chunks.starts)
@@ -135,24 +135,26 @@ class Records:
         return self._cache.is_in_memory or self.window.is_decoded
 
     @functools.cached_property
-    def _opened(self) -> StoredRecords:
+    def _readable_records(self) -> StoredRecords:
         """The records in the files that are read: the split's, or those of the cache, which the first call writes."""
         return self._cache.open(self.stored)
 
     def _open_ranges(self, order: Order, rows: Rows) -> Ranges:
         """Return the ranges from which an order takes a host's records."""
         if self._cache.is_in_memory or self.window.has_all:
-            return MemoryRanges(self._held.get(self._read_all))
+            return MemoryRanges(self._memory_datasets.get(self._read_all))
         if self._options.shuffles:
             files = self._request.files
             self.window.check_streams(rows, f"{files.dataset.path} ({files.split})")
-        return FileRanges(self._opened, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
+        return FileRanges(self._readable_records, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
 
     def _read_all(self) -> tf.data.Dataset:
         """Return a dataset of one element, all records, which it keeps in memory."""
         order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows(self.count, self.count, 0, self.count)
         keep = self._cache.keep(self.plan, order, rows)
-        return order.one_pass(FileRanges(self._opened, self.plan, self._is_decoded, keep), HostPart(rows, 0)).cache()
+        return order.one_pass(
+            FileRanges(self._readable_records, self.plan, self._is_decoded, keep), HostPart(rows, 0)
+        ).cache()
 
 
 class _MemoryDatasets:

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tpudata.checks import check, check_integer, is_number
 from tpudata.errors import UsageError
 from tpudata.input.image import augment_ops as ops
-from tpudata.input.lists.moves import IDENTITY, source_move
+from tpudata.input.lists.moves import IDENTITY, compute_source_transform
 
 MAX_MAGNITUDE = 10
 
@@ -81,7 +81,7 @@ class Operation(Protocol):
     """Operation on an image; those of `MOVES` take the value of pixels from outside of it, too."""
 
     def __call__(self, image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
-        """Return the image changed."""
+        """Return the changed image."""
 
 
 # Operations that move pixels, and with them those of label maps: where the pixels come from.
@@ -98,7 +98,7 @@ MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.PixelSources]] = {
 }
 
 
-def _move(name: str) -> Operation:
+def _make_move(name: str) -> Operation:
     """Return the operation that moves pixels."""
 
     def move_image(image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
@@ -111,7 +111,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "autocontrast": lambda image, *_: ops.autocontrast(image),
     "equalize": lambda image, *_: ops.equalize(image),
     "invert": lambda image, *_: ops.invert(image),
-    "rotate": _move("rotate"),
+    "rotate": _make_move("rotate"),
     "posterize": lambda image, strength, *_: ops.posterize(image, 8 - round(_BITS * strength)),
     "solarize": lambda image, strength, *_: ops.solarize(image, 256 - round(256 * strength)),
     "solarize_add": lambda image, strength, *_: ops.solarize_add(image, round(_ADDITION * strength)),
@@ -119,12 +119,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "contrast": lambda image, strength, draw, *_: ops.contrast(image, 1 + draw.sign * (_FACTOR * strength)),
     "brightness": lambda image, strength, draw, *_: ops.brightness(image, 1 + draw.sign * (_FACTOR * strength)),
     "sharpness": lambda image, strength, draw, *_: ops.sharpness(image, 1 + draw.sign * (_FACTOR * strength)),
-    "shear_x": _move("shear_x"),
-    "shear_y": _move("shear_y"),
-    "translate_x": _move("translate_x"),
-    "translate_y": _move("translate_y"),
+    "shear_x": _make_move("shear_x"),
+    "shear_y": _make_move("shear_y"),
+    "translate_x": _make_move("translate_x"),
+    "translate_y": _make_move("translate_y"),
     "cutout": lambda image, strength, draw, *_: ops.cutout(
-        image, _count_pixels(_HOLE * strength, image, 0), _place(draw, image)
+        image, _count_pixels(_HOLE * strength, image, 0), _find_centre(draw, image)
     ),
 }
 
@@ -148,13 +148,13 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
 
 
 class AugmentedImage(NamedTuple):
-    """An image that is augmented, and what moved with it.
+    """An augmented image, with its moved label maps and masks.
 
     Attributes:
         image: uint8 [height, width, 3].
         maps: its label maps.
         masks: the masks of its objects.
-        moves: the move of each layer, float32 [2, 3], see `tpudata.input.lists.moves`; none if they are not asked for.
+        moves: the move of each layer, float32 [2, 3], see `tpudata.input.lists.moves`; empty unless they are requested.
     """
 
     image: tf.Tensor
@@ -190,36 +190,36 @@ def augment_with_maps(
             f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
             " Crop or resize colour images first, and omit RandAugment for others."
         )
-    # The masks of a list are moved at once, as channels.
-    values, moves = [image, *maps, *(tf.transpose(each, (1, 2, 0)) for each in masks)], list[tf.Tensor]()
+    # The masks of a list are channels of one tensor, and so move together.
+    tensors, moves = [image, *maps, *(tf.transpose(mask_list, (1, 2, 0)) for mask_list in masks)], list[tf.Tensor]()
     fills = [options.map_fill] * len(maps) + [0] * len(masks)
-    branches = _trace_branches(values, fills, options, tracks_moves=tracks_moves)
-    move = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
-    numbers = tf.random.stateless_uniform([options.layers, 4], seed)
+    branches = _trace_branches(tensors, fills, options, tracks_moves=tracks_moves)
+    move_specs = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
+    uniform = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
-        chance = numbers[layer]
+        draws = uniform[layer]
         # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
-        results = tf.raw_ops.StatelessCase(
+        case_results = tf.raw_ops.StatelessCase(
             # float32 below 1 times 16 is exact, so never 16.
-            branch_index=tf.cast(chance[0] * len(OPERATIONS), tf.int32),
-            input=[*values, tf.where(chance[1] < 0.5, 1.0, -1.0), chance[2:]],
-            Tout=[value.dtype for value in (*values, *move)],
+            branch_index=tf.cast(draws[0] * len(OPERATIONS), tf.int32),
+            input=[*tensors, tf.where(draws[1] < 0.5, 1.0, -1.0), draws[2:]],
+            Tout=[tensor.dtype for tensor in (*tensors, *move_specs)],
             branches=branches,
-            output_shapes=[value.shape for value in (*values, *move)],
+            output_shapes=[tensor.shape for tensor in (*tensors, *move_specs)],
         )
-        values = list(results[: len(values)])
-        moves += results[len(values) :]
-    moved = [tf.transpose(each, (2, 0, 1)) for each in values[1 + len(maps) :]]
-    return AugmentedImage(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
+        tensors = list(case_results[: len(tensors)])
+        moves += case_results[len(tensors) :]
+    moved = [tf.transpose(mask_list, (2, 0, 1)) for mask_list in tensors[1 + len(maps) :]]
+    return AugmentedImage(tensors[0], tuple(tensors[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
 
 
 def _trace_branches(
-    values: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
+    tensors: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
 ) -> list[Any]:
     """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move.
 
     Args:
-        values: the image, and its maps.
+        tensors: the image, and its maps.
         fills: for each map the value of pixels from outside of it.
         options: number and strength of operations.
         tracks_moves: whether the functions return the move.
@@ -227,16 +227,16 @@ def _trace_branches(
     strength = options.magnitude / MAX_MAGNITUDE
 
     def trace(name: str, operation: Operation) -> Any:
-        def change(image: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
-            *maps, sign, centre = rest
+        def change(image: tf.Tensor, *maps_and_draw: tf.Tensor) -> list[tf.Tensor]:
+            *maps, sign, centre = maps_and_draw
             draw = Draw(sign, centre)
             if name in MOVES:
-                maps = [operation(each, strength, draw, fill) for each, fill in zip(maps, fills, strict=True)]
-            move = [_find_move(name, image, strength, draw)] if tracks_moves else []
-            return [operation(image, strength, draw), *maps, *move]
+                maps = [operation(label_map, strength, draw, fill) for label_map, fill in zip(maps, fills, strict=True)]
+            transform = [_find_move(name, image, strength, draw)] if tracks_moves else []
+            return [operation(image, strength, draw), *maps, *transform]
 
         return tf.function(change, autograph=False).get_concrete_function(
-            *(tf.TensorSpec(value.shape, value.dtype) for value in values),
+            *(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors),
             tf.TensorSpec((), tf.float32),
             tf.TensorSpec((2,), tf.float32),
         )
@@ -249,7 +249,7 @@ def _find_move(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.T
     if name not in MOVES:
         return tf.constant(IDENTITY)
     sources = MOVES[name](image, strength, draw)
-    return source_move(*sources, *image.shape[:2])
+    return compute_source_transform(*sources, *image.shape[:2])
 
 
 def _count_pixels(share: float, image: tf.Tensor, axis: int) -> int:
@@ -257,5 +257,5 @@ def _count_pixels(share: float, image: tf.Tensor, axis: int) -> int:
     return math.floor(share * side + 0.5)
 
 
-def _place(draw: Draw, image: tf.Tensor) -> tf.Tensor:
+def _find_centre(draw: Draw, image: tf.Tensor) -> tf.Tensor:
     return tf.cast(draw.centre * tf.constant(image.shape.as_list()[:2], tf.float32), tf.int32)

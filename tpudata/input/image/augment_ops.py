@@ -1,6 +1,6 @@
 """The operations of AutoAugment on one image, in TensorFlow, to the pixel as Pillow's ImageOps and ImageEnhance compute them.
 
-All take uint8 [height, width, 3] of static shape and return the same. They hold no randomness: what is drawn is passed in.
+All take uint8 [height, width, 3] of static shape and return the same. They draw nothing: random values are arguments.
 Arithmetic is Pillow's: float32 blends cut to uint8, tables over histograms, and transforms by the nearest pixel in 16.16 fixed
 point, whose uncovered corners are filled with `fill`, by default grey (128, 128, 128). Transforms take integers of any number of
 channels.
@@ -18,7 +18,7 @@ Scalar = Any
 
 
 class PixelSources(NamedTuple):
-    """Places that the pixels of a transformed image come from, at pixels' centres.
+    """Source coordinates of the pixels of a transformed image, at pixels' centres.
 
     Attributes:
         x_of: pixel (x, y) comes from x_of[0] * x + x_of[1] * y + x_of[2].
@@ -68,11 +68,11 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
     """Spread each channel's values so that all are about as frequent; a channel of one value stays."""
     counts = _count_values(image)
     pixels = image.shape[0] * image.shape[1]
-    below = tf.cumsum(counts, axis=1, exclusive=True)
-    # As many as lie below the highest value; pixels of that value are omitted.
-    last = tf.reduce_max(tf.where(below < pixels, below, 0), axis=1, keepdims=True)
+    counts_below = tf.cumsum(counts, axis=1, exclusive=True)
+    # Number of pixels below the highest value.
+    last = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
     step = last // 255
-    spread = tf.minimum((step // 2 + below) // tf.maximum(step, 1), 255)
+    spread = tf.minimum((step // 2 + counts_below) // tf.maximum(step, 1), 255)
     return _look_up(image, tf.where(step > 0, spread, tf.range(256)))
 
 
@@ -180,10 +180,10 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
     return tf.reshape(flat + hole * (FILL - flat), image.shape)
 
 
-def _blend(other: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Return other + factor * (image - other), cut to uint8."""
+def _blend(background: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor:
+    """Return background + factor * (image - other), cut to uint8."""
     values = tf.cast(image, tf.float32)
-    mixed = other + tf.cast(factor, tf.float32) * (values - other)
+    mixed = background + tf.cast(factor, tf.float32) * (values - background)
     return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
 
 
@@ -229,11 +229,11 @@ def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.T
     return tf.gather(pixels, tf.where(inside, y * width + x, height * width))
 
 
-def _find_source(of: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
+def _find_source(coefficients: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
     """Return int32 [height, width]: the coordinate that each pixel comes from."""
-    a, b, c = (tf.cast(value, tf.float64) for value in of)
+    a, b, c = (tf.cast(coefficient, tf.float64) for coefficient in coefficients)
     start, per_x, per_y = (
-        tf.cast(tf.floor(value * 65536.0 + 0.5), tf.int32) for value in (c + 0.5 * a + 0.5 * b, a, b)
+        tf.cast(tf.floor(coefficient * 65536.0 + 0.5), tf.int32) for coefficient in (c + 0.5 * a + 0.5 * b, a, b)
     )
     fixed = start + per_y * tf.range(height)[:, tf.newaxis] + per_x * tf.range(width)
     return tf.bitwise.right_shift(fixed, tf.constant(16))

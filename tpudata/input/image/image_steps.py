@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.decode.decode_crop import CropPlace, crop_and_place, crop_map, decode_and_place
+from tpudata.input.decode.decode_crop import CropWindow, crop_map, crop_with_window, decode_with_window
 from tpudata.input.decode.image import cast_image
 from tpudata.input.decode.label_map import decode_label_map
 from tpudata.input.decode.masks import crop_masks
 from tpudata.input.image.augment import augment_with_maps
 from tpudata.input.image.normalize import normalize
-from tpudata.input.lists.moves import crop_move
+from tpudata.input.lists.moves import compute_crop_transform
 from tpudata.input.options.images import Images
 from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED, derive_seed
 
@@ -29,7 +29,7 @@ class Masks(NamedTuple):
     Attributes:
         field: field of the list.
         values: uint8 [entries, height, width], or string [entries] if there is a crop.
-        count: int32 scalar, entries that are no padding.
+        count: int32 scalar, number of entries without padding.
     """
 
     field: Field
@@ -38,13 +38,13 @@ class Masks(NamedTuple):
 
 
 class PreparedImage(NamedTuple):
-    """An image after its steps, and what moved with it.
+    """An image after its steps, with its moved label maps and masks.
 
     Attributes:
         image: [height, width, channels].
         maps: its label maps by name, integers [height, width, 1].
         masks: the masks of its objects by name, uint8 [entries, height, width].
-        moves: the moves of its pixels, see `tpudata.input.lists.moves`; none if they are not asked for.
+        moves: the moves of its pixels, see `tpudata.input.lists.moves`; empty unless they are requested.
         shape: int32 [3], height, width and channels before its crop; None without a crop.
     """
 
@@ -79,8 +79,8 @@ def prepare_image(
     Returns:
         The image of `options.dtype_name`.
     """
-    moved = {name: value for name, (_, value) in maps.items()}
-    moved_masks = {name: each.values for name, each in masks.items()}
+    moved = {name: map_value for name, (_, map_value) in maps.items()}
+    moved_masks = {name: mask_list.values for name, mask_list in masks.items()}
     moves: list[tf.Tensor] = []
     shape = None
     if options.crop is not None:
@@ -88,21 +88,21 @@ def prepare_image(
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
         crop_seed = derive_seed(seed, CROP_SEED)
-        place: CropPlace
+        window: CropWindow
         if image.dtype == tf.string:
-            image, place = decode_and_place(image, channels, options.crop, crop_seed, dtype)
+            image, window = decode_with_window(image, channels, options.crop, crop_seed, dtype)
         else:
-            image, place = crop_and_place(image, options.crop, crop_seed, dtype)
+            image, window = crop_with_window(image, options.crop, crop_seed, dtype)
         moved = {
-            name: crop_map(decode_label_map(value, feature), feature.name, place, options.crop)
-            for name, (feature, value) in maps.items()
+            name: crop_map(decode_label_map(map_value, feature), feature.name, window, options.crop)
+            for name, (feature, map_value) in maps.items()
         }
         moved_masks = {
-            name: crop_masks(each.values, each.count, each.field.feature.name, place, options.crop)
-            for name, each in masks.items()
+            name: crop_masks(mask_list.values, mask_list.count, mask_list.field.feature.name, window, options.crop)
+            for name, mask_list in masks.items()
         }
-        shape = place.shape
-        moves += [crop_move(*place)] if tracks_moves else []
+        shape = window.shape
+        moves += [compute_crop_transform(*window)] if tracks_moves else []
     if options.augment is not None:
         seed = derive_seed(seed, AUGMENT_SEED)
         augmented = augment_with_maps(

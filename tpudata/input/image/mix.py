@@ -113,41 +113,53 @@ def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.
 
 def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
     """Draw numbers from Beta(alpha, alpha): float32 [count]."""
-    one, other = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
-    total = one + other
+    gamma, other_gamma = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
+    total = gamma + other_gamma
     # With a tiny alpha both may underflow: the share is then 1 or, equally likely, 0; take 1.
-    return tf.cast(tf.where(total > 0, one / total, tf.ones_like(total)), tf.float32)
+    return tf.cast(tf.where(total > 0, gamma / total, tf.ones_like(total)), tf.float32)
 
 
 def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
     weight = shares[:, tf.newaxis, tf.newaxis, tf.newaxis]
-    values = tf.cast(images, tf.float32)
-    mixed = weight * values + (1.0 - weight) * _roll_to_partner(values)
+    batch = tf.cast(images, tf.float32)
+    mixed = weight * batch + (1.0 - weight) * _roll_to_partner(batch)
     return tf.cast(tf.round(mixed) if images.dtype.is_integer else mixed, images.dtype)
 
 
 def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
     height, width = images[0].shape[1:3]
-    places = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
-    rows, tall = _find_span(height, shares, places[0])
-    columns, wide = _find_span(width, shares, places[1])
-    kept = 1.0 - tf.cast(tall * wide, tf.float32) / (height * width)
-    return [_paste_partner(values, rows, columns) for values in images], kept
+    centres = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
+    row_mask, heights = _find_span(height, shares, centres[0])
+    column_mask, widths = _find_span(width, shares, centres[1])
+    own_shares = 1.0 - tf.cast(heights * widths, tf.float32) / (height * width)
+    return [_paste_partner(batch, row_mask, column_mask) for batch in images], own_shares
 
 
-def _paste_partner(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Return images with the partner's pixels where bool [B, height] and bool [B, width] are both true."""
-    # Rows of pixels with channels, and a mask of the same shape: TensorFlow is slow at broadcasting over channels.
+def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tensor) -> tf.Tensor:
+    """Replace the pixels inside a rectangle by the partner's.
+
+    Args:
+        images: [B, height, width, channels].
+        row_mask: bool [B, height], rows of the rectangle.
+        column_mask: bool [B, width], its columns.
+    """
+    # Merge width and channels: TensorFlow is slow at broadcasting a mask over channels.
     shape, (height, width, channels) = tf.shape(images), images.shape[1:]
-    inside = rows[:, :, tf.newaxis] & tf.repeat(columns, channels, axis=1)[:, tf.newaxis]
+    inside = row_mask[:, :, tf.newaxis] & tf.repeat(column_mask, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
     return tf.reshape(tf.where(inside, _roll_to_partner(flat), flat), shape)
 
 
-def _find_span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return which of `size` pixels lie in each row's rectangle: bool [B, size], and their number: int32 [B]."""
+def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return for each image whether each of `size` pixels lies in its rectangle, bool [B, size], and their number, int32 [B].
+
+    Args:
+        size: number of pixels along the axis.
+        shares: float32 [B], share of the image outside of the rectangle.
+        centre: float32 [B], centre of the rectangle, from 0 to 1.
+    """
     length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
-    begin = tf.cast(size * place, tf.int32) - length // 2
+    begin = tf.cast(size * centre, tf.int32) - length // 2
     position = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
     inside = (position >= 0) & (position < length[:, tf.newaxis])
     return inside, tf.reduce_sum(tf.cast(inside, tf.int32), axis=1)

@@ -1,6 +1,6 @@
 """Boxes and points moved with the pixels of their image.
 
-A move is a matrix, float32 [2, 3], from (y, x, 1) to the new (y, x), all in shares of the image's height and width.
+A move is an affine transform: a matrix, float32 [2, 3], from (y, x, 1) to the new (y, x), in fractions of the height and width.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tpudata.input.lists.tables import Table
 
-# Shares of a side, and of an area, that rounding leaves of boxes outside: 0.002 of 224 pixels.
+# Tolerance for rounding, in fractions of a side or an area: 0.002 of 224 pixels.
 _ROUNDING = 1e-5
 # The move that changes nothing.
 IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
 
 
-def crop_move(shape: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
-    """Return the move of a crop.
+def compute_crop_transform(shape: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
+    """Return the affine transform of a crop, float32 [2, 3].
 
     Args:
         shape: int32 [3], height, width and channels of the whole image.
@@ -27,31 +27,33 @@ def crop_move(shape: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor
         flip: bool scalar, whether the crop is mirrored.
     """
     size, window = tf.cast(shape[:2], tf.float32), tf.cast(window, tf.float32)
-    (down, across), (top, left) = tf.unstack(size / window[2:]), tf.unstack(-window[:2] / window[2:])
+    (scale_y, scale_x), (offset_y, offset_x) = tf.unstack(size / window[2:]), tf.unstack(-window[:2] / window[2:])
     mirror = tf.where(flip, -1.0, 1.0)
     zero = tf.zeros([])
-    return tf.stack([[down, zero, top], [zero, mirror * across, mirror * left + tf.cast(flip, tf.float32)]])
+    return tf.stack(
+        [[scale_y, zero, offset_y], [zero, mirror * scale_x, mirror * offset_x + tf.cast(flip, tf.float32)]]
+    )
 
 
-def source_move(x_of: Sequence[Any], y_of: Sequence[Any], height: int, width: int) -> tf.Tensor:
-    """Return the move of a transform that keeps areas, from where each pixel (x, y) of its result comes.
+def compute_source_transform(x_of: Sequence[Any], y_of: Sequence[Any], height: int, width: int) -> tf.Tensor:
+    """Return the affine transform, float32 [2, 3], of an area-preserving operation that is given by its source pixels.
 
     Args:
-        x_of: three scalars: it comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
+        x_of: three scalars: pixel (x, y) of the result comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
         y_of: likewise for y.
         height: height of the image in pixels.
         width: its width.
     """
-    a, b, c = (tf.cast(value, tf.float32) for value in x_of)
-    d, e, f = (tf.cast(value, tf.float32) for value in y_of)
+    a, b, c = (tf.cast(coefficient, tf.float32) for coefficient in x_of)
+    d, e, f = (tf.cast(coefficient, tf.float32) for coefficient in y_of)
     # The determinant is 1, so that the inverse of ((a, b), (d, e)) is ((e, -b), (-d, a)).
-    down = [a, -d * (width / height), (d * c - a * f) / height]
-    across = [-b * (height / width), e, (b * f - e * c) / width]
-    return tf.stack([down, across])
+    new_y = [a, -d * (width / height), (d * c - a * f) / height]
+    new_x = [-b * (height / width), e, (b * f - e * c) / width]
+    return tf.stack([new_y, new_x])
 
 
 def move_tables(
-    tables: Sequence[Table], values: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
+    tables: Sequence[Table], features: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
 ) -> dict[str, tf.Tensor]:
     """Return the features of a batch after the moves of its images, one after the other.
 
@@ -60,31 +62,31 @@ def move_tables(
 
     Args:
         tables: tables with boxes or points.
-        values: features by name, [B, ...], among them the columns of the tables and their counts.
+        features: features by name, [B, ...], among them the columns of the tables and their counts.
         moves: float32 [B, moves, 2, 3].
         least_visible: least share of a box's area that keeps it.
     """
-    moved = dict(values)
+    moved = dict(features)
     for table in tables:
-        moved |= _move_table(table, values, tf.unstack(moves, axis=1), least_visible)
+        moved |= _move_table(table, features, tf.unstack(moves, axis=1), least_visible)
     return moved
 
 
 def move_record(
-    tables: Sequence[Table], values: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
+    tables: Sequence[Table], features: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
 ) -> dict[str, tf.Tensor]:
     """Return the features of one record after the moves of its image, float32 [moves, 2, 3]; otherwise as `move_tables`."""
     names = [name for table in tables for name in (table.count, *(field.name for field in table.columns))]
-    batch = {name: values[name][tf.newaxis] for name in names}
+    batch = {name: features[name][tf.newaxis] for name in names}
     moved = move_tables(tables, batch, moves[tf.newaxis], least_visible)
-    return {**values, **{name: moved[name][0] for name in names}}
+    return {**features, **{name: moved[name][0] for name in names}}
 
 
 def _move_table(
-    table: Table, values: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
+    table: Table, features: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
 ) -> dict[str, tf.Tensor]:
     """Return the columns of a table and their count, moved; float32 [B, 2, 3] each move."""
-    columns, count = {field.name: values[field.name] for field in table.columns}, values[table.count]
+    columns, count = {field.name: features[field.name] for field in table.columns}, features[table.count]
     for y, x in table.points:
         columns[y], columns[x] = _move_points(columns[y], columns[x], moves)
     is_real = tf.sequence_mask(count, table.length)
@@ -92,7 +94,7 @@ def _move_table(
         boxes, is_visible = _move_boxes(_stack_boxes(table, columns), moves, least_visible)
         columns |= dict(zip(table.boxes, [boxes] if len(table.boxes) == 1 else tf.unstack(boxes, axis=2), strict=True))
         is_kept = is_visible & is_real
-        # Those that are kept come first, in their order.
+        # Move the kept boxes to the front, in their order.
         order = tf.argsort(tf.cast(tf.logical_not(is_kept), tf.int32), axis=1, stable=True)
         columns = {name: tf.gather(column, order, batch_dims=1) for name, column in columns.items()}
         count = tf.reduce_sum(tf.cast(is_kept, tf.int32), axis=1)
@@ -100,17 +102,17 @@ def _move_table(
     for field in table.columns:
         assert field.padding is not None
         column = columns[field.name]
-        each = column.shape[2:]
-        mask = tf.reshape(is_real, [-1, table.length] + [1] * each.rank)
-        value = 0 if field.masks_of is not None else field.padding.value
-        column = tf.where(mask, column, tf.constant(value, column.dtype))
-        columns[field.name] = tf.ensure_shape(column, (None, table.length, *each))
+        entry_shape = column.shape[2:]
+        mask = tf.reshape(is_real, [-1, table.length] + [1] * entry_shape.rank)
+        padding_value = 0 if field.masks_of is not None else field.padding.value
+        column = tf.where(mask, column, tf.constant(padding_value, column.dtype))
+        columns[field.name] = tf.ensure_shape(column, (None, table.length, *entry_shape))
     return {**columns, table.count: count}
 
 
-def _stack_boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Return the boxes of a table as they are, float32 [B, entries, 4]."""
-    columns = [values[name] for name in table.boxes]
+def _stack_boxes(table: Table, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Stack the box columns of a table, float32 [B, entries, 4]."""
+    columns = [features[name] for name in table.boxes]
     return columns[0] if len(columns) == 1 else tf.stack(columns, axis=2)
 
 
@@ -119,10 +121,11 @@ def _move_points(y: tf.Tensor, x: tf.Tensor, moves: Sequence[tf.Tensor]) -> tupl
     for move in moves:
         # One number per row, for all its entries and points.
         row_shape = [-1] + [1] * (y.shape.rank - 1)
-        down, across = (
-            [tf.reshape(value, row_shape) for value in tf.unstack(row, axis=1)] for row in tf.unstack(move, axis=1)
+        y_row, x_row = (
+            [tf.reshape(coefficient, row_shape) for coefficient in tf.unstack(row, axis=1)]
+            for row in tf.unstack(move, axis=1)
         )
-        y, x = (row[0] * y + row[1] * x + row[2] for row in (down, across))
+        y, x = (row[0] * y + row[1] * x + row[2] for row in (y_row, x_row))
     return y, x
 
 
@@ -131,12 +134,12 @@ def _move_boxes(boxes: tf.Tensor, moves: Sequence[tf.Tensor], least_visible: flo
     low, high = tf.split(boxes, 2, axis=2)
     visible = tf.ones_like(boxes[:, :, 0])
     for move in moves:
-        middle, half = (low + high) / 2, (high - low) / 2
-        turn, shift = move[:, :, :2], move[:, tf.newaxis, :, 2]
-        # The corners that lie furthest from the middle.
-        middle = tf.linalg.matmul(middle, turn, transpose_b=True) + shift
-        half = tf.linalg.matmul(half, tf.abs(turn), transpose_b=True)
-        low, high = (tf.clip_by_value(corner, 0.0, 1.0) for corner in (middle - half, middle + half))
-        visible *= tf.math.divide_no_nan(tf.reduce_prod(high - low, axis=2), tf.reduce_prod(2 * half, axis=2))
+        centre, half_size = (low + high) / 2, (high - low) / 2
+        linear_part, offset = move[:, :, :2], move[:, tf.newaxis, :, 2]
+        # Half the size of the box around the moved corners.
+        centre = tf.linalg.matmul(centre, linear_part, transpose_b=True) + offset
+        half_size = tf.linalg.matmul(half_size, tf.abs(linear_part), transpose_b=True)
+        low, high = (tf.clip_by_value(corner, 0.0, 1.0) for corner in (centre - half_size, centre + half_size))
+        visible *= tf.math.divide_no_nan(tf.reduce_prod(high - low, axis=2), tf.reduce_prod(2 * half_size, axis=2))
     has_area = tf.reduce_all(high - low > _ROUNDING, axis=2)
     return tf.concat([low, high], axis=2), has_area & (visible >= least_visible - _ROUNDING)

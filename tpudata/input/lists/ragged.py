@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import ensure, to_int32
+from tpudata.input.dataset_ops import cast_to_int32, ensure
 
 
 def list_spec(feature: Feature) -> Any:
@@ -20,7 +20,7 @@ def list_spec(feature: Feature) -> Any:
     return tf.io.RaggedFeature({"bytes": tf.string, "int64": tf.int64, "float": tf.float32}[feature.kind])
 
 
-def ragged_rows(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.RaggedTensor:
+def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.RaggedTensor:
     """Return the values of each record, [n, None]; int64 as int32.
 
     Args:
@@ -35,7 +35,7 @@ def ragged_rows(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
         # All bytes in one row, to be split into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
         stored = tf.RaggedTensor.from_row_lengths(values, sizes // dtype.size, validate=False)
-    return stored.with_values(to_int32(feature.name, stored.values))
+    return stored.with_values(cast_to_int32(feature.name, stored.values))
 
 
 def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -> dict[str, tf.Tensor]:
@@ -53,7 +53,7 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
     for field in fields:
         if field.padding is None:
             continue
-        rows = ragged_rows(stored[field.feature.name], field.feature)
+        rows = make_ragged(stored[field.feature.name], field.feature)
         lengths = _count_entries(rows, field, hint)
         other, expected = first.setdefault(field.padding.table, (field, lengths))
         values = rows.values
@@ -95,11 +95,11 @@ def multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return 1 for the classes of each record, and 0 for the others: float32 [n, classes].
 
     Args:
-        stored: as for `ragged_rows`: labels, counted from the feature's offset.
+        stored: as for `make_ragged`: labels, counted from the feature's offset.
         field: shape (classes,).
     """
     (classes,), first = field.shape, field.feature.label_offset
-    rows = ragged_rows(stored, field.feature)
+    rows = make_ragged(stored, field.feature)
     labels = tf.cast(rows.values, tf.int32) - first
     message = (
         f"Feature {field.feature.name}: a record has a label that is none of its classes, {first} to {first + classes - 1}."

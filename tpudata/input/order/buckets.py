@@ -1,11 +1,11 @@
 """Length buckets: records of about one length together, so that little of a batch is padding.
 
-Every record belongs to the bucket of the smallest length that takes it. Each bucket is fed like a separate dataset, in
+Every record belongs to the bucket with the smallest sufficient length. Each bucket is fed like a separate dataset, in
 its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the numbers of records and the seed
 alone, so that all hosts take the same one, and a run that starts at a step knows how far each bucket is.
 
-In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. Those that fall into an
-epoch, of all buckets, are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
+In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. The batches of all
+buckets in an epoch are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.draws import STEP_DRAWS, draw
 
@@ -82,7 +82,7 @@ class BucketSteps:
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
         last = tf.int64.max if self._epochs is None else self._epochs
-        return tf.data.Dataset.range(first, last).flat_map(as_written(draw_epoch)).take(end - step)
+        return tf.data.Dataset.range(first, last).flat_map(without_autograph(draw_epoch)).take(end - step)
 
     def count_done(self, step: int) -> list[int]:
         """Return the number of batches that each bucket has given before a step."""

@@ -25,7 +25,7 @@ class Chunks:
     stops: Integers
 
     @classmethod
-    def of(cls, shard_records: Sequence[int], length: int) -> Chunks:
+    def cut(cls, shard_records: Sequence[int], length: int) -> Chunks:
         """Return chunks of `length` records; the last one of a shard may be shorter."""
         ends = np.cumsum(np.asarray(shard_records, np.int64))
         begins = ends - np.asarray(shard_records, np.int64)
@@ -38,16 +38,16 @@ class Chunks:
         return int(self.stops[-1])
 
 
-def chunk_records(records: int, record_bytes: int, chunk_bytes: int, least: int = 1) -> int:
-    """Return the records of a chunk: a power of two, so that chunks and the index's blocks end together.
+def chunk_records(records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
+    """Return the number of records in a chunk: a power of two, so that chunks end at ends of the index's blocks.
 
     Args:
         records: number of records.
         record_bytes: size of one.
-        chunk_bytes: least size of a chunk, which is less than twice that.
-        least: number of chunks that there should be; smaller ones if there would be fewer.
+        chunk_bytes: least size of a chunk; it is less than twice as large.
+        min_chunks: least number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
     """
     length = 1
-    while length * record_bytes < chunk_bytes and length * 2 * least <= records:
+    while length * record_bytes < chunk_bytes and length * 2 * min_chunks <= records:
         length *= 2
     return length

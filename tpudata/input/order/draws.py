@@ -1,4 +1,4 @@
-"""Random integers of an order: functions of a seed and of a place alone, the same with every release of TensorFlow."""
+"""Random integers of an order: functions of a seed and a position, the same with every release of TensorFlow."""
 
 from __future__ import annotations
 

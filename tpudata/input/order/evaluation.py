@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
@@ -36,7 +36,7 @@ class EvaluationOrder:
         return -(-self.records // self.batch_size)
 
     def ranges(self, step: int, first: int, last: int) -> tuple[Integers, Integers]:
-        """Return which records the rows [first, last) of all batches from a step on have: where each range begins and ends.
+        """Return the records of the rows [first, last) of all batches from a step on: the begin and end of each range.
 
         No range crosses the end of a chunk. Padding is omitted.
         """
@@ -46,7 +46,7 @@ class EvaluationOrder:
             begins = np.arange(step, self.steps, dtype=np.int64) * self.batch_size + first
             ends = np.minimum(begins + last - first, self.records)
         begins, ends = begins[begins < ends], ends[begins < ends]
-        # Each run once more for each chunk that begins inside it.
+        # Split each run at the chunks that begin inside it.
         low = np.searchsorted(self.chunks.starts, begins, "right")
         high = np.searchsorted(self.chunks.starts, ends, "left")
         cuts = [self.chunks.starts[a:b] for a, b in zip(low, high, strict=True)]
@@ -72,12 +72,12 @@ class EvaluationOrder:
         padding = max(0, self.steps - part.start_step) * rows.count - int((lasts - firsts).sum())
         if padding:
             last = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
-            repeated = as_written(
+            repeated = without_autograph(
                 lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
             padded = ranges.read(last, load).map(repeated)
             dataset = dataset.concatenate(padded) if len(firsts) else padded
-        return ranges.records(dataset.rebatch(rows.batch_size, drop_remainder=True))
+        return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -85,4 +85,6 @@ class EvaluationOrder:
             return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}
 
         count = max(0, self.steps - part.start_step) * part.per_step
-        return tf.data.Dataset.zip((self.one_pass(ranges, part), tf.data.Dataset.range(count).map(as_written(extras))))
+        return tf.data.Dataset.zip(
+            (self.one_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(extras)))
+        )

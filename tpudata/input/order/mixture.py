@@ -1,8 +1,8 @@
 """The input of each piece of a mixture's batches, as integer arithmetic.
 
-A global batch of B rows has G pieces of B / G rows, counted through all steps. The first input takes its share of the first p
-pieces, rounded to a whole number; the next one its share, among the inputs after the first, of what is left, and so on. Each of
-these numbers grows with p, and by no more than p does. So any step knows how far each input is, and all hosts agree.
+A global batch of B rows has G pieces of B / G rows, counted through all steps. Of the first p pieces, the first
+input has its share, rounded to a whole number; the second input has its share of the remaining pieces, and so on. Each count grows
+monotonically with p, so the position of each input follows from the step alone, and all hosts agree.
 
 Row r of a batch is row r // G of piece r % G. So every G neighbouring rows have one of each piece, and a host that feeds some rows
 reads the same rows of every piece.
@@ -17,9 +17,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 
-# More pieces mix each batch better; fewer make larger ones, which cost less.
+# More pieces mix each batch better; fewer, larger pieces cost less.
 _MOST_PIECES = 16
 # Weights are held as integers of about this sum.
 _WEIGHT_SUM = 2**30
@@ -38,7 +38,7 @@ class MixtureOrder:
     batch_size: int
 
     @classmethod
-    def of(cls, weights: Sequence[float], batch_size: int) -> MixtureOrder:
+    def make(cls, weights: Sequence[float], batch_size: int) -> MixtureOrder:
         """Return the order for weights above 0, which need not add up to 1."""
         largest = max(weights)
         total = math.fsum(weight / largest for weight in weights)
@@ -61,14 +61,16 @@ class MixtureOrder:
             inputs = tf.range(len(self.weights), dtype=tf.int64)
             return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
 
-        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(choose_inputs))
+        return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
     def _compute_shares(self, pieces: Any) -> list[Any]:
         """Return the number of the first pieces that each input gives; integers, or scalar tensors of int64."""
-        shares, rest = [], pieces
+        shares, remaining = [], pieces
         for number, weight in enumerate(self.weights):
-            total = sum(self.weights[number:])
+            weight_sum = sum(self.weights[number:])
             # rest * weight / total, rounded, without a product beyond int64.
-            shares.append(rest // total * weight + (rest % total * weight + total // 2) // total)
-            rest = rest - shares[-1]
+            shares.append(
+                remaining // weight_sum * weight + (remaining % weight_sum * weight + weight_sum // 2) // weight_sum
+            )
+            remaining = remaining - shares[-1]
         return shares

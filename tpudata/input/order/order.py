@@ -1,4 +1,4 @@
-"""An order of records: which of them stand in each row of each batch; and what it takes them from."""
+"""An order of records, which assigns a record to each row of each batch, and the ranges that it reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.seeds import record_seeds
@@ -24,7 +24,7 @@ class HostPart:
     Attributes:
         rows: rows of each global batch, of which an element has `rows.batch_size`.
         start_step: number of steps that are done.
-        seed: seed of the run if anything is drawn for each record, otherwise None.
+        seed: seed of the run if steps draw random numbers for records, otherwise None.
     """
 
     rows: Rows
@@ -37,48 +37,48 @@ class HostPart:
         return self.rows.count // self.rows.batch_size
 
     def seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the seeds of records at positions of the order, int32 [..., 2], as an extra; none if nothing is drawn."""
+        """Return {"seed": seeds of records at positions of the order, int32 [..., 2]}; {} without a seed."""
         return {} if self.seed is None else {"seed": record_seeds(self.seed, positions)}
 
 
 class Ranges(Protocol):
     """Ranges of records, by their numbers: read from files, or taken from memory.
 
-    What is read of a range are its records, columns by full name, tensors [n, *field.shape], or string [n] as stored; in memory it
-    is their numbers, int64 [n].
+    From files, reading yields records: columns [n, *field.shape] by full name, or string [n] as stored. From memory, it yields
+    record numbers, int64 [n].
     """
 
     @property
     def reads(self) -> int | None:
-        """Number of ranges that are read at the same time; None for as many as pay."""
+        """Number of ranges that are read at the same time; None for as many as tf.data finds useful."""
 
     @property
-    def held(self) -> tuple[tf.data.Dataset, ...]:
+    def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
         """An endless dataset of one element, all records, if they are in memory."""
 
-    def seeks(self, chunks: Chunks) -> Integers:
+    def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin, int64 [n]."""
 
-    def chunks_of_host(self, chunks: Chunks, rows: Rows) -> Chunks:
+    def choose_host_chunks(self, chunks: Chunks, rows: Rows) -> Chunks:
         """Return chunks for a host that reads its rows of each batch in order."""
 
-    def reads_all(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order: its rows are less than one read."""
+    def reads_whole_batches(self, rows: Rows) -> bool:
+        """Return whether a host reads whole batches in order and keeps its rows of them."""
 
     def load(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of what is read of ranges [first, last), in order."""
+        """Return a dataset of records or record numbers of ranges [first, last), in order."""
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of what is read of several ranges at a time, (firsts, lasts), in order."""
+        """Return a dataset of records or record numbers of several ranges per element, (firsts, lasts), in order."""
 
-    def pick(self, elements: Any, places: tf.Tensor, *held: Any) -> Any:
-        """Return records by their places in what was read."""
+    def pick(self, elements: Any, positions: tf.Tensor, *memory: Any) -> Any:
+        """Return the records at `positions` of an element that was read."""
 
-    def records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Return a dataset of the records of what was read."""
+    def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
+        """Map elements that were read to records."""
 
 
 class Order(Protocol):
@@ -115,20 +115,20 @@ def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Te
         number: number of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows
-    step, place = part.start_step + number // part.per_step, number % part.per_step
+    step, index = part.start_step + number // part.per_step, number % part.per_step
     positions = step * batch_size + tf.range(rows.first, rows.first + rows.batch_size, dtype=tf.int64)
-    return positions + place * rows.batch_size
+    return positions + index * rows.batch_size
 
 
 def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-    """Return the result of `read` for a part; cut its rows out if whole batches are read."""
+    """Return the dataset of `read` for a host's part; slice its rows if the host reads whole batches."""
     rows = part.rows
-    if not ranges.reads_all(rows):
+    if not ranges.reads_whole_batches(rows):
         return read(part)
     dataset = read(dataclasses.replace(part, rows=Rows(rows.total, rows.total, 0, rows.total)))
 
-    def own(*batch: Any) -> Any:
+    def slice_rows(*batch: Any) -> Any:
         return tf.nest.map_structure(lambda column: column[rows.first : rows.last], batch)
 
-    dataset = dataset.map(as_written(own))
+    dataset = dataset.map(without_autograph(slice_rows))
     return dataset if rows.count == rows.batch_size else dataset.rebatch(rows.batch_size, drop_remainder=True)

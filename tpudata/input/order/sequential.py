@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written, count_up_to
+from tpudata.input.dataset_ops import count_up_to, without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.order import HostPart, Ranges, batch_positions, take_rows
@@ -30,7 +30,7 @@ class SequentialOrder:
         return self.chunks.records
 
     def ranges(self, step: int, first: int, last: int) -> tf.data.Dataset:
-        """Return which records the rows [first, last) of all batches from a step on have: a dataset of [first, last), int64.
+        """Return the records of the rows [first, last) of all batches from a step on: a dataset of [first, last), int64.
 
         No range crosses the end of a chunk.
         """
@@ -57,12 +57,12 @@ class SequentialOrder:
 
         if last - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
-            return epochs.flat_map(as_written(list_epoch))
-        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(list_step))
+            return epochs.flat_map(without_autograph(list_epoch))
+        return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(list_step))
 
     @property
     def steps(self) -> None:
-        """None: it has no end."""
+        """None, as the order has no end."""
 
     def starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
@@ -75,15 +75,15 @@ class SequentialOrder:
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         rows, order = part.rows, self
         if rows.count < rows.total:
-            # A host of several begins at another record every epoch.
-            order = dataclasses.replace(self, chunks=ranges.chunks_of_host(self.chunks, rows))
+            # The first record of a host among several changes in each epoch.
+            order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))
         load = ranges.load(order.chunks.starts)
         elements = ranges.read(order.ranges(part.start_step, rows.first, rows.last), load)
-        records = ranges.records(elements.rebatch(rows.batch_size, drop_remainder=True))
+        records = ranges.gather_records(elements.rebatch(rows.batch_size, drop_remainder=True))
 
         def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
             return part.seeds(batch_positions(self.batch_size, part, number))
 
         if part.seed is None:
-            return records.map(as_written(lambda records: (records, {})))
-        return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(as_written(extras))))
+            return records.map(without_autograph(lambda records: (records, {})))
+        return tf.data.Dataset.zip((records, tf.data.Dataset.counter().map(without_autograph(extras))))

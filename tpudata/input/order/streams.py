@@ -1,12 +1,13 @@
-"""The order of training from large pieces, each of whose slots reads one stream.
+"""The order of training from large pieces, in which each slot reads one stream.
 
-It is the order of `training`, with pieces of shards as chunks. A piece has more records than a slot has in a block, so that blocks
-share pieces: a slot's ranges run on from block to block and from epoch to epoch.
+It is the order of `training`, with pieces of shards as chunks. A piece has more records than a slot has in a block, so blocks share
+pieces: a slot's ranges continue from block to block and from epoch to epoch.
 
 Each slot has its part of the pieces, neighbouring ones, which an epoch permutes among themselves. So a host reads its own part of
-the split in every epoch, and can keep it. A lane is an exact share of the records, and a part is not: it ends inside of the last
-piece of its part or the first one of the next. If only the first records of that piece were in the lane, they would cost a whole
-block of TensorFlow's client; it takes the last ones instead, and the next lane begins with the first ones.
+the split in every epoch, and can keep it. A lane is an exact share of the records, so it ends inside the last piece of its part or
+the first one of the next. If less than half of that piece belongs to the lane, the piece is rotated: the lane takes its last
+records and the next lane begins with its first ones, because reading only the first records would fetch a whole block of
+TensorFlow's client.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written, count_up_to
+from tpudata.input.dataset_ops import count_up_to, without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import DRAW_BITS
@@ -30,7 +31,8 @@ class StreamOrder(TrainingOrder):
     """The order of N records in pieces.
 
     Attributes:
-        run: turns of a slot that are passed on together; divides V. A block has the first run of each slot, then the second one.
+        run: number of consecutive turns of a slot in a block, a divisor of V: a block has the first run of each slot, then the
+            second.
     """
 
     run: int = 1
@@ -43,8 +45,8 @@ class StreamOrder(TrainingOrder):
         return parts
 
     @classmethod
-    def in_lanes(
-        cls, chunks: Chunks, batch_size: int, window: int, seed: int, *, lanes: int, most_run: int
+    def make_lanes(
+        cls, chunks: Chunks, batch_size: int, window: int, seed: int, *, lanes: int, max_run: int
     ) -> StreamOrder:
         """Return the order with a shuffle window of about `window` records over all lanes.
 
@@ -54,29 +56,29 @@ class StreamOrder(TrainingOrder):
             window: records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
             lanes: number of lanes, a divisor of the batch size.
-            most_run: largest number of records of a run.
+            max_run: largest number of records of a run.
         """
         stride = batch_size // lanes
         window = window_turns(window, lanes, stride)
         turns = max(window, stride)
-        return cls(chunks, batch_size, lanes, turns, window, seed, largest_divisor(turns, max(1, most_run)))
+        return cls(chunks, batch_size, lanes, turns, window, seed, largest_divisor(turns, max(1, max_run)))
 
     def starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
         return self.chunks.starts[np.isin(self.parts, self.slots(rows.first, rows.last))]
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
-        """Return a dataset of what is read of slots from a block on, in runs: of each slot the next one in turn."""
-        load = ranges.load(ranges.seeks(self.chunks))
+        """Return a dataset of the records of slots from a block on: the next run of each slot in turn."""
+        load = ranges.load(ranges.find_read_starts(self.chunks))
         ahead = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
 
         def read_slot(slot: tf.Tensor) -> tf.data.Dataset:
-            # A piece waits while another is used up and more are in flight: all slots would wait for the slowest request.
+            # Each slot prefetches a piece, so that not all slots wait for the slowest request.
             elements = ranges.read(self.stream(slot, block), load, ahead).prefetch(1)
             return elements.rebatch(self.run, drop_remainder=True)
 
         return tf.data.Dataset.range(slots.start, slots.stop).interleave(
-            as_written(read_slot),
+            without_autograph(read_slot),
             cycle_length=len(slots),
             block_length=1,
             num_parallel_calls=len(slots),
@@ -90,21 +92,21 @@ class StreamOrder(TrainingOrder):
         def list_spans(epoch: tf.Tensor) -> tf.data.Dataset:
             first, after = self._first_turn(epoch, slots), self._first_turn(epoch + 1, slots)
             low = tf.maximum(first, begin)
-            spans = self._spans_of(self._permute_chunks(epoch), epoch, slots, first, low, tf.maximum(low, after))
+            spans = self._list_spans(self._permute_chunks(epoch), epoch, slots, first, low, tf.maximum(low, after))
             return tf.data.Dataset.from_tensor_slices(spans)
 
         epochs = tf.data.Dataset.range((begin * self.lanes + slot) // self.records, tf.int64.max)
-        return epochs.flat_map(as_written(list_spans))
+        return epochs.flat_map(without_autograph(list_spans))
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return which of a block's records stands in each row: int64 [steps, slots * stride]."""
+        """Return for each row the position of its record among the block's records, int64 [steps, slots * stride]."""
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
         turn = tf.range(self.turns, dtype=tf.int64)
         turns = block * self.turns + turn
         epoch = (numbers + turns * self.lanes) // self.records
         first = tf.maximum(self._first_turn(epoch, numbers), block * self.turns)
-        place = (numbers - slots.start) * self.run + turn % self.run
-        return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + place)
+        position = (numbers - slots.start) * self.run + turn % self.run
+        return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + position)
 
     def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
@@ -114,19 +116,21 @@ class StreamOrder(TrainingOrder):
         begins, ends, firsts = super()._permute_chunks(epoch)
         if self.lanes == 1:
             return begins, ends, firsts
-        lane = np.arange(1, self.lanes)
-        bounds = tf.constant(lane * (self.records // self.lanes) + np.minimum(lane, self.records % self.lanes))
+        lane_numbers = np.arange(1, self.lanes)
+        bounds = tf.constant(
+            lane_numbers * (self.records // self.lanes) + np.minimum(lane_numbers, self.records % self.lanes)
+        )
         # The first bound inside of each chunk, counted from its begin.
-        before = count_up_to(bounds, begins)
-        head = tf.gather(bounds, tf.minimum(before, self.lanes - 2)) - begins
+        num_bounds_before = count_up_to(bounds, begins)
+        head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - begins
         sizes = ends - begins
-        is_turned = tf.equal(count_up_to(bounds, ends - 1) - before, 1) & (2 * head < sizes)
+        is_rotated = tf.equal(count_up_to(bounds, ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
         places = tf.sort(tf.concat([begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end.
         chunk = tf.minimum(count_up_to(ends, places), len(self.chunks.starts) - 1)
         offset, size = places - tf.gather(begins, chunk), tf.gather(sizes, chunk)
-        turned = tf.math.floormod(offset - tf.gather(head, chunk), size)
-        offset = tf.where(tf.gather(is_turned, chunk), turned, offset)
+        rotated = tf.math.floormod(offset - tf.gather(head, chunk), size)
+        offset = tf.where(tf.gather(is_rotated, chunk), rotated, offset)
         return places, tf.concat([places[1:], ends[-1:]], 0), tf.gather(firsts, chunk) + offset
 
     def _first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:

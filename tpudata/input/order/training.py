@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written, count_up_to, range_numbers
+from tpudata.input.dataset_ops import count_up_to, range_numbers, without_autograph
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
@@ -53,13 +53,13 @@ class TrainingOrder:
     seed: int
 
     @classmethod
-    def of(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
+    def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
         """Return the order with a shuffle window of about `window` records over all lanes."""
         lanes = largest_divisor(batch_size, MOST_LANES)
         stride = batch_size // lanes
         turns = window_turns(window, lanes, stride)
         longest = int((chunks.stops - chunks.starts).max())
-        # A block of less than a chunk would read each chunk several times.
+        # A block shorter than a chunk would read each chunk several times.
         least = max(turns, stride, longest)
         multiple = max(turns, stride)
         return cls(chunks, batch_size, lanes, -(-least // multiple) * multiple, turns, seed)
@@ -71,7 +71,7 @@ class TrainingOrder:
 
     @property
     def steps(self) -> None:
-        """None: it has no end."""
+        """None, as the order has no end."""
 
     @property
     def stride(self) -> int:
@@ -94,26 +94,26 @@ class TrainingOrder:
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
         rows, slots = part.rows, self.slots(part.rows.first, part.rows.last)
-        first_block, begin = divmod(part.start_step, self.steps_per_block)
+        first_block, first_step = divmod(part.start_step, self.steps_per_block)
         offset = slots.start * self.stride
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
-        def make_batches(block: tf.Tensor, elements: Any, *held: Any) -> tf.data.Dataset:
-            table = self.rows(slots, block)[:, rows.first - offset : rows.last - offset]
-            table = tf.reshape(table, [-1, rows.batch_size])
+        def make_batches(block: tf.Tensor, elements: Any, *memory: Any) -> tf.data.Dataset:
+            row_positions = self.rows(slots, block)[:, rows.first - offset : rows.last - offset]
+            row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._block_seeds(part, block)
 
-            def batch(number: tf.Tensor) -> Any:
-                picked = ranges.pick(elements, table[number], *held)
+            def pick_batch(number: tf.Tensor) -> Any:
+                picked = ranges.pick(elements, row_positions[number], *memory)
                 return picked, {name: values[number] for name, values in extras.items()}
 
-            skipped = tf.where(tf.equal(block, first_block), begin * part.per_step, 0)
+            skipped = tf.where(tf.equal(block, first_block), first_step * part.per_step, 0)
             numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
-            return numbers.map(as_written(batch))
+            return numbers.map(without_autograph(pick_batch))
 
         # The next block is read while batches are made of this one.
-        blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.held))
-        return blocks.prefetch(1).flat_map(as_written(make_batches))
+        blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.memory_datasets))
+        return blocks.prefetch(1).flat_map(without_autograph(make_batches))
 
     def _block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the seeds of a block's records as an extra of its batches, int32 [batches, rows, 2]."""
@@ -122,13 +122,13 @@ class TrainingOrder:
         return {name: tf.reshape(values, [-1, part.rows.batch_size, 2]) for name, values in seeds.items()}
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
-        """Return a dataset of what is read of slots from a block on: `rows` says in which order."""
-        return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.seeks(self.chunks)))
+        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `spans`."""
+        return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.find_read_starts(self.chunks)))
 
     def spans(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges to read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
 
-        All that one block needs comes in a row: by epoch, then by slot, then by turn.
+        The ranges of a block are consecutive: by epoch, then by slot, then by turn.
         """
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
@@ -137,32 +137,34 @@ class TrainingOrder:
             chunks = self._permute_chunks(epoch)
 
             def list_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._spans_of(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
+                return self._list_spans(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
-                as_written(list_block)
+                without_autograph(list_block)
             )
 
-        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(as_written(list_epoch))
+        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(
+            without_autograph(list_epoch)
+        )
 
     def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return an epoch's chunks in its order: the places at which each begins and ends, and its first record, int64 [chunks]."""
+        """Return an epoch's permuted chunks: first place, end place and first record of each, int64 [chunks]."""
         counts = tf.constant(self.chunks.stops - self.chunks.starts)
         order = tf.argsort(self._chunk_keys(epoch), stable=True)
         ends = tf.cumsum(tf.gather(counts, order))
         return ends - tf.gather(counts, order), ends, tf.gather(tf.constant(self.chunks.starts), order)
 
     def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the numbers by which an epoch sorts the chunks, int64 [chunks]."""
+        """Return the random sort keys of an epoch's chunks, int64 [chunks]."""
         return draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS)
 
-    def _spans_of(
+    def _list_spans(
         self,
         chunks: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
         epoch: tf.Tensor,
         slots: tf.Tensor,
-        turn: tf.Tensor,
+        first_turn: tf.Tensor,
         begin: tf.Tensor,
         end: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -172,57 +174,61 @@ class TrainingOrder:
             chunks: the epoch's chunks, permuted.
             epoch: number of the epoch.
             slots: the slots, int64 [m].
-            turn: first turn of each slot in the epoch, int64 [m].
-            begin: first turn that is wanted, int64 [m].
+            first_turn: first turn of each slot in the epoch, int64 [m].
+            begin: first requested turn, int64 [m].
             end: the turn after the last one, int64 [m].
         """
         begins, ends, firsts = chunks
         lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
-        place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
-        place += begin - turn
-        stop = place + (end - begin)
-        chunk = count_up_to(ends, place)
-        splits, chunks_of_spans = range_numbers(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
+        begin_place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
+        begin_place += begin - first_turn
+        end_place = begin_place + (end - begin)
+        chunk = count_up_to(ends, begin_place)
+        splits, chunks_of_spans = range_numbers(
+            chunk, tf.where(end > begin, count_up_to(ends, end_place - 1) + 1, chunk)
+        )
         slot = count_up_to(splits, tf.range(tf.size(chunks_of_spans, tf.int64))) - 1
         first = tf.gather(firsts, chunks_of_spans) + tf.maximum(
-            tf.gather(place, slot) - tf.gather(begins, chunks_of_spans), 0
+            tf.gather(begin_place, slot) - tf.gather(begins, chunks_of_spans), 0
         )
-        last = tf.gather(firsts, chunks_of_spans) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, chunks_of_spans))
+        last = tf.gather(firsts, chunks_of_spans) + tf.minimum(
+            tf.gather(end_place, slot), tf.gather(ends, chunks_of_spans)
+        )
         return first, last - tf.gather(begins, chunks_of_spans)
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return which of a block's records, as `spans` has them, stands in each row: int64 [steps, slots * stride]."""
+        """Return for each row the position of its record in a block, in the order of `spans`: int64 [steps, slots * stride]."""
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         begin, count = block * self.turns * self.lanes, self.turns * self.lanes
         low = begin // self.records
         epochs = tf.range(low, (begin + count - 1) // self.records + 1)
         _, begins, ends = self._turns(epochs[:, tf.newaxis], block, numbers)
         lengths = tf.maximum(ends - begins, 0)
-        before = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
+        offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
         # Epoch of each slot and turn, [slots, turns].
         epoch = (numbers[:, tf.newaxis] + turns * self.lanes) // self.records - low
-        where = tf.stack(
+        epoch_and_slot = tf.stack(
             [epoch, tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch))], -1
         )
-        first = tf.gather_nd(begins, where)
-        stored = tf.gather_nd(before, where) + turns - first
-        return self._mix_rows(slots, block, first, stored)
+        first = tf.gather_nd(begins, epoch_and_slot)
+        stored_positions = tf.gather_nd(offsets, epoch_and_slot) + turns - first
+        return self._mix_rows(slots, block, first, stored_positions)
 
-    def _mix_rows(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored: tf.Tensor) -> tf.Tensor:
-        """Return which of a block's records stands in each row, permuted within windows: int64 [steps, slots * stride].
+    def _mix_rows(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored_positions: tf.Tensor) -> tf.Tensor:
+        """Permute a block's records within windows; return the position of each row's record, int64 [steps, slots * stride].
 
         Args:
             slots: the slots.
             block: number of the block.
-            first: of each slot and turn, the first turn of the block that is of the same epoch: int64 [slots, turns].
-            stored: place of its record in the block, int64 [slots, turns].
+            first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
+            stored_positions: position in the block of each slot's and turn's record, int64 [slots, turns].
         """
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
         window = tf.maximum(first, turns // self.window * self.window) - block * self.turns
         draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window, tf.constant(DRAW_BITS, tf.int64)) + draws
-        mixed = tf.gather(stored, tf.argsort(keys, stable=True), batch_dims=1)
+        mixed = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
         by_step = tf.reshape(mixed, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
@@ -232,7 +238,7 @@ class TrainingOrder:
         return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
 
     def _turns(self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return for each slot the first turn of an epoch, and which turns [begin, end) of the epoch are in a block."""
+        """Return for each slot the first turn of an epoch, and the turns [begin, end) of the epoch that are in a block."""
         first = (epoch * self.records - slots + self.lanes - 1) // self.lanes
         after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
         begin = tf.maximum(first, block * self.turns)
@@ -245,6 +251,6 @@ def window_turns(window: int, lanes: int, stride: int) -> int:
     return turns - turns % stride if turns >= stride else largest_divisor(stride, turns)
 
 
-def largest_divisor(number: int, most: int) -> int:
-    """Return the largest divisor of a number that is at most `most`."""
-    return max(count for count in range(1, min(number, most) + 1) if number % count == 0)
+def largest_divisor(number: int, limit: int) -> int:
+    """Return the largest divisor of a number that is at most `limit`."""
+    return max(count for count in range(1, min(number, limit) + 1) if number % count == 0)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import PADDING, Fields
-from tpudata.input.elements import get_features, with_features
+from tpudata.input.elements import get_features, replace_features
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
@@ -48,7 +48,7 @@ class Sequences:
             out[field.name] = value
         return out
 
-    def with_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Return (features with the weight of each token, the token after each)."""
         ids = features[INPUT_IDS]
         has_next = self._has_next(features)
@@ -90,7 +90,7 @@ def mask_name(name: str) -> str:
     return "attention_mask" if name == INPUT_IDS else f"{name.removesuffix('_ids')}_mask"
 
 
-def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
+def multiply_row_weights(element: Any, weights: tf.Tensor) -> Any:
     """Return (features, labels) with token weights set to 0 in rows of weight 0; unchanged without such weights."""
     features = get_features(element)
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
@@ -98,7 +98,7 @@ def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
     tokens = features[TOKEN_WEIGHTS]
     rows = tf.reshape(weights, [-1] + [1] * (tokens.shape.rank - 1))
     features = {**features, TOKEN_WEIGHTS: tokens * tf.cast(rows, tokens.dtype)}
-    return with_features(element, features)
+    return replace_features(element, features)
 
 
 def split_token_weights(element: Any) -> Any:

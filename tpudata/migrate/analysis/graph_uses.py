@@ -50,14 +50,14 @@ class _Scope:
 
     Attributes:
         calls: last parts of the names that it calls outside of a graph.
-        uses: what needs a graph and has none.
+        uses: calls that need a graph and have none.
     """
 
     calls: set[str] = dataclasses.field(default_factory=set)
     uses: list[GraphUse] = dataclasses.field(default_factory=list)
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """Position of a node: its scope, whether a graph is open there, and the node that holds it."""
 
     scope: _Scope
@@ -78,18 +78,18 @@ class GraphUses:
         self._reached = self._find_reached(self._modules)
 
     def find(self, path: str) -> list[GraphUse]:
-        """Return the uses in a file: those of loops, and those that code outside of the functions of any file reaches."""
+        """Return the uses in a file: all of sessions, and others in code that runs when some file is imported or started."""
         reached = self._reached
         reader = self._modules[path]
         uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
             for scope in scopes:
-                is_loop = (use for use in scope.uses if use.name in _LOOPS)
-                uses += scope.uses if name in reached else is_loop
+                loop_uses = (use for use in scope.uses if use.name in _LOOPS)
+                uses += scope.uses if name in reached else loop_uses
         return sorted(set(uses), key=lambda use: use.line)
 
     def reaches_any(self, path: str) -> bool:
-        """Return whether the code of a file outside of its functions reaches a use in any file."""
+        """Return whether a file's module-level code reaches a use in any file."""
         if self._modules[path].module.uses:
             return True
         reached = self._find_reached([path])
@@ -101,18 +101,18 @@ class GraphUses:
         )
 
     def _find_reached(self, starts: Iterable[str]) -> set[str]:
-        """Return the names of functions that the code outside of functions calls, by way of others too."""
-        waiting = set().union(*(self._modules[path].module.calls for path in starts))
+        """Return the names of functions that the files' module-level code calls, directly or through others."""
+        pending = set().union(*(self._modules[path].module.calls for path in starts))
         reached: set[str] = set()
-        while waiting:
-            reached |= waiting
+        while pending:
+            reached |= pending
             called = (
                 scope.calls
                 for reader in self._modules.values()
-                for name in waiting & reader.functions.keys()
+                for name in pending & reader.functions.keys()
                 for scope in reader.functions[name]
             )
-            waiting = set().union(*called) - reached
+            pending = set().union(*called) - reached
         return reached
 
 
@@ -129,28 +129,28 @@ class _GraphUseReader:
             if isinstance(target, ast.Name)
         }
         self.module = _Scope()
-        # Methods and functions by name; a class by that of its __init__.
+        # Scopes of functions and methods by name; a class's __init__ by the name of the class.
         self.functions: dict[str, list[_Scope]] = {}
-        self._read(tree)
+        self._read_scopes(tree)
 
-    def _read(self, tree: ast.Module) -> None:
+    def _read_scopes(self, tree: ast.Module) -> None:
         # A list, not a recursion: expressions may be nested deeper than Python's stack.
-        waiting: list[tuple[ast.AST, _Place]] = [(node, _Place(self.module, False, tree)) for node in tree.body]
-        while waiting:
-            node, place = waiting.pop()
+        pending: list[tuple[ast.AST, _Position]] = [(node, _Position(self.module, False, tree)) for node in tree.body]
+        while pending:
+            node, position = pending.pop()
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner = _Place(self._add_function(node, place.owner), False, node)
-                waiting += [(statement, inner) for statement in node.body]
+                inner = _Position(self._add_function(node, position.owner), False, node)
+                pending += [(statement, inner) for statement in node.body]
             elif isinstance(node, ast.With):
-                has_graph = place.has_graph
-                for item in node.items:
-                    waiting.append((item, place._replace(has_graph=has_graph)))
-                    has_graph = has_graph or self._opens_graph(item.context_expr)
-                waiting += [(statement, place._replace(has_graph=has_graph)) for statement in node.body]
+                has_graph = position.has_graph
+                for with_item in node.items:
+                    pending.append((with_item, position._replace(has_graph=has_graph)))
+                    has_graph = has_graph or self._opens_graph(with_item.context_expr)
+                pending += [(statement, position._replace(has_graph=has_graph)) for statement in node.body]
             elif not isinstance(node, ast.Lambda):
-                if isinstance(node, ast.Call) and not place.has_graph:
-                    self._note_call(node, place.scope)
-                waiting += [(child, place._replace(owner=node)) for child in ast.iter_child_nodes(node)]
+                if isinstance(node, ast.Call) and not position.has_graph:
+                    self._record_call(node, position.scope)
+                pending += [(child, position._replace(owner=node)) for child in ast.iter_child_nodes(node)]
 
     def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: ast.AST) -> _Scope:
         scope = _Scope()
@@ -159,22 +159,26 @@ class _GraphUseReader:
         self.functions.setdefault(name, []).append(scope)
         return scope
 
-    def _note_call(self, node: ast.Call, scope: _Scope) -> None:
+    def _record_call(self, node: ast.Call, scope: _Scope) -> None:
         chain = dotted_name(node.func)
         path = tensorflow_path(node.func, self._bindings)
         name = ".".join(path) if path else ""
-        if name in _LOOPS | _GRAPHS and not _names_graph(node):
+        if name in _LOOPS | _GRAPHS and not _passes_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
         if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
             functions = [
-                item.id for item in (*node.args, *(word.value for word in node.keywords)) if isinstance(item, ast.Name)
+                argument.id
+                for argument in (*node.args, *(keyword.value for keyword in node.keywords))
+                if isinstance(argument, ast.Name)
             ]
             scope.calls.update(functions or ["main"])
         elif chain is not None and not path:
             scope.calls.add(chain[-1])
-            # A thread calls the function that it gets.
+            # A thread calls its target.
             scope.calls.update(
-                word.value.id for word in node.keywords if word.arg == "target" and isinstance(word.value, ast.Name)
+                keyword.value.id
+                for keyword in node.keywords
+                if keyword.arg == "target" and isinstance(keyword.value, ast.Name)
             )
         elif isinstance(node.func, ast.Attribute) and not path:
             scope.calls.add(node.func.attr)
@@ -186,7 +190,7 @@ class _GraphUseReader:
         """Return whether an expression of a `with` is the `as_default()` of a graph, or a session of one."""
         if not isinstance(node, ast.Call):
             return False
-        if _names_graph(node):
+        if _passes_graph(node):
             return tensorflow_path(node.func, self._bindings) == ("Session",)
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":
             return False
@@ -197,12 +201,12 @@ class _GraphUseReader:
         )
 
 
-def _names_graph(node: ast.Call) -> bool:
-    return any(item.arg == "graph" for item in node.keywords)
+def _passes_graph(node: ast.Call) -> bool:
+    return any(keyword.arg == "graph" for keyword in node.keywords)
 
 
 def iterate_entries(trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Yield the files that are started as programs: those that ask for `__name__`."""
+    """Yield the files that are started as programs: those with an `if` on `__name__`."""
     for path, tree in trees.items():
         if any(
             isinstance(node, ast.If)

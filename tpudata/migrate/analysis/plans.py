@@ -1,4 +1,4 @@
-"""Plan of each file of a program, from what its own text does not show: its API, and whether an estimator runs it."""
+"""Plan of each file of a program: facts that depend on other files, such as its API and whether an estimator runs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpudata.migrate.analysis.guards import find_guarded
 from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
 from tpudata.migrate.names import TPU_NAMES
 
-# Calls by which a program says itself in which behaviour it runs.
+# Calls by which a program chooses the behaviour that it runs in.
 _BEHAVIOURS = frozenset(
     {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "enable_v2_behavior"}
 )
@@ -27,7 +27,7 @@ class FilePlan:
     Attributes:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
-        guarded: nodes that stay as they are: a program of TensorFlow 2 runs them with TensorFlow 1 alone, or tries them.
+        guarded: nodes that are not rewritten: code behind a test of TensorFlow's release, or in a `try`.
         uses_estimator: whether an estimator runs the program that the file belongs to.
         has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
         disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
@@ -53,12 +53,12 @@ class _Planner:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
-        self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
+        self._entry_files = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
         by_name = {PurePath(path).stem: path for path in trees}
         self._imports = {
             path: {by_name[name] for name in _list_imports(tree) & by_name.keys()} for path, tree in trees.items()
         }
-        self._closures = {path: self._close(path) for path in trees}
+        self._reachable_files = {path: self._find_reachable(path) for path in trees}
         guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
         shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
         self._versions = find_program_versions(shown, {path: set().union(*self._find_programs(path)) for path in trees})
@@ -66,61 +66,65 @@ class _Planner:
             path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
         }
         self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
-        self._settled = {path for path, tree in trees.items() if _calls_any(tree, _BEHAVIOURS)}
+        self._sets_behaviour = {path for path, tree in trees.items() if _calls_any(tree, _BEHAVIOURS)}
         self._old_behaviour = {path for path, tree in trees.items() if _calls_any(tree, {"disable_v2_behavior"})}
         self._old_shapes = {path for path, tree in trees.items() if _calls_any(tree, {"disable_v2_tensorshape"})}
 
     def plan(self) -> dict[str, FilePlan]:
         """Return the plan of each file."""
-        disabling = {path for path in self._trees if self._disables_v2(path)}
+        disabling_files = {path for path in self._trees if self._disables_v2(path)}
         plans = {}
         for path in self._trees:
             programs = self._find_programs(path)
             uses_estimator = any(program & self._estimators for program in programs)
-            settled = any(program & (self._settled | disabling) for program in programs)
-            notes = self._write_notes(path, uses_estimator=uses_estimator, settled=settled) + self._note_mixed_names(
-                path
+            sets_behaviour = any(program & (self._sets_behaviour | disabling_files) for program in programs)
+            notes = self._write_notes(
+                path, uses_estimator=uses_estimator, sets_behaviour=sets_behaviour
+            ) + self._note_mixed_names(path)
+            # With an estimator, disable_v2_behavior is removed.
+            old_shapes = (
+                self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling_files
             )
-            # With an estimator, disable_v2_behavior goes.
-            old_shapes = self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling
             plans[path] = FilePlan(
                 self._bindings[path],
                 self._versions[path],
                 self._guarded[path],
                 uses_estimator=uses_estimator,
                 has_old_shapes=any(program & old_shapes for program in programs),
-                disables_v2=path in disabling,
+                disables_v2=path in disabling_files,
                 notes=tuple(notes),
             )
         return plans
 
     def _find_programs(self, path: str) -> list[set[str]]:
-        """Return the files of each program that a file belongs to: what it imports, and who imports it."""
-        return [closure for closure in self._closures.values() if path in closure]
+        """Return the files of each program that a file belongs to: all files that each of its importers reaches by imports."""
+        return [closure for closure in self._reachable_files.values() if path in closure]
 
-    def _close(self, path: str) -> set[str]:
+    def _find_reachable(self, path: str) -> set[str]:
+        """Return a file and all files that it imports, directly or through others."""
         reachable: set[str] = set()
         waiting = {path}
         while waiting:
             reachable |= waiting
-            waiting = set().union(*(self._imports[item] for item in waiting)) - reachable
+            waiting = set().union(*(self._imports[file] for file in waiting)) - reachable
         return reachable
 
     def _disables_v2(self, path: str) -> bool:
+        """Return whether a file gets `disable_v2_behavior()`."""
         programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimators for program in programs):
             return False
-        if any(program & self._settled for program in programs) or not _is_old(self._bindings[path]):
+        if any(program & self._sets_behaviour for program in programs) or not _imports_as_v1(self._bindings[path]):
             return False
-        # A program that does not import TensorFlow itself leaves the line to the file that does.
+        # An entry file that does not import TensorFlow leaves the call to the file that does.
         starters = {
-            other
-            for other in self._entries
-            if path in self._closures[other] and (other == path or not self._bindings[other])
+            entry
+            for entry in self._entry_files
+            if path in self._reachable_files[entry] and (entry == path or not self._bindings[entry])
         }
         return path in starters or bool(starters and self._uses.find(path))
 
-    def _write_notes(self, path: str, *, uses_estimator: bool, settled: bool) -> list[tuple[int, str]]:
+    def _write_notes(self, path: str, *, uses_estimator: bool, sets_behaviour: bool) -> list[tuple[int, str]]:
         guarded = {getattr(node, "lineno", 0) for node in self._guarded[path]}
         uses = [use for use in self._uses.find(path) if use.line not in guarded]
         if uses_estimator:
@@ -132,12 +136,12 @@ class _Planner:
                 )
                 for use in uses
             ]
-        if not uses or settled:
+        if not uses or sets_behaviour:
             return []
-        is_new = any(not binding.path and binding.is_v1 for binding in self._bindings[path].values())
-        call = f"{'tf' if is_new or self._versions[path] is Version.V1 else 'tf.compat.v1'}.disable_v2_behavior()"
-        place = "after the imports" if path in self._entries else "in the program that imports this file"
-        return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {place}.")]
+        imports_v1 = any(not binding.path and binding.is_v1 for binding in self._bindings[path].values())
+        call = f"{'tf' if imports_v1 or self._versions[path] is Version.V1 else 'tf.compat.v1'}.disable_v2_behavior()"
+        location = "after the imports" if path in self._entry_files else "in the program that imports this file"
+        return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {location}.")]
 
     def _note_mixed_names(self, path: str) -> list[tuple[int, str]]:
         """Return a note on a file that has names of each release alone, so that no release runs all of it."""
@@ -154,10 +158,10 @@ class _Planner:
         ]
 
 
-def _is_old(bindings: Mapping[str, Binding]) -> bool:
-    """Return whether a file imports TensorFlow as TensorFlow 1 was imported."""
-    imports = [item for item in bindings.values() if not isinstance(item.statement, ast.Assign)]
-    return bool(imports) and not any(item.is_v1 or item.is_v2 for item in imports)
+def _imports_as_v1(bindings: Mapping[str, Binding]) -> bool:
+    """Return whether all of a file's imports of TensorFlow are of the kind that TensorFlow 1 had."""
+    imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
+    return bool(imports) and not any(binding.is_v1 or binding.is_v2 for binding in imports)
 
 
 def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:

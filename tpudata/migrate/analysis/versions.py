@@ -49,8 +49,8 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = tensorflow_names()
-    imported = (item.path for item in imports if not item.is_v1 and item.statement not in guarded)
-    apis = {names.find_api(path) for path in (*paths, *imported) if not _is_of_early_v2(path)}
+    imported = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
+    apis = {names.find_api(path) for path in (*paths, *imported) if not _is_in_early_v2(path)}
     if Api.V1 in apis or _has_keywords(tree, bindings, guarded):
         return Version.MIXED if Api.V2 in apis else Version.V1
     if Api.V2 in apis:
@@ -62,12 +62,12 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
 
 
 def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, Collection[str]]) -> dict[str, Version]:
-    """Return the API of each file, given what each shows by itself: one of TensorFlow 1 decides for the others.
+    """Return the API of each file of a program; a file of TensorFlow 1 decides for undecided files.
 
     Args:
-        versions: what the files show.
-        linked: by file, itself and those that it imports or that import it, by way of others too. They alone decide on a file of
-            Keras or eager code, which may be a separate program.
+        versions: the API that each file shows by itself.
+        linked: for each file, itself and the files that it imports or that import it, directly or through others. Only these
+            decide on a file of Keras or eager code, which may be a separate program.
     """
     return {path: _decide(versions, path, linked[path]) for path in versions}
 
@@ -76,8 +76,14 @@ def _decide(versions: Mapping[str, Version], path: str, linked: Collection[str])
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
-    shown = {versions[other] for other in (linked if version is Version.MAYBE_V2 else versions)}
-    return Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else version
+    other_versions = {versions[file] for file in (linked if version is Version.MAYBE_V2 else versions)}
+    return (
+        Version.V1
+        if Version.V1 in other_versions
+        else Version.MAYBE_V1
+        if Version.PORTED in other_versions
+        else version
+    )
 
 
 def is_written_for_v1(version: Version) -> bool:
@@ -85,7 +91,7 @@ def is_written_for_v1(version: Version) -> bool:
     return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
 
 
-def _is_of_early_v2(path: Path) -> bool:
+def _is_in_early_v2(path: Path) -> bool:
     return any(path[: len(part)] == part for part in _OF_EARLY_V2)
 
 
@@ -96,7 +102,7 @@ def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Colle
         if call in guarded:
             continue
         path = tensorflow_path(call.func, bindings)
-        words = names.keywords.get(".".join(path)) if path else None
-        if words and any(item.arg in words for item in call.keywords):
+        v1_keywords = names.keywords.get(".".join(path)) if path else None
+        if v1_keywords and any(keyword.arg in v1_keywords for keyword in call.keywords):
             return True
     return False

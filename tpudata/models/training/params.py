@@ -1,4 +1,4 @@
-"""Params of the bundled models: frozen dataclasses that are read from `params` and check themselves."""
+"""Params of the bundled models: frozen dataclasses, made from `params` and checked on construction."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ class ModelParams:
     def from_params(cls: type[_Params], params: Mapping[str, Any]) -> _Params:
         """Return the params of a mapping, which may contain the keys that the estimator adds.
 
-        Lists may stand for tuples and whole numbers for floats, as in files of settings.
+        Lists are accepted for tuples, and whole numbers for floats, as in files of settings.
 
         Raises:
             UsageError: a key is unknown, a required one is missing, or a value has the wrong type or is not allowed.
@@ -61,41 +61,43 @@ class ModelParams:
         self.require(name, getattr(self, name) in allowed, f"one of {', '.join(map(str, allowed))}")
 
 
-def _convert(place: str, value: Any, hint: Any) -> Any:
+def _convert(name: str, value: Any, hint: Any) -> Any:
     """Return the value, converted to the type of its field."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
         converted = _convert_to_kind(value, kind)
-        if converted is not _OTHER:
+        if converted is not _NO_MATCH:
             return converted
-    raise UsageError(f"{place} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
+    raise UsageError(f"{name} must be {' or '.join(map(_describe_kind, kinds))}, got {value!r}.")
 
 
-_OTHER = object()
+# Result for a value that is not of the kind, as None is a value.
+_NO_MATCH = object()
 
 
 def _convert_to_kind(value: Any, kind: Any) -> Any:
+    """Return a value as `kind`, a type of a field; _NO_MATCH if it is of another type."""
     if kind is types.NoneType:
-        return None if value is None else _OTHER
+        return None if value is None else _NO_MATCH
     if typing.get_origin(kind) is tuple:
-        return _as_tuple(value, typing.get_args(kind))
+        return _convert_to_tuple(value, typing.get_args(kind))
     if kind is bool or isinstance(value, bool):
-        return value if kind is bool and isinstance(value, bool) else _OTHER
+        return value if kind is bool and isinstance(value, bool) else _NO_MATCH
     if kind is int:
-        return int(value) if isinstance(value, Integral) else _OTHER
+        return int(value) if isinstance(value, Integral) else _NO_MATCH
     if kind is float:
-        return float(value) if isinstance(value, Real) and math.isfinite(value) else _OTHER
-    return value if isinstance(value, kind) else _OTHER
+        return float(value) if isinstance(value, Real) and math.isfinite(value) else _NO_MATCH
+    return value if isinstance(value, kind) else _NO_MATCH
 
 
-def _as_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
+def _convert_to_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
     if not isinstance(value, list | tuple):
-        return _OTHER
+        return _NO_MATCH
     is_any_length = kinds[-1] is Ellipsis
     if not is_any_length and len(kinds) != len(value):
-        return _OTHER
-    items = [_convert_to_kind(item, kinds[0] if is_any_length else kinds[i]) for i, item in enumerate(value)]
-    return _OTHER if any(item is _OTHER for item in items) else tuple(items)
+        return _NO_MATCH
+    converted = [_convert_to_kind(element, kinds[0] if is_any_length else kinds[i]) for i, element in enumerate(value)]
+    return _NO_MATCH if any(element is _NO_MATCH for element in converted) else tuple(converted)
 
 
 def _describe_kind(kind: Any) -> str:

@@ -45,27 +45,29 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
         StorageError: the file cannot be read.
         MissingExtraError: PyYAML is not installed.
     """
-    found = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
-    if found is None:
+    config = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
+    if config is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise UsageError(
-            f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_written(found)}."
+            f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_format_value(config)}."
         )
-    values: dict[str, Any] = {}
-    for key, value in found.items():
+    options: dict[str, Any] = {}
+    for key, setting in config.items():
         name = str(key).replace("-", "_")
         if name not in kinds:
             unknown = sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
             raise UsageError(f"{unknown} Put parameters of the model under {PARAMS}.")
-        if name in values:
+        if name in options:
             raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
-        place = f"--config {path}: {key}"
+        location = f"--config {path}: {key}"
         if name == PAD:
-            values[name] = _checked_pad(value, place)
+            options[name] = _check_pad(setting, location)
         else:
-            values[name] = checked_params(value, place) if name == PARAMS else _checked(value, kinds[name], place)
-    return values
+            options[name] = (
+                check_params(setting, location) if name == PARAMS else _check_value(setting, kinds[name], location)
+            )
+    return options
 
 
 def parse_param(text: str) -> tuple[str, Any]:
@@ -79,10 +81,10 @@ def parse_param(text: str) -> tuple[str, Any]:
     name = name.strip().replace("-", "_")
     if not equals or not name.isidentifier():
         raise UsageError(f"{text!r} is not NAME=VALUE, such as hidden_units=512.")
-    return name, _plain(parse_yaml(value, f"--param {name}"), f"--param {name}")
+    return name, _check_json(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
-def checked_params(value: Any, place: str) -> dict[str, Any]:
+def check_params(value: Any, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
@@ -91,69 +93,71 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{place} must be a mapping from names to values, got {_written(value)}.")
+        raise UsageError(f"{location} must be a mapping from names to values, got {_format_value(value)}.")
     params = {}
-    for key, item in value.items():
+    for key, param in value.items():
         name = str(key).replace("-", "_")
         if not name.isidentifier():
-            raise UsageError(f"{place}: {key!r} cannot be the name of a parameter. Use letters, digits and _.")
+            raise UsageError(f"{location}: {key!r} cannot be the name of a parameter. Use letters, digits and _.")
         if name in params:
-            raise UsageError(f"{place}: {name} occurs twice, with dashes and underscores. Remove one.")
-        params[name] = _plain(item, f"{place}.{key}")
+            raise UsageError(f"{location}: {name} occurs twice, with dashes and underscores. Remove one.")
+        params[name] = _check_json(param, f"{location}.{key}")
     return params
 
 
-def _checked_pad(value: Any, place: str) -> dict[str, int]:
-    """Return the entries of lists by the name of a feature; raise a UsageError if the value is no mapping to whole numbers."""
+def _check_pad(value: Any, location: str) -> dict[str, int]:
+    """Return the number of entries of lists by feature name; UsageError if the value is no mapping to whole numbers."""
     is_pad = isinstance(value, Mapping) and all(
         isinstance(name, str) and isinstance(number, int) and not isinstance(number, bool) and number > 0
         for name, number in value.items()
     )
     if not is_pad:
-        raise UsageError(f"{place} must be a mapping from names to whole numbers of 1 or more, got {_written(value)}.")
+        raise UsageError(
+            f"{location} must be a mapping from names to whole numbers of 1 or more, got {_format_value(value)}."
+        )
     return dict(value)
 
 
-def _plain(value: Any, place: str) -> Any:
-    """Return the value if JSON has it, too, as the run's record is JSON; raise a UsageError otherwise."""
+def _check_json(value: Any, location: str) -> Any:
+    """Return a value of YAML; raise UsageError if JSON, the format of the run's record, cannot represent it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
-        return [_plain(item, place) for item in value]
+        return [_check_json(element, location) for element in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
+        return {key: _check_json(element, f"{location}.{key}") for key, element in value.items()}
     raise UsageError(
-        f"{place} must be a number, a text, true, false, null, a list or a mapping of these, got {_written(value)}."
+        f"{location} must be a number, a text, true, false, null, a list or a mapping of these, got {_format_value(value)}."
     )
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value in YAML's notation, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
 
 
-def _checked(value: Any, kind: str, place: str) -> Any:
+def _check_value(value: Any, kind: str, location: str) -> Any:
     """Return the value of an option, checked against `kind`, its field's annotation."""
     name, _, optional = kind.partition(" | ")
     if value is None and optional:
         return None
     if name.startswith("tuple"):
-        return _size(value, place)
+        return _parse_size(value, location)
     types, text = _KINDS[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{place} must be {text}, got {_written(value)}.")
-    result: Any = value
+        raise UsageError(f"{location} must be {text}, got {_format_value(value)}.")
+    checked: Any = value
     try:
-        return float(result) if name == "float" else result
+        return float(checked) if name == "float" else checked
     except OverflowError as error:
-        raise UsageError(f"{place} must be a number of at most 1.8e308, got {_written(value)}.") from error
+        raise UsageError(f"{location} must be a number of at most 1.8e308, got {_format_value(value)}.") from error
 
 
-def _size(value: Any, place: str) -> tuple[int, int]:
+def _parse_size(value: Any, location: str) -> tuple[int, int]:
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return height_width(text)
     except argparse.ArgumentTypeError as error:
-        raise UsageError(f"{place}: {error}.") from error
+        raise UsageError(f"{location}: {error}.") from error

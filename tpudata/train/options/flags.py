@@ -34,7 +34,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         if not flags.config.strip():
             parser.error("--config is empty. Pass a file, or omit it")
         kinds = {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)}
-        listed = _without_overridden(read_config(flags.config, kinds), passed)
+        listed = _drop_overridden(read_config(flags.config, kinds), passed)
     values = {**listed, **passed}
     for name in ("params", "pad"):
         values[name] = {**listed.get(name, {}), **passed.get(name, {})}
@@ -44,7 +44,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     return TrainOptions(**values)
 
 
-def _without_overridden(listed: dict[str, Any], passed: dict[str, Any]) -> dict[str, Any]:
+def _drop_overridden(listed: dict[str, Any], passed: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a file without those for other modes, as one file serves all, and those that flags override.
 
     Args:

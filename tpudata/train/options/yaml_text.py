@@ -66,7 +66,7 @@ def _loader(yaml: Any) -> Any:
             # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                 kind = node.tag.rpartition(":")[2]
-                problem = f"{_shortened(node.value)} is not of the type {kind}"
+                problem = f"{_shorten(node.value)} is not of the type {kind}"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -96,17 +96,17 @@ def _count_values(value: Any, counts: dict[int, int | None]) -> int:
         return 1
     if id(value) not in counts:
         counts[id(value)] = None
-        items = value if isinstance(value, list) else value.values()
-        count = 1 + sum(_count_values(item, counts) for item in items)
+        children = value if isinstance(value, list) else value.values()
+        count = 1 + sum(_count_values(child, counts) for child in children)
         if count > _MAX_VALUES:
             raise ValueError(f"its aliases stand for too many values (expected at most {_MAX_VALUES:,})")
         counts[id(value)] = count
-    known = counts[id(value)]
-    if known is None:
+    total = counts[id(value)]
+    if total is None:
         raise ValueError("Circular reference detected")
-    return known
+    return total
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else "a list or mapping"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -12,7 +12,7 @@ _HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "reco
 
 
 def closing_row(
-    what: str,
+    action: str,
     split: str,
     records: int,
     step: int | None,
@@ -22,7 +22,7 @@ def closing_row(
 ) -> Row:
     """Return a row: the action, its split and number of records, the step, the seconds it took, and the model's metrics."""
     return (
-        what,
+        action,
         split,
         count_text(records),
         "-" if step is None else count_text(step),
@@ -37,7 +37,12 @@ def closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
     """Return the rows under their heading, followed by the metrics that have no column; empty without rows."""
     if not rows:
         return ""
-    others = {name: value for name, value in metrics.items() if name not in ("loss", "global_step", "accuracy")}
-    words = [f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in others.items()]
+    other_metrics = {
+        name: metric for name, metric in metrics.items() if name not in ("loss", "global_step", "accuracy")
+    }
+    words = [
+        f"{name} {metric:.4f}" if isinstance(metric, float) else f"{name} {metric}"
+        for name, metric in other_metrics.items()
+    ]
     text = f"\n{table([_HEADING, *rows], right=range(2, len(_HEADING)))}\n"
     return f"{text}\nalso: {', '.join(words)}\n" if words else text

@@ -13,14 +13,14 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("HBM: temporaries", lambda cost: memory_text(cost.compiled.temporaries)),
     ("HBM: results and program", lambda cost: memory_text(cost.compiled.outputs + cost.compiled.code)),
     ("HBM: next batches", lambda cost: memory_text(cost.next_batches)),
-    ("FLOPs", lambda cost: _short(cost.compiled.flops)),
-    ("bytes read and written", lambda cost: f"{_short(cost.compiled.bytes_accessed)}B"),
-    ("time at peak FLOP/s", lambda cost: _time(cost.computing_seconds)),
-    ("time at peak bandwidth", lambda cost: _time(cost.memory_seconds)),
-    ("a step takes at least", lambda cost: _time(cost.least_seconds)),
-    ("records/s to feed", lambda cost: _rate(cost.records_per_second)),
-    ("records/s a chip", lambda cost: _rate(cost.records_per_second / cost.tpu.chips)),
-    ("records/s a host", lambda cost: _rate(cost.records_per_second / cost.tpu.hosts)),
+    ("FLOPs", lambda cost: _format_number(cost.compiled.flops)),
+    ("bytes read and written", lambda cost: f"{_format_number(cost.compiled.bytes_accessed)}B"),
+    ("time at peak FLOP/s", lambda cost: _format_time(cost.computing_seconds)),
+    ("time at peak bandwidth", lambda cost: _format_time(cost.memory_seconds)),
+    ("a step takes at least", lambda cost: _format_time(cost.least_seconds)),
+    ("records/s to feed", lambda cost: _format_rate(cost.records_per_second)),
+    ("records/s a chip", lambda cost: _format_rate(cost.records_per_second / cost.tpu.chips)),
+    ("records/s a host", lambda cost: _format_rate(cost.records_per_second / cost.tpu.hosts)),
 )
 
 
@@ -37,36 +37,36 @@ def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) ->
     rows = [("", *(cost.mode for cost in costs))]
     rows += [(name, *map(text, costs)) for name, text in _ROWS]
     if feeding is not None:
-        rows += _feeding_rows(costs, feeding)
+        rows += _make_feeding_rows(costs, feeding)
     return (
         f"{tpu.name}: {chips}, {hosts}; {counted(tpu.replicas, 'device')}, each with {memory_text(chip.device_hbm)} HBM, "
-        f"{_short(chip.device_flops)}FLOP/s, {_short(chip.device_bandwidth)}B/s\n"
+        f"{_format_number(chip.device_flops)}FLOP/s, {_format_number(chip.device_bandwidth)}B/s\n"
         f"compiled by {first.compiled.compiler}, {first.effort} effort\n{table(rows, right=range(1, len(rows[0])))}"
     )
 
 
-def _feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[tuple[str, ...]]:
-    compared = [feeding.compare(cost) for cost in costs]
+def _make_feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[tuple[str, ...]]:
+    comparisons = [feeding.compare(cost) for cost in costs]
     origin = "" if feeding.cores is None else f", {counted(feeding.cores, 'core')}"
-    rows = [(f"records/s measured{origin}", *[_rate(feeding.records_per_second)] * len(costs))]
+    rows = [(f"records/s measured{origin}", *[_format_rate(feeding.records_per_second)] * len(costs))]
     if feeding.cpu_seconds_per_record is not None:
-        cores = [item["host_cores"] for item in compared]
+        cores = [item["host_cores"] for item in comparisons]
         rows.append(("cores a host to feed", *("-" if item is None else count_text(item) for item in cores)))
-    rows.append(("waits for input", *(f"{item['waiting']:.0%} of the time" for item in compared)))
+    rows.append(("waits for input", *(f"{item['waiting']:.0%} of the time" for item in comparisons)))
     return rows
 
 
-def _short(value: float) -> str:
+def _format_number(number: float) -> str:
     """Return a number to three digits with the prefix of a unit."""
     for size, prefix in _PREFIXES:
-        if value >= size:
-            return f"{value / size:.3g} {prefix}"
-    return f"{value:.3g} "
+        if number >= size:
+            return f"{number / size:.3g} {prefix}"
+    return f"{number:.3g} "
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def _rate(rate: float) -> str:
+def _format_rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate < 1e15 else "any"

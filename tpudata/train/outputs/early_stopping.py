@@ -20,9 +20,9 @@ _PATIENCE = 3
 
 
 class EarlyStopping:
-    """Values of the metric, by step, and what they decide.
+    """Values of the metric by step, and the decisions that follow from them.
 
-    The file keeps them, so that a resumed run decides as an uninterrupted one.
+    They are saved in a file, so that a resumed run decides like an uninterrupted one.
 
     Attributes:
         values: the values by step, in the order of the evaluations.
@@ -41,9 +41,9 @@ class EarlyStopping:
         self._records = records
         metric = options.early_stop_metric or ""
         self._is_max = (options.early_stop_goal or ("max" if "accuracy" in metric else "min")) == "max"
-        self.values = {at: value for at, value in self._read().items() if at <= step}
+        self.values = {at: value for at, value in self._read_values().items() if at <= step}
 
-    def _read(self) -> dict[int, float]:
+    def _read_values(self) -> dict[int, float]:
         """Return the values of earlier runs in this folder, if they are of the same metric and the same records."""
         options = self._options
         storage = storage_for(options.model_dir)
@@ -52,14 +52,14 @@ class EarlyStopping:
             return {}
         try:
             record = json.loads(storage.read(path))
-            before = (record["metric"], record.get("split", options.eval_split), record.get("records", self._records))
-            if before != (options.early_stop_metric, options.eval_split, self._records):
+            recorded = (record["metric"], record.get("split", options.eval_split), record.get("records", self._records))
+            if recorded != (options.early_stop_metric, options.eval_split, self._records):
                 print(
-                    f"early stopping starts again: its values of before are {before[0]} of {counted(before[2], 'record')} in"
-                    f" {before[1]}"
+                    f"early stopping starts again: its values of before are {recorded[0]} of {counted(recorded[2], 'record')} in"
+                    f" {recorded[1]}"
                 )
                 return {}
-            return {int(item["step"]): float(item["value"]) for item in record["evaluations"]}
+            return {int(entry["step"]): float(entry["value"]) for entry in record["evaluations"]}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise TpudataError(
                 f"{path} is damaged. Remove it; early stopping then starts again from the newest checkpoint."
@@ -120,10 +120,12 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     Raises:
         UsageError: the evaluation has no such metric.
     """
-    name, known = options.early_stop_metric or "", [known for known in names if known != "global_step"]
-    if name not in known:
-        unknown = sentence(f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, known)}")
-        raise UsageError(f"{unknown} It has {', '.join(known)}.")
+    name, available = options.early_stop_metric or "", [metric for metric in names if metric != "global_step"]
+    if name not in available:
+        unknown = sentence(
+            f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, available)}"
+        )
+        raise UsageError(f"{unknown} It has {', '.join(available)}.")
 
 
 def best_folder(model_dir: str) -> str:
@@ -141,7 +143,7 @@ def _keep_best(checkpoint: str, folder: str) -> None:
 
     from tpudata.error_text.libraries import find_reason
 
-    name, before = Path(checkpoint).name, tf.train.latest_checkpoint(folder)
+    name, previous = Path(checkpoint).name, tf.train.latest_checkpoint(folder)
     try:
         tf.io.gfile.makedirs(folder)
         for path in tf.io.gfile.glob(f"{checkpoint}.*"):
@@ -155,6 +157,6 @@ def _keep_best(checkpoint: str, folder: str) -> None:
     storage = storage_for(folder)
     with storage.create(storage.join(folder, "checkpoint")) as file:
         file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
-    if before is not None and Path(before).name != name:
-        for path in tf.io.gfile.glob(f"{before}.*"):
+    if previous is not None and Path(previous).name != name:
+        for path in tf.io.gfile.glob(f"{previous}.*"):
             tf.io.gfile.remove(path)

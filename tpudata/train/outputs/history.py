@@ -20,7 +20,7 @@ from tpudata.train.outputs.record import CONFIG_NAME, write_json
 
 HISTORY_NAME = "train_history.json"
 # Options that do not change what is trained.
-_NOT_COMPARED = {
+_IGNORED_OPTIONS = {
     "model_dir",
     "mode",
     "allow_other_data",
@@ -74,14 +74,14 @@ class History:
 
     @classmethod
     def read(cls, model_dir: str) -> History:
-        """Read the history of a folder; one without the file has at most the section that train_config.json describes.
+        """Read the history of a folder; without train_history.json, it falls back to the one section of train_config.json.
 
         Raises:
             TpudataError: a file is damaged.
             StorageError: a file cannot be read.
         """
         storage = storage_for(model_dir)
-        for name, parse in ((HISTORY_NAME, _sections), (CONFIG_NAME, _only_section)):
+        for name, parse in ((HISTORY_NAME, _parse_sections), (CONFIG_NAME, _parse_configuration)):
             path = storage.join(model_dir, name)
             if storage.stat(path) is None:
                 continue
@@ -94,32 +94,32 @@ class History:
                 ) from error
         return cls()
 
-    def trained_before(self, step: int) -> Section | None:
+    def find_previous_section(self, step: int) -> Section | None:
         """Return the section that trained the last step before `step`, or None."""
         return next((section for section in reversed(self.sections) if section.first_step < step), None)
 
-    def section_at(self, step: int, configuration: Mapping[str, Any]) -> Section:
-        """Return the section in which a configuration continues after `step` steps: the present one, or a new one."""
+    def find_section(self, step: int, configuration: Mapping[str, Any]) -> Section:
+        """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
         configuration = json.loads(json.dumps(configuration))
         present = next((section for section in reversed(self.sections) if section.first_step <= step), None)
         is_stale = any(section.first_step > step for section in self.sections)
         if present is not None and not is_stale and not differences(present.configuration, configuration):
             return present
         batch_size = int(configuration["options"]["batch_size"])
-        before = self.trained_before(step)
+        before = self.find_previous_section(step)
         if before is None:
             return Section(step, step * batch_size, batch_size, configuration)
         if not is_same_data(before.configuration, configuration):
             return Section(step, 0, batch_size, configuration)
-        is_same_order = _seed(before.configuration) == _seed(configuration)
+        is_same_order = _get_seed(before.configuration) == _get_seed(configuration)
         order_batch_size = before.order_batch_size if is_same_order else batch_size
         return Section(step, before.position_at(step), order_batch_size, configuration)
 
     def write(self, model_dir: str, section: Section) -> None:
-        """Add a section to the file, unless it is there."""
+        """Add a section to the file, unless it is already recorded."""
         if section in self.sections:
             return
-        sections = [dataclasses.asdict(item) for item in (*self.sections, section)]
+        sections = [dataclasses.asdict(stored_section) for stored_section in (*self.sections, section)]
         write_json(model_dir, HISTORY_NAME, {"sections": sections})
 
 
@@ -130,18 +130,19 @@ def is_same_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Mapping[str, Any], step: int) -> None:
-    """Check that training continues on the dataset that it began with, unless the user allows another one.
+    """Raise UsageError if training would continue on another dataset and the user does not allow it.
 
     Raises:
-        UsageError: it does not.
+        UsageError: the records differ from those of the previous section.
     """
     if options.allow_other_data or is_same_data(before, now):
         return
     old, new = (
-        f"{item['options']['data']} with "
-        f"{counted(item['dataset']['records'].get(item['options']['train_split'], 0), 'record')} in "
-        f"{item['options']['train_split']}, {item['dataset'].get('split_digest', item['dataset']['fingerprint'])}"
-        for item in (before, now)
+        f"{configuration['options']['data']} with "
+        f"{counted(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
+        f"{configuration['options']['train_split']}, "
+        f"{configuration['dataset'].get('split_digest', configuration['dataset']['fingerprint'])}"
+        for configuration in (before, now)
     )
     raise UsageError(
         f"{options.model_dir}: up to step {step} it was trained on other records (got {new}, expected {old}). Pass the dataset of "
@@ -155,22 +156,22 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for group, prefix in (("options", ""), ("params", "params."), ("dataset", "dataset."), ("versions", "versions.")):
         old, new = before.get(group, {}), now.get(group, {})
         for name in [*new, *(name for name in old if name not in new)]:
-            is_compared = group != "options" or name not in {*_NOT_COMPARED, "params"}
-            # An earlier version had fewer options and facts.
+            is_compared = group != "options" or name not in {*_IGNORED_OPTIONS, "params"}
+            # Settings that an old record lacks count as unset.
             if is_compared and old.get(name) != new.get(name) and (name in old or new[name] not in (None, False)):
                 lines.append(f"{prefix}{name}={json.dumps(old.get(name))} -> {json.dumps(new.get(name))}")
     return lines
 
 
-def explained_differences(before: Section, now: Section) -> str:
-    """Return what differs from the section before, and what that means for the records; empty if nothing differs."""
+def explain_differences(before: Section, now: Section) -> str:
+    """Describe the settings that differ from the previous section, and the effect on the records; "" if none differ."""
     lines = differences(before.configuration, now.configuration)
     if not lines:
         return ""
     position = f"record {now.position:,} of its order" if now.position else "its first record"
     if not is_same_data(before.configuration, now.configuration):
         lines.append(f"the other dataset is read from {position} on")
-    elif _seed(before.configuration) != _seed(now.configuration):
+    elif _get_seed(before.configuration) != _get_seed(now.configuration):
         lines.append(
             "the records have another order from here on: in this epoch, some come twice and others not at all"
         )
@@ -178,25 +179,28 @@ def explained_differences(before: Section, now: Section) -> str:
         lines.append(
             f"the next batch begins at {position}, which stays that of batches of {now.order_batch_size}: none is repeated or lost"
         )
-    if _kept(before.configuration) != _kept(now.configuration):
+    if _get_kept_records(before.configuration) != _get_kept_records(now.configuration):
         lines.append("the records in quarantine differ: in this epoch, some may come twice and others not at all")
     head = f"training continues after step {now.first_step} with other settings (before -> now):"
     return "\n  ".join((head, *lines))
 
 
-def _seed(configuration: Mapping[str, Any]) -> Any:
+def _get_seed(configuration: Mapping[str, Any]) -> Any:
     return configuration["options"]["seed"]
 
 
-def _kept(configuration: Mapping[str, Any]) -> Any:
+def _get_kept_records(configuration: Mapping[str, Any]) -> Any:
     return configuration["dataset"].get("kept_records")
 
 
-def _sections(found: Any) -> tuple[Section, ...]:
+def _parse_sections(content: Any) -> tuple[Section, ...]:
     sections = []
-    for item in found["sections"]:
+    for entry in content["sections"]:
         section = Section(
-            item["first_step"], item["position"], item["order_batch_size"], _checked(item["configuration"])
+            entry["first_step"],
+            entry["position"],
+            entry["order_batch_size"],
+            _check_configuration(entry["configuration"]),
         )
         numbers = (section.first_step, section.position, section.order_batch_size)
         if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
@@ -205,13 +209,13 @@ def _sections(found: Any) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def _only_section(found: Any) -> tuple[Section, ...]:
-    configuration = _checked(found)
+def _parse_configuration(content: Any) -> tuple[Section, ...]:
+    configuration = _check_configuration(content)
     return (Section(0, 0, int(configuration["options"]["batch_size"]), configuration),)
 
 
-def _checked(configuration: Any) -> Mapping[str, Any]:
-    """Return a configuration whose parts have the types that are read from it."""
+def _check_configuration(configuration: Any) -> Mapping[str, Any]:
+    """Return a configuration; raise ValueError, LookupError, TypeError or AttributeError if it is malformed."""
     options, dataset = configuration["options"], configuration["dataset"]
     is_whole = isinstance(options["batch_size"], int) and 0 < options["batch_size"] < 2**31
     is_text = isinstance(options["data"], str) and isinstance(options["train_split"], str)

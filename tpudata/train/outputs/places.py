@@ -16,16 +16,16 @@ _SCHEMES = ("file", "gs")
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Check that the dataset has the splits that the mode reads, with records.
+    """Raise DatasetError if the dataset lacks a split that the mode reads, or the split is empty.
 
     Raises:
         DatasetError: the dataset lacks a split, or it has no records.
     """
     splits = dataset.manifest.splits
-    wanted = {"--train-split": options.train_split} if options.trains else {}
+    split_by_flag = {"--train-split": options.train_split} if options.trains else {}
     if options.mode != "train" and options.prompt is None:
-        wanted["--eval-split"] = options.eval_split
-    for flag, name in wanted.items():
+        split_by_flag["--eval-split"] = options.eval_split
+    for flag, name in split_by_flag.items():
         if name in splits:
             dataset.kept(name)
             continue
@@ -38,7 +38,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def check_places(options: TrainOptions) -> None:
-    """Check that a run can write its files, without overwriting the dataset or anything of another kind.
+    """Raise an error if a run cannot write its files, or would overwrite the dataset.
 
     Raises:
         UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is
@@ -47,10 +47,10 @@ def check_places(options: TrainOptions) -> None:
     """
     for flag, path in (("--model-dir", options.model_dir), ("--data", options.data)):
         _check_scheme(flag, path)
-    found = storage_for(options.model_dir).stat(options.model_dir)
-    if found is not None and not found.is_folder:
+    entry = storage_for(options.model_dir).stat(options.model_dir)
+    if entry is not None and not entry.is_folder:
         raise UsageError(f"--model-dir {options.model_dir} is a file. Pass a folder; it is created if needed.")
-    if _resolved(options.model_dir) == _resolved(options.data):
+    if _resolve(options.model_dir) == _resolve(options.data):
         raise UsageError(f"--model-dir {options.model_dir} is the dataset's folder. Pass another one.")
     output = options.output
     if output is not None and _is_in(output, options.data) and not _is_in(output, options.model_dir):
@@ -61,25 +61,25 @@ def check_places(options: TrainOptions) -> None:
         storage_for(options.model_dir).check_writable(options.model_dir)
     if output is not None:
         storage = storage_for(output)
-        found = storage.stat(output)
-        if options.mode == "predict" and found is not None and found.is_folder:
+        entry = storage.stat(output)
+        if options.mode == "predict" and entry is not None and entry.is_folder:
             raise UsageError(
                 f"--output {output} is a folder. Pass a file in it, such as {storage.join(output, 'predictions.jsonl')}."
             )
-        if options.mode == "export" and found is not None and not found.is_folder:
+        if options.mode == "export" and entry is not None and not entry.is_folder:
             raise UsageError(f"--output {output} is a file. Pass a folder.")
         storage.check_writable(output)
 
 
 def writes_model_dir(options: TrainOptions) -> bool:
-    """Return whether the run writes to the model's folder: not if all that it makes goes elsewhere, by --output."""
+    """Return whether the run writes to the model's folder; predict and export with --output elsewhere do not."""
     if options.rehearse:
         return False
     is_elsewhere = options.output is not None and not _is_in(options.output, options.model_dir)
     return not (options.mode in ("predict", "export") and is_elsewhere)
 
 
-def chosen_checkpoint(options: TrainOptions) -> str | None:
+def find_requested_checkpoint(options: TrainOptions) -> str | None:
     """Return the path of the requested checkpoint, without its ending, or None for the newest.
 
     Raises:
@@ -89,8 +89,6 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
     """
     if options.checkpoint is None:
         return None
-    import tensorflow as tf
-
     if options.checkpoint == BEST:
         folder = best_folder(options.model_dir)
         path = find_checkpoint("--checkpoint", folder)
@@ -101,8 +99,10 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
         return path
     path = find_checkpoint("--checkpoint", options.checkpoint)
     if path is None:
-        known = tf.train.get_checkpoint_state(options.model_dir)
-        paths = [] if known is None else list(known.all_model_checkpoint_paths)
+        import tensorflow as tf
+
+        state = tf.train.get_checkpoint_state(options.model_dir)
+        paths = [] if state is None else list(state.all_model_checkpoint_paths)
         raise UsageError(
             f"--checkpoint {options.checkpoint}: there is no {options.checkpoint.removesuffix('.index')}.index. Pass a checkpoint "
             f"of {options.model_dir} (it has {', '.join(paths) or 'none'})."
@@ -125,14 +125,14 @@ def find_checkpoint(flag: str, path: str) -> str | None:
     import tensorflow as tf
 
     from tpudata.estimator.state.checkpoint import Checkpoint
-    from tpudata.estimator.state.checkpoints import latest
+    from tpudata.estimator.state.checkpoints import find_latest
 
     _check_scheme(flag, path)
     if "\0" in path or path != path.encode(errors="replace").decode():
         raise UsageError(f"{flag} {path!r} cannot be the name of a file. Pass the path of a checkpoint.")
     try:
         if tf.io.gfile.isdir(path):
-            newest = latest(path)
+            newest = find_latest(path)
             saved = tf.io.gfile.join(path, "variables", "variables")
             prefix = saved if newest is None else newest.prefix
         else:
@@ -153,9 +153,9 @@ def _check_scheme(flag: str, path: str) -> None:
         )
 
 
-def _resolved(path: str) -> str:
+def _resolve(path: str) -> str:
     return path.rstrip("/") if "://" in path else str(Path(path).resolve())
 
 
 def _is_in(path: str, folder: str) -> bool:
-    return f"{_resolved(path)}/".startswith(f"{_resolved(folder)}/")
+    return f"{_resolve(path)}/".startswith(f"{_resolve(folder)}/")

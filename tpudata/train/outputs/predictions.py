@@ -31,7 +31,7 @@ from tpudata.storage import storage_for
 _FILENAME = "image/filename"
 _CLASSES = "classes"
 # Columns of CSV, for records without such a value, too.
-_OWN_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
+_FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
 def write_predictions(
@@ -63,38 +63,38 @@ def write_predictions(
     """
     names = dataset.labels()
     records = itertools.islice(dataset.examples(split), limit)
-    written = right = 0
-    judged = label is not None and label.shape == () and "int" in label.dtype
-    formatted = line_format(path)
+    num_written = num_correct = 0
+    has_accuracy = label is not None and label.shape == () and "int" in label.dtype
+    format_line = make_line_formatter(path)
     with storage_for(path).create(path) as file:
         for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
             line: dict[str, Any] = {"index": index}
             if filename := record.get(_FILENAME):
-                line["filename"] = _json(filename[0], "filename")
-            values = {name: _json(value, name) for name, value in predicted.items()}
+                line["filename"] = _convert_to_json(filename[0], "filename")
+            values = {name: _convert_to_json(prediction, name) for name, prediction in predicted.items()}
             guess = values.get(_CLASSES)
             if label is not None:
-                truth = _truth(record.get(label.name, []), label)
+                truth = _read_label(record.get(label.name, []), label)
                 line["label"] = truth
-                line |= _named("label_name", truth, names, label)
-                line |= _named("class_name", guess, names, label)
-                right += guess == truth
-            judged = judged and isinstance(guess, int)
+                line |= _name_class("label_name", truth, names, label)
+                line |= _name_class("class_name", guess, names, label)
+                num_correct += guess == truth
+            has_accuracy = has_accuracy and isinstance(guess, int)
             line["predictions"] = values
-            file.write(formatted(line))
-            written += 1
-    return written, right if judged else None
+            file.write(format_line(line))
+            num_written += 1
+    return num_written, num_correct if has_accuracy else None
 
 
-def _truth(stored: Sequence[Any], label: Feature) -> Any:
+def _read_label(stored: Sequence[Any], label: Feature) -> Any:
     """Return the true label of a record: a number, or several as a list."""
-    values = list(stored)
-    if label.encoding == "raw" and values:
-        values = np.frombuffer(values[0], np.dtype(label.dtype).newbyteorder("<")).tolist()
-    return values[0] if label.shape == () and values else values
+    labels = list(stored)
+    if label.encoding == "raw" and labels:
+        labels = np.frombuffer(labels[0], np.dtype(label.dtype).newbyteorder("<")).tolist()
+    return labels[0] if label.shape == () and labels else labels
 
 
-def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:
+def make_line_formatter(path: str) -> Callable[[dict[str, Any]], bytes]:
     """Return the formatter for successive lines: CSV if the path ends in .csv, else JSON Lines."""
     return _Csv() if path.lower().endswith(".csv") else _json_line
 
@@ -110,40 +110,40 @@ class _Csv:
         self._columns: list[str] = []
 
     def __call__(self, line: dict[str, Any]) -> bytes:
-        cells = {name: value for name, value in line.items() if name != "predictions"}
+        cells = {name: cell for name, cell in line.items() if name != "predictions"}
         predicted = line.get("predictions", {})
-        cells |= {f"predictions.{name}" if name in _OWN_COLUMNS else name: value for name, value in predicted.items()}
+        cells |= {f"predictions.{name}" if name in _FIXED_COLUMNS else name: cell for name, cell in predicted.items()}
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._columns:
             # The first record's class may have no name while a later one has.
-            named = [name for name in ("label_name", "class_name") if name not in cells and "label" in cells]
-            self._columns = [*cells, *named]
+            optional_columns = [name for name in ("label_name", "class_name") if name not in cells and "label" in cells]
+            self._columns = [*cells, *optional_columns]
             writer.writerow(self._columns)
-        writer.writerow([_cell(cells.get(name, "")) for name in self._columns])
+        writer.writerow([_format_cell(cells.get(name, "")) for name in self._columns])
         return text.getvalue().encode()
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
+def _format_cell(cell: Any) -> Any:
+    return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
 
 
-def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+def _name_class(key: str, label_number: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
     """Return `{key: class name}` if the value is a label that has one, else an empty dict."""
-    if names is None or not isinstance(value, int):
+    if names is None or not isinstance(label_number, int):
         return {}
-    number = value - label.label_offset
+    number = label_number - label.label_offset
     return {key: names[number]} if 0 <= number < len(names) else {}
 
 
-def _json(value: Any, name: str) -> Any:
+def _convert_to_json(value: Any, name: str) -> Any:
     """Return a predicted value as JSON: nested lists of numbers and text.
 
     Raises:
         UsageError: the value is neither a number nor a text.
     """
     if isinstance(value, np.ndarray):
-        return [_json(item, name) for item in value]
+        return [_convert_to_json(item, name) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, (str, bool, int)):

@@ -11,7 +11,7 @@ from tpudata.console.flags import sentence
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
-from tpudata.train.outputs.predictions import line_format
+from tpudata.train.outputs.predictions import make_line_formatter
 
 
 def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
         UsageError: the model does not generate.
         StorageError: the file could not be written.
     """
-    tokenizer, formatted, texts = _tokenizer(options), line_format(path), []
+    tokenizer, formatted, texts = _tokenizer(options), make_line_formatter(path), []
     with storage_for(path).create(path) as file:
         for index, predicted in enumerate(predictions):
             if "generated_ids" not in predicted:

@@ -20,7 +20,7 @@ _PACKAGES = ("tf_keras", "keras", "jax", "libtpu", "numpy")
 CONFIG_NAME = "train_config.json"
 
 
-def configuration_of(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> dict[str, Any]:
+def describe_configuration(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> dict[str, Any]:
     """Return the full configuration of a run, and the versions that run it, as a JSON object.
 
     Args:

@@ -202,7 +202,7 @@ def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, m
 def test_auto_caches_up_to_a_quarter_of_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, size = open_dataset(digits.path), 300 * (64 + 4)
     request = InputRequest(open_shards(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
-    plan = ReadPlan.of(dataset, "train")
+    plan = ReadPlan.make(dataset, "train")
 
     def chosen(cache: bool | str, free: int | None) -> Cache:
         monkeypatch.setattr(choose_module, "free_memory", lambda: free)

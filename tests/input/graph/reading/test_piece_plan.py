@@ -58,7 +58,7 @@ def test_pieces_cover_their_shards(tmp_path: Path, data: st.DataObject) -> None:
 
 def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
     """Return the bytes that TensorFlow's client requests for each byte of some epochs."""
-    pieces, bytes_before = plan.pieces, plan.sizes.before
+    pieces, bytes_before = plan.pieces, plan.sizes.bytes_before
     total = 0.0
     for slot in order.slots(0, order.batch_size):
         taken = 0
@@ -92,7 +92,7 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in counts])
     assert plan.lanes(1024) == lanes
     assert plan.lanes(1) == 1
-    order = StreamOrder.in_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.lanes(1024), most_run=9)
+    order = StreamOrder.make_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.lanes(1024), max_run=9)
     assert 1 <= simulate_fetches(plan, order, 2) <= 1.03
     assert plan.fetch_ratio(1024, 1) <= 1.031
     # A host of each lane, and two that share it.
@@ -103,7 +103,7 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
 def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in 900 + random.integers(-40, 40, 64)])
-    order = StreamOrder.in_lanes(plan.mixed_chunks, 64, 4000, 3, lanes=8, most_run=9)
+    order = StreamOrder.make_lanes(plan.mixed_chunks, 64, 4000, 3, lanes=8, max_run=9)
     assert plan.count % 8  # So slots have other lanes in each epoch.
     for slot in range(8):
         read: list[list[int]] = [[], [], []]

@@ -39,13 +39,13 @@ def planned(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> ReadPlan:
         written.append(shard)
     splits = {"train": Split(tuple(written))}
     write_metadata(str(folder), Manifest("", splits, tuple(FEATURES), Source("", 0, 0, ""), "tests"))
-    return ReadPlan.of(open_dataset(str(folder)), "train")
+    return ReadPlan.make(open_dataset(str(folder)), "train")
 
 
 def window_bytes(plan: ReadPlan, sizes: npt.NDArray[np.int64], batch_size: int = 256) -> list[int]:
     """Return the bytes of the records of each block of an epoch, which is what a host holds."""
     window = min(plan.window(None, plan.record_bytes), plan.count)
-    order = TrainingOrder.of(plan.mixed_chunks, batch_size, window, 3)
+    order = TrainingOrder.make(plan.mixed_chunks, batch_size, window, 3)
     spans = order.spans(order.slots(0, batch_size), 0)
     ranges = spans.map(lambda *spans: range_numbers(*spans)[1]).rebatch(order.lanes * order.turns)
     blocks = -(-len(sizes) // (order.lanes * order.turns))
@@ -94,7 +94,7 @@ def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: in
     length = 1
     while length * mean < MEBIBYTE // 2 and length * 2 * 256 <= 12_000:
         length *= 2
-    expected = Chunks.of([3000] * 4, length)
+    expected = Chunks.cut([3000] * 4, length)
     np.testing.assert_array_equal(plan.mixed_chunks.starts, expected.starts)
     np.testing.assert_array_equal(plan.mixed_chunks.stops, expected.stops)
     assert plan.window(None, plan.record_bytes) == max(1024, WINDOW // mean)
@@ -105,14 +105,14 @@ def test_ignores_records_in_quarantine(tmp_path: Path) -> None:
     entry = {"crc32c": "00000000", "bytes": 9, "records": [[0, 90, "damaged"]]}
     value = {"version": 1, "checksum": "00000000", "shards": {shard_name("train", 1, 2): entry}}
     write_json(tmp_path / "index" / "quarantine.json", value)
-    plan = ReadPlan.of(open_dataset(str(tmp_path)), "train")
+    plan = ReadPlan.make(open_dataset(str(tmp_path)), "train")
     assert plan.sizes.mean == (100 * 116 + 10 * MEBIBYTE) // 110
 
 
 def test_cuts_compressed_chunks_between_blocks(tmp_path: Path) -> None:
     records = [{"x": bytes(200)}] * 300 + [{"x": bytes(MEBIBYTE)}] * 100
     path = write_dataset(str(tmp_path), {"train": records}, FEATURES, layout="", shards=1, compression="gzip")
-    plan = ReadPlan.of(open_dataset(path), "train")
+    plan = ReadPlan.make(open_dataset(path), "train")
     assert plan.record_bytes == plan.sizes.mean
     assert set((plan.mixed_chunks.starts % 64).tolist()) == {0}
 

@@ -8,15 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.graphs.draws.replacements import STATEFUL, inner_position, moved_seed, stateful_draw
+from tpudata.devices.graphs.draws.replacements import STATEFUL, make_draw, make_position, make_seed_shift
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.tensorflow_internals import op_def_registry
 
 # Mark of the nodes that read a random state of Keras 3.
 KERAS_READ = "_tpudata_keras_read"
-# The place of the key in the state of a tf.random.Generator, after the two halves of its counter.
+# Index of the key in a tf.random.Generator's state, after the two halves of its counter.
 _KEY_OF_GENERATOR = 2
-# Random operations that XLA cannot draw, or not by replica, by what to do instead.
+# Fix, and the random operations that XLA cannot compile or not draw per replica.
 _REJECTED = {
     "Draw these values {before}, or from tf.random.uniform or tf.random.normal.": """
         ParameterizedTruncatedNormal RandomCrop RandomGamma RandomPoisson RandomPoissonV2 SampleDistortedBoundingBox
@@ -32,17 +32,17 @@ _REJECTED = {
         ThreadUnsafeUnigramCandidateSampler UniformCandidateSampler
     """,
 }
-_FIXES = {kind: fix for fix, kinds in _REJECTED.items() for kind in kinds.split()}
+_FIX_OF_REJECTED = {kind: fix for fix, kinds in _REJECTED.items() for kind in kinds.split()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """Inputs by which the nodes of a graph or of a function draw.
+    """Inputs that determine the draws of the nodes of a graph or of a function.
 
     Attributes:
         position: int64 scalar that distinguishes the runs of the nodes.
         replica: int32 scalar, the number of the replica; None for a session's draws.
-        is_function: whether the nodes are those of a function, where inputs name an output by its argument.
+        is_function: whether the nodes are those of a function, in which inputs name a producer's output argument.
     """
 
     position: str
@@ -50,78 +50,80 @@ class Scope:
     is_function: bool
 
     def output(self, name: str, argument: str = "output") -> str:
-        """Return the input that takes the first output of a node."""
+        """Return the name by which an input refers to a node's first output."""
         return f"{name}:{argument}:0" if self.is_function else name
 
 
 def needs_inputs(node: Any) -> bool:
     """Return whether the replacement of a node takes the position or the replica."""
-    return node.op in STATEFUL or is_moved(node)
+    return node.op in STATEFUL or is_shifted(node)
 
 
-def is_moved(node: Any) -> bool:
-    """Return whether a node reads a random state, of which each replica gets another one."""
+def is_shifted(node: Any) -> bool:
+    """Return whether a node reads a random state that is shifted, so that it differs between replicas."""
     return node.op == "RngReadAndSkip" or KERAS_READ in node.attr
 
 
 def rewrite_node(node: Any, scope: Scope) -> tuple[list[Any], tuple[Any, ...]]:
-    """Return the nodes that replace a node, the last of the same name, and the `FunctionDef`s that they call.
+    """Return the nodes that replace a node, the last with its name, and the `FunctionDef`s that they call.
 
     Raises:
-        ModelFnValueError: the node draws and cannot be replaced.
+        ModelFnValueError: the node is a random operation without a replacement.
     """
-    if node.op in _FIXES:
+    if node.op in _FIX_OF_REJECTED:
         raise ModelFnValueError(
             f"{traced_code()}: {node.name!r} cannot be drawn on a TPU or on several devices (got {node.op}, expected an operation "
-            f"that XLA draws). {_FIXES[node.op].format(before=traced_code().before)}"
+            f"that XLA draws). {_FIX_OF_REJECTED[node.op].format(before=traced_code().before)}"
         )
     if node.op in STATEFUL:
-        seeds = _constant(f"{node.name}/seeds", _seeds(node), node)
-        definition = stateful_draw(node.op, *_types(node), by_replica=scope.replica is not None)
-        data = data_inputs(node)
+        seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
+        definition = make_draw(node.op, *_find_types(node), by_replica=scope.replica is not None)
+        data = list_data_inputs(node)
         numbers = [scope.output(seeds.name), scope.position, *filter(None, [scope.replica])]
-        return [seeds, _call(node, definition, [*data, *numbers, *node.input[len(data) :]])], (definition,)
-    if is_moved(node):
+        return [seeds, _make_call(node, definition, [*data, *numbers, *node.input[len(data) :]])], (definition,)
+    if is_shifted(node):
         stored = type(node).FromString(node.SerializeToString())
         stored.name = f"{node.name}/stored"
         stored.attr.pop(KERAS_READ, None)
-        definition = moved_seed(_types(node)[1], _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0)
-        return [stored, _call(node, definition, [scope.output(stored.name, "value"), scope.replica])], (definition,)
+        definition = make_seed_shift(_find_types(node)[1], _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0)
+        return [stored, _make_call(node, definition, [scope.output(stored.name, "value"), scope.replica])], (
+            definition,
+        )
     return [node], ()
 
 
 def derive_position(node: Any, scope: Scope) -> tuple[list[Any], Any]:
     """Return nodes that compute the position of draws in the functions that a node calls, the last one, and their `FunctionDef`."""
-    salt = _constant(f"{node.name}/salt", _hash(node.name)[0], node)
-    definition = inner_position()
-    position = _call(node, definition, [scope.position, scope.output(salt.name)])
+    salt = _make_constant(f"{node.name}/salt", _hash_name(node.name)[0], node)
+    definition = make_position()
+    position = _make_call(node, definition, [scope.position, scope.output(salt.name)])
     position.name = f"{node.name}/position"
     return [salt, position], definition
 
 
-def data_inputs(node: Any) -> list[str]:
-    """Return the inputs of a node without those that it only waits for, which come last."""
-    return [item for item in node.input if not item.startswith("^")]
+def list_data_inputs(node: Any) -> list[str]:
+    """Return the inputs of a node without its control inputs, which come last."""
+    return [name for name in node.input if not name.startswith("^")]
 
 
-def _constant(name: str, value: Any, like: Any) -> Any:
+def _make_constant(name: str, value: Any, like: Any) -> Any:
     """Return a node with a uint64 value, on the device of another node."""
-    made = type(like)(name=name, op="Const", device=like.device)
-    made.attr["dtype"].type = tf.uint64.as_datatype_enum
-    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.uint64))
-    return made
+    new_node = type(like)(name=name, op="Const", device=like.device)
+    new_node.attr["dtype"].type = tf.uint64.as_datatype_enum
+    new_node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.uint64))
+    return new_node
 
 
-def _call(node: Any, definition: Any, inputs: Sequence[Any]) -> Any:
+def _make_call(node: Any, definition: Any, inputs: Sequence[Any]) -> Any:
     """Return a node that calls a function, with the name and device of another node."""
-    made = type(node)(name=node.name, op="PartitionedCall", device=node.device, input=inputs)
-    made.attr["f"].func.name = definition.signature.name
-    made.attr["Tin"].list.type.extend(item.type for item in definition.signature.input_arg)
-    made.attr["Tout"].list.type.extend(item.type for item in definition.signature.output_arg)
-    return made
+    new_node = type(node)(name=node.name, op="PartitionedCall", device=node.device, input=inputs)
+    new_node.attr["f"].func.name = definition.signature.name
+    new_node.attr["Tin"].list.type.extend(item.type for item in definition.signature.input_arg)
+    new_node.attr["Tout"].list.type.extend(item.type for item in definition.signature.output_arg)
+    return new_node
 
 
-def _types(node: Any) -> tuple[tuple[Any, ...], Any]:
+def _find_types(node: Any) -> tuple[tuple[Any, ...], Any]:
     """Return the types of the data inputs and of the first output of a node."""
 
     def type_of(argument: Any) -> Any:
@@ -131,12 +133,13 @@ def _types(node: Any) -> tuple[tuple[Any, ...], Any]:
     return tuple(map(type_of, definition.input_arg)), type_of(definition.output_arg[0])
 
 
-def _seeds(node: Any) -> list[int]:
-    """Return the two seeds of a node, from its name if it has none, so that they are the same in each process."""
+def _find_seeds(node: Any) -> list[int]:
+    """Return the op's two uint64 seeds; an unseeded op gets seeds hashed from its name, equal in all processes."""
+    # Attributes are signed; seeds of 31 bits, as TensorFlow's are, keep the draws of replicas apart.
     seeds = [node.attr[name].i % 2**64 for name in ("seed", "seed2")]
-    return seeds if any(seeds) else [half % 2**31 for half in _hash(node.name)]
+    return seeds if any(seeds) else [half % 2**31 for half in _hash_name(node.name)]
 
 
-def _hash(name: str) -> list[int]:
+def _hash_name(name: str) -> list[int]:
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")]

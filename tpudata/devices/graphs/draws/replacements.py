@@ -2,7 +2,7 @@
 
 A replacement is a function of the library of a `GraphDef`, so that one node replaces an operation, in the graph and in other
 functions alike. All draw by the Philox generator, a function from a key (64 bits) and a counter (128 bits) to random words. On
-several devices there is one rule for both, from the two seeds of an operation, a position and the number of the replica:
+several devices, key and counter follow from the two seeds of an operation, a position and the replica's index:
 
     key = seed + position * _GOLDEN        counter = [0, seed2 + replica * 2**32]
 
@@ -21,12 +21,12 @@ import tensorflow as tf
 _SEED_STEP = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
-_SKIPPED = 256
+_DRAWS_PER_VALUE = 256
 _ops = tf.raw_ops
 
 
 def _categorical(data: Sequence[Any], dtype: Any, keys: dict[str, Any]) -> Any:
-    """Return the numbers of classes, shape [rows, samples], by the largest sum of logit and Gumbel noise."""
+    """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise."""
     logits, samples = data
     shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
     noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **keys)))
@@ -34,7 +34,7 @@ def _categorical(data: Sequence[Any], dtype: Any, keys: dict[str, Any]) -> Any:
 
 
 def _shuffle(data: Sequence[Any], _: Any, keys: dict[str, Any]) -> Any:
-    """Return the rows of a tensor in the order of random numbers."""
+    """Return the rows of a tensor in random order."""
     numbers = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
     return tf.gather(data[0], tf.argsort(numbers))
 
@@ -51,12 +51,12 @@ _DRAWS: dict[str, Callable[[Sequence[Any], Any, dict[str, Any]], Any]] = {
     "RandomShuffle": _shuffle,
 }
 STATEFUL = frozenset(_DRAWS)
-# Those of which a session's draws are known at each step.
+# Operations whose draws in a session can be computed from the step.
 COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 
 @functools.cache
-def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, *, by_replica: bool) -> Any:
+def make_draw(kind: str, inputs: tuple[Any, ...], result_dtype: Any, *, by_replica: bool) -> Any:
     """Return the `FunctionDef` that replaces a stateful operation.
 
     Its inputs are the operation's, the two seeds (uint64 [2]), the position (int64 scalar) and the replica (int32 scalar).
@@ -64,8 +64,9 @@ def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, *, by_replica
     Args:
         kind: type of the operation.
         inputs: types of the operation's inputs.
-        result: type of its result.
-        by_replica: whether it draws by the rule of several devices; otherwise by a session's, and has no input for the replica.
+        result_dtype: type of its result.
+        by_replica: whether it draws by the rule for several devices; otherwise it repeats a session's draws and has no replica
+            input.
     """
 
     def draw(*arguments: Any) -> Any:
@@ -75,21 +76,21 @@ def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, *, by_replica
             key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
             high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
         else:
-            low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _SKIPPED, tf.uint64)
+            low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _DRAWS_PER_VALUE, tf.uint64)
         keys = {"key": key, "counter": tf.stack([low, high]), "alg": tf.random.Algorithm.PHILOX.value}
-        return _DRAWS[kind](data, result, keys)
+        return _DRAWS[kind](data, result_dtype, keys)
 
     label = f"{kind}_by_{'replica' if by_replica else 'step'}"
     return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *[tf.int32] * by_replica))
 
 
 @functools.cache
-def moved_seed(dtype: Any, index: int) -> Any:
-    """Return the `FunctionDef` from a vector and the replica (int32 scalar) to the vector with another seed for each replica.
+def make_seed_shift(dtype: Any, index: int) -> Any:
+    """Return the `FunctionDef` that shifts the seed in a state vector by the replica (int32 scalar).
 
     Args:
         dtype: type of the vector.
-        index: place of the seed in the vector.
+        index: index of the seed in the vector.
     """
 
     def move(vector: Any, replica: Any) -> Any:
@@ -100,8 +101,8 @@ def moved_seed(dtype: Any, index: int) -> Any:
 
 
 @functools.cache
-def inner_position() -> Any:
-    """Return the `FunctionDef` from a position (int64 scalar) and a salt (uint64 scalar) to the position of other draws."""
+def make_position() -> Any:
+    """Return the `FunctionDef` that derives a new position from a position (int64 scalar) and a salt (uint64 scalar)."""
 
     def mix(position: Any, salt: Any) -> Any:
         return tf.cast(tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64) + salt, tf.int64)
@@ -114,6 +115,6 @@ def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...]) ->
     with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
         traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
     definition = type(traced.function_def).FromString(traced.function_def.SerializeToString())
-    dtypes = [item.name for item in (*inputs, traced.outputs[0].dtype)]
+    dtypes = [dtype.name for dtype in (*inputs, traced.outputs[0].dtype)]
     definition.signature.name = "_".join(["tpudata", label, *dtypes])
     return definition

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: when they are saved, who listens, and what follows."""
+"""Checkpoints of a training: when they are saved, and the listeners and evaluations that they trigger."""
 
 import logging
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ _v1 = tf.compat.v1
 
 
 class CheckpointFollower(Protocol):
-    """What follows the checkpoints of a training: the evaluations of train_and_evaluate."""
+    """Work after each checkpoint of a training: the evaluations of train_and_evaluate."""
 
     def after_save(self, checkpoint: Checkpoint) -> None:
-        """Follow a written checkpoint, except for the one at the start."""
+        """Handle a written checkpoint; not called for the one at the start."""
 
     def finish(self) -> None:
-        """Follow the last checkpoint, unless that is done. Called before the hooks' `end`, as in the original."""
+        """Handle the last checkpoint, unless it was handled. Called before the hooks' `end`, as in the original."""
 
 
 class Checkpointing:
@@ -52,7 +52,7 @@ class Checkpointing:
         saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
         hooks: hooks of all processes.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
-        follower: what follows the checkpoints; or None.
+        follower: work after each checkpoint; or None.
         termination: state of a requested termination.
 
     Raises:
@@ -98,23 +98,27 @@ class Checkpointing:
         self._saved_step = None if start is None else start.step()
         self._writes = has_interval and not self.by_hook
         if self._writes and saver is not None:
-            # So that the saver later deletes checkpoints of earlier runs, too.
-            saver.recover_last_checkpoints(checkpoints.known(runtime.model_dir))
+            # Lets the saver delete checkpoints of earlier runs, too.
+            saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
         if saver_hook is not None and runtime.peers.is_chief:
-            self._hand_over(saver_hook)
+            self._prepare_saver_hook(saver_hook)
 
-    def _hand_over(self, saver_hook: Any) -> None:
+    def _prepare_saver_hook(self, saver_hook: Any) -> None:
         """Prepare the hook to write the checkpoints and to call the listeners."""
         follower = _HookFollower(self, self._runtime.model_dir, self._saved_step or 0)
 
-        def with_listeners(known: Sequence[Any]) -> list[Any]:
+        def add_listeners(listeners: Sequence[Any]) -> list[Any]:
             # The hook may have been used in another call, with other listeners.
-            own = [item for item in known if not isinstance(item, _HookFollower) and item not in self._listeners]
-            return [*own, *self._listeners, follower]
+            kept_listeners = [
+                listener
+                for listener in listeners
+                if not isinstance(listener, _HookFollower) and listener not in self._listeners
+            ]
+            return [*kept_listeners, *self._listeners, follower]
 
-        replace_listeners(saver_hook, with_listeners)
+        replace_listeners(saver_hook, add_listeners)
         tf.io.gfile.makedirs(self._runtime.model_dir)
-        with self._session.adding():
+        with self._session.record_additions():
             if not _v1.get_collection(_v1.GraphKeys.SAVERS):
                 # The hook's default saver.
                 saver = _v1.train.Saver(
@@ -127,12 +131,12 @@ class Checkpointing:
     def prepare(self) -> None:
         """Let the listeners add operations to the graph."""
         if self._writes and self._listeners:
-            with self._session.adding():
+            with self._session.record_additions():
                 for listener in self._listeners:
                     listener.begin()
 
     def begin(self, step: int) -> None:
-        """Save at the first step of training, unless it has a checkpoint, and count intervals from there."""
+        """Start the intervals at the first step of training, and save it unless it has a checkpoint."""
         config = self._runtime.config
         seconds = config.save_checkpoints_secs
         seconds = seconds if isinstance(seconds, int | float) else None
@@ -144,18 +148,17 @@ class Checkpointing:
         return self._cadence.next_step(step, step_seconds)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint is due, by the chief's clock, as clocks differ."""
-        due = self._cadence.due(step)
+        """Return whether a checkpoint is due; intervals in seconds are measured by the chief's clock."""
+        is_due = self._cadence.due(step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
-        return bool(self._runtime.peers.chiefs(int(due))) if is_timed else due
+        return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
 
     def save(self, step: int, *, at_start: bool = False) -> bool:
         """Write a checkpoint, unless this step has one, or a hook writes them; call the listeners and the follower.
 
         Args:
             step: the global step.
-            at_start: whether no step was done yet; listeners are then called even if the step has a checkpoint, and the follower is
-                not.
+            at_start: whether no step was done yet: calls listeners even if the step has a checkpoint, and never the follower.
 
         Returns:
             Whether a listener requests the end of training.
@@ -168,14 +171,14 @@ class Checkpointing:
         is_saved = self._saved_step == step and not (at_start and self._listeners)
         if not self._writes or is_saved:
             return False
-        with self._session.installed():
+        with self._session.as_default_graph():
             for listener in self._listeners:
                 listener.before_save(self._session, step)
-        checkpoint = self._write(step)
+        checkpoint = self._write_checkpoint(step)
         self._saved_step = step
-        with self._session.installed():
+        with self._session.as_default_graph():
             stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
-        self._runtime.store.mark(list(self._step.variables), checkpoint)
+        self._runtime.store.set_source(list(self._step.variables), checkpoint)
         self._events.flush()
         self._step.flush()
         _log.info("Saved %s.", checkpoint.prefix)
@@ -183,33 +186,33 @@ class Checkpointing:
             self.follow(checkpoint)
         return any(stops)
 
-    def _write(self, step: int) -> Checkpoint:
+    def _write_checkpoint(self, step: int) -> Checkpoint:
         """Return the checkpoint of a step, which the chief writes while the other processes wait."""
         peers, model_dir = self._runtime.peers, self._runtime.model_dir
         if not peers.is_chief:
-            return Checkpoint.from_bytes(peers.chiefs_bytes(b""))
+            return Checkpoint.from_bytes(peers.broadcast_bytes(b""))
         check_model_dir(model_dir)
         if self._saver is not None:
             checkpoint = save_with(self._saver, self._session, model_dir, step)
         else:
-            self._step.to_host(self._step.variables)
+            self._step.copy_to_host(self._step.variables)
             checkpoint = checkpoints.save(model_dir, step, self._step.variables, self._retention)
-        peers.chiefs_bytes(checkpoint.to_bytes())
+        peers.broadcast_bytes(checkpoint.to_bytes())
         return checkpoint
 
     def follow(self, checkpoint: Checkpoint) -> None:
         """Call the follower with a written checkpoint."""
         if self._follower is not None:
-            with self._termination.nothing_to_lose():
+            with self._termination.exit_at_once():
                 self._follower.after_save(checkpoint)
             # An evaluation may have replaced the values of variables by averages.
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:
-        """Save the last step, call the listeners' `end`, and let the follower finish; a hook does so in its `end`."""
+        """Save the last step, call the listeners' `end`, and let the follower finish, unless a hook's `end` does all this."""
         self.save(step)
         if self._writes:
-            with self._session.installed():
+            with self._session.as_default_graph():
                 for listener in self._listeners:
                     listener.end(self._session, step)
             self.finish()
@@ -218,15 +221,15 @@ class Checkpointing:
         """Let the follower finish, unless SIGTERM ends the training."""
         if self._follower is None or self._termination.requested:
             return
-        with self._termination.nothing_to_lose():
+        with self._termination.exit_at_once():
             self._follower.finish()
-        newest = checkpoints.latest(self._runtime.model_dir)
-        if newest is not None:  # The hooks' `end` sees the trained values.
+        newest = checkpoints.find_latest(self._runtime.model_dir)
+        if newest is not None:  # An evaluation may have replaced them; the hooks' `end` must see the trained values.
             self._loader.restore(newest)
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint except the one at the start, and at the end."""
+    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint but the first, and at the end."""
 
     def __init__(self, checkpointing: Checkpointing, model_dir: str, start: int) -> None:
         self._checkpointing = checkpointing
@@ -235,7 +238,7 @@ class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         del session
-        checkpoint = checkpoints.latest(self._model_dir)
+        checkpoint = checkpoints.find_latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start:
             with eager_mode():
                 self._checkpointing.follow(checkpoint)

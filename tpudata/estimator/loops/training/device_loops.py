@@ -1,4 +1,4 @@
-"""Loops of the device in one training, and the values that hooks and summaries fetch from the last step of each."""
+"""Loops of training steps on the device, and the values that hooks and summaries fetch from the last step of each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ class DeviceLoops:
         summaries: v1 summaries of model_fn.
         finite_check: check of the losses and the variables.
         has_hooks: whether any process has hooks.
-        is_step: whether each loop is a single step, for hooks that see each.
+        is_step: whether each loop is a single step, for hooks that run at each step.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class DeviceLoops:
             size: largest number of steps.
             fetches: tensors that the last step returns and operations that it runs.
             feeds: values for model_fn's placeholders with a default, by name.
-            summarises: whether the last step is summarised.
+            summarises: whether to fetch the summaries of the last step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.
             NonFiniteError: the loss is NaN, or a variable NaN or infinite.
         """
-        if size == 1 or not summarises or not self._summaries.needs_own_step:
+        if size == 1 or not summarises or not self._summaries.needs_single_step:
             return self._run_steps(iteration, size, fetches, feeds, summarises=summarises)
         first = self._run_steps(iteration, size - 1, fetches, feeds, summarises=False)
         if not first.has_data or len(first.losses) < size - 1:
@@ -92,22 +92,24 @@ class DeviceLoops:
         self, iteration: Iteration, size: int, fetches: Sequence[Any], feeds: Mapping[str, Any], *, summarises: bool
     ) -> LoopValues:
         summaries, step = self._summaries, self._step
-        names = tensor_names(fetches)
-        # Always fetch summaries without an effect, so that the step is built once.
-        of_summaries = [item for item in summaries.step if summarises or not step.fetches.has_effect(item)]
-        step.fetches.ask((*fetches, *of_summaries))
+        fetch_names = tensor_names(fetches)
+        # Always fetch summaries without side effects, so that the step is built once.
+        summary_tensors = [tensor for tensor in summaries.step if summarises or not step.fetches.has_effect(tensor)]
+        step.fetches.request((*fetches, *summary_tensors))
         if summarises:
             summaries.begin()
-            names |= {item.name for item in summaries.step}
-        self._store.mark(list(step.variables), None)
-        before = self.global_step
-        result = step.run(iteration, LoopRequest(size, summarises and summaries.uses_tf_summary, self._is_step, feeds))
-        self.global_step, losses = int(result.global_step), np.asarray(result.losses)
-        if len(losses) and self.global_step == before and not self._has_hooks and not step.counts_steps:
+            fetch_names |= {tensor.name for tensor in summaries.step}
+        self._store.set_source(list(step.variables), None)
+        step_before = self.global_step
+        loop_result = step.run(
+            iteration, LoopRequest(size, summarises and summaries.uses_tf_summary, self._is_step, feeds)
+        )
+        self.global_step, losses = int(loop_result.global_step), np.asarray(loop_result.losses)
+        if len(losses) and self.global_step == step_before and not self._has_hooks and not step.counts_steps:
             raise ModelFnValueError(
                 "model_fn: train_op never changes the global step, so that training would not end. Pass "
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
             )
-        self._finite_check.after_loop(self.global_step, losses, result)
-        fetched = {name: np.asarray(result.fetched[name]) for name in names} if len(losses) else {}
-        return LoopValues(np.asarray(result.steps).tolist(), losses.tolist(), bool(result.has_data), fetched)
+        self._finite_check.after_loop(self.global_step, losses, loop_result)
+        fetched = {name: np.asarray(loop_result.fetched[name]) for name in fetch_names} if len(losses) else {}
+        return LoopValues(np.asarray(loop_result.steps).tolist(), losses.tolist(), bool(loop_result.has_data), fetched)

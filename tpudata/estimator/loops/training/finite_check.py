@@ -1,6 +1,6 @@
 """Check that the loss of a training is a number, and that its variables stay finite.
 
-An infinite loss alone does not end training, as in the original: a loss scale makes it so until the scale has adapted.
+As in the original, an infinite loss does not end training: dynamic loss scaling starts with infinite losses.
 """
 
 import logging
@@ -17,12 +17,12 @@ _log = logging.getLogger("tpudata")
 
 
 class FiniteCheck:
-    """Check of the loss after each loop or step, and of the variables at the ends of loops or as often as loops would end.
+    """Check of the loss after each loop or step, and of the variables after each loop or every `every` single steps.
 
     Args:
         step: the compiled step.
         model_dir: folder of the checkpoints, for the message.
-        is_step: whether the host runs single steps, for hooks that see each.
+        is_step: whether the host runs single steps, for hooks that run at each step.
         every: number of single steps between two checks of the variables.
     """
 
@@ -34,13 +34,13 @@ class FiniteCheck:
         self._unchecked = 0
         self._has_warned = False
 
-    def after_loop(self, global_step: int, losses: Any, results: LoopResult) -> None:
+    def after_loop(self, global_step: int, losses: Any, result: LoopResult) -> None:
         """Check the results of a loop or a step.
 
         Args:
             global_step: the step that was reached.
             losses: losses of the steps (NumPy).
-            results: results of the loop.
+            result: results of the loop.
 
         Raises:
             NonFiniteError: the loss is NaN, or a variable NaN or infinite.
@@ -50,7 +50,7 @@ class FiniteCheck:
             self._has_warned = True
             _log.warning("The loss is infinite at or before step %d; training continues.", global_step)
         if not self._is_step:
-            self._require(global_step, loss, np.asarray(results.finite))
+            self._check(global_step, loss, np.asarray(result.finite))
             return
         self._unchecked += 1
         if not math.isfinite(loss) or self._unchecked >= self._every:
@@ -64,19 +64,19 @@ class FiniteCheck:
         """
         if self._is_step:
             self._unchecked = 0
-            self._require(global_step, loss, self._step.finite())
+            self._check(global_step, loss, self._step.check_finite())
 
-    def _require(self, global_step: int, loss: float, finite: Any) -> None:
+    def _check(self, global_step: int, loss: float, finite: Any) -> None:
         if not math.isnan(loss) and finite.all():
             return
         bad = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]
-        what = [] if math.isfinite(loss) else [f"the loss is {loss}"]
+        problems = [] if math.isfinite(loss) else [f"the loss is {loss}"]
         if bad:
             more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
-            what.append(f"the variable {bad[0]!r}{more} contains NaN or Inf")
-        saved = checkpoints.latest(self._model_dir)
-        kept = "" if saved is None else f" The last good checkpoint is {saved.prefix}."
+            problems.append(f"the variable {bad[0]!r}{more} contains NaN or Inf")
+        saved = checkpoints.find_latest(self._model_dir)
+        last_good = "" if saved is None else f" The last good checkpoint is {saved.prefix}."
         raise NonFiniteError(
-            f"Training stopped at step {global_step}: {', '.join(what)}. Lower the learning rate, or check the input for values "
-            f"that are not finite.{kept}"
+            f"Training stopped at step {global_step}: {', '.join(problems)}. Lower the learning rate, or check the input for "
+            f"values that are not finite.{last_good}"
         )

@@ -13,7 +13,7 @@ from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
-from tpudata.estimator.hooks.monitor import Monitor, hooks_of_worker, training_hooks
+from tpudata.estimator.hooks.monitor import Monitor, select_worker_hooks, training_hooks
 from tpudata.estimator.hooks.profiler import Profiler
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.feed import Feed
@@ -23,9 +23,9 @@ from tpudata.estimator.loops.training.device_loops import DeviceLoops
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.loops.training.pace import LoopSize
 from tpudata.estimator.loops.training.progress import Progress, count_examples
-from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
+from tpudata.estimator.loops.training.termination import Termination, handle_sigterm
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.checkpoints import latest_of_chief
+from tpudata.estimator.state.checkpoints import find_chiefs_latest
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
@@ -53,14 +53,14 @@ def train(
             "them."
         )
     peers = runtime.peers
-    ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
-    with ending as termination, peers.watched():
-        start = latest_of_chief(runtime.model_dir, peers)
+    ending = handle_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
+    with ending as termination, peers.translate_errors():
+        start = find_chiefs_latest(runtime.model_dir, peers)
         if max_steps is not None and start is not None and start.step() >= max_steps:
             _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
             return None
         # Processes of a cluster end together, after the first loop.
-        with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
+        with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
             step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
         training = _Training(runtime, step, start, hooks, listeners, follower, termination)
@@ -90,15 +90,15 @@ class _Training:
         self._start = start
         self._termination = termination
         self._stops = False
-        is_added_to = bool(training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
-        session = step.session(is_added_to=is_added_to)
+        has_additions = bool(training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
+        session = step.session(has_additions=has_additions)
         # The session may have called model_fn again, which makes other hooks.
         hooks = training_hooks(step.spec, hooks)
         scaffold = make_scaffold(step.spec, session)
         self._loader = ScaffoldLoader(step, runtime.store, session, scaffold)
         self._events = EventWriter(runtime.model_dir if peers.is_chief else None)
         fetched = [step.spec.train_op, step.spec.loss]
-        own_hooks = hooks if peers.is_chief else hooks_of_worker(step.spec, hooks)
+        own_hooks = hooks if peers.is_chief else select_worker_hooks(step.spec, hooks)
         self._monitor = Monitor(session, own_hooks, fetched, feeds_model=peers.count == 1)
         self._summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
         self._checkpointing = Checkpointing(
@@ -234,7 +234,7 @@ class _Training:
         """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
         has_written = self._monitor.takes_writes()
         if has_written:
-            self._runtime.store.mark(list(self._step.variables), None)
+            self._runtime.store.set_source(list(self._step.variables), None)
         return has_written
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class LoopSize:
             self.step_seconds = seconds / steps
         if self._measured and steps and self._seconds is not None:
             fitted = int(self._seconds * steps / max(seconds, 1e-6))
-            # Limit the change, in case that a single loop took an unusual time.
+            # Limit the growth, as one loop may have taken unusually little time.
             self._steps = max(1, min(fitted, 10 * steps, _MAX_LOOP))
         self._measured = True
 
@@ -71,8 +71,8 @@ class Cadence:
         """Return the next due step, estimated from the time of a step for an interval in seconds; None if unknown."""
         if self._seconds is None or not step_seconds:
             return self._next
-        left = self._seconds - (time.monotonic() - self._time)
-        return step + max(1, int(min(left / step_seconds, _MAX_LOOP)))
+        remaining_seconds = self._seconds - (time.monotonic() - self._time)
+        return step + max(1, int(min(remaining_seconds / step_seconds, _MAX_LOOP)))
 
     def steps_per_second(self, step: int) -> float:
         """Return the speed since the last restart."""

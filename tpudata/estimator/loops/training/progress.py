@@ -6,16 +6,16 @@ from typing import Any
 
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.feeding.signature import leaves
-from tpudata.estimator.feeding.sparse_parts import without_sparse
+from tpudata.estimator.feeding.signature import list_leaves
+from tpudata.estimator.feeding.sparse_parts import drop_sparse
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
 
 _log = logging.getLogger("tpudata")
-# As many as the original's.
-_MOST_STALL_WARNINGS = 5
+# As in the original.
+_MAX_STALL_WARNINGS = 5
 
 
 def count_examples(runtime: Runtime, element_spec: Any) -> int | None:
@@ -23,13 +23,13 @@ def count_examples(runtime: Runtime, element_spec: Any) -> int | None:
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
-    sizes = {spec.shape[0] for _, spec in leaves((without_sparse(element_spec), None)) if spec.shape.rank}
+    sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
     static = sizes.pop() if len(sizes) == 1 else None
     return None if static is None else int(static) * runtime.peers.count
 
 
 class Progress:
-    """Report of one training from its first step on, as in the original: with an interval of 100, at steps 1, 101 and so on.
+    """Progress reports of one training, as in the original: with an interval of 100, at steps 1, 101 and so on.
 
     Args:
         events: event file of model_dir.
@@ -37,7 +37,7 @@ class Progress:
         config: RunConfig with the intervals.
         examples: number of rows in a step, or None if unknown.
         step: step at which training begins.
-        every_step: whether steps inside a loop are reported, too, as without a TPU.
+        every_step: whether to report steps inside a loop, too, as without a TPU.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Progress:
         self._every_step = every_step
         self._logging = Cadence(step, config.log_step_count_steps, at_first=True)
         self._summarising = Cadence(step, config.save_summary_steps, at_first=True)
-        # The step that the next one is expected to reach, from which the original decides beforehand whether it is summarised.
+        # Expected global step after the next step. The original decides by it, before the step, whether to write summaries.
         self._expected = step + 1
         self._logged_step: int | None = None
-        self._stall_warnings = _MOST_STALL_WARNINGS
+        self._stall_warnings = _MAX_STALL_WARNINGS
 
     def summarises(self, size: int) -> bool:
         """Return whether summaries are due at the end of a loop of `size` steps."""
@@ -67,8 +67,8 @@ class Progress:
 
     def ends(self, step: int) -> tuple[int | None, ...]:
         """Return the steps at which a loop must end for the log, and for summaries, which need values of its last step."""
-        due = self._summarising.next_step(step, 0.0) if self._summaries.wanted else None
-        summary = None if due is None else due - (self._expected - 1 - step)
+        due_step = self._summarising.next_step(step, 0.0) if self._summaries.has_summaries else None
+        summary = None if due_step is None else due_step - (self._expected - 1 - step)
         return self._logging.next_step(step, 0.0), summary
 
     def report(self, before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Progress:
             is_due = self._summarising.due(self._expected if self._every_step else number)
             self._expected = (number if is_due else starts[position] + 1) + 1
             if is_due:
-                self._events.scalars(number, {"loss": losses[position]})
+                self._events.write_scalars(number, {"loss": losses[position]})
                 self._summarising.restart(number)
                 if position == last:
                     self._summaries.write(number, fetched, self._events)
@@ -98,10 +98,11 @@ class Progress:
             rates = {} if self._logged_step is None else self._rates(step)
             self._log(step, losses[-1], rates)
             if rates:
-                self._events.scalars(step, rates)
+                self._events.write_scalars(step, rates)
             self._logging.restart(step)
 
     def _warn_of_stalls(self, stalls: int, steps: Sequence[int]) -> None:
+        """Warn, five times at most, of steps that did not change the global step."""
         if not stalls or not self._stall_warnings:
             return
         self._stall_warnings -= 1
@@ -125,6 +126,6 @@ class Progress:
         return rates if self._examples is None else {**rates, "examples/sec": speed * self._examples}
 
     def _log(self, step: int, loss: float, rates: Mapping[str, float]) -> None:
-        speeds = "".join(f", {name}: {value:.4g}" for name, value in rates.items())
+        speeds = "".join(f", {name}: {rate:.4g}" for name, rate in rates.items())
         _log.info("step %d: loss = %.6g%s", step, loss, speeds)
         self._logged_step = step

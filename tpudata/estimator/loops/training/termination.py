@@ -1,7 +1,7 @@
 """SIGTERM during training: the current loop is finished and saved, and the process ends with a separate exit code.
 
-The exit code distinguishes this end from a failure and from a killed process. A handler that the program has set is not changed; it
-can end training by a hook's `request_stop`.
+The exit code distinguishes this end from a failure and from a killed process. A handler of the program is not replaced; it can end
+training by a hook's `request_stop`.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ class Termination:
 
     def __init__(self) -> None:
         self.requested = False
-        self._at_once = False
+        self._exits_at_once = False
 
     @contextlib.contextmanager
-    def nothing_to_lose(self) -> Iterator[None]:
+    def exit_at_once(self) -> Iterator[None]:
         """Let a request inside the context end the process at once, as all trained values are saved."""
-        self._at_once = True
+        self._exits_at_once = True
         try:
             self._end_if_requested()
             yield
         finally:
-            self._at_once = False
+            self._exits_at_once = False
 
     def _end_if_requested(self) -> None:
-        if self.requested and self._at_once:
+        if self.requested and self._exits_at_once:
             raise SystemExit(EXIT_CODE)
 
     def receive(self, number: int, frame: Any) -> None:
@@ -52,7 +52,7 @@ class Termination:
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[Termination]:
+def handle_sigterm() -> Iterator[Termination]:
     """Let SIGTERM request the end of the training in this context, and a second SIGTERM end the process at once.
 
     If the program has set a handler, or this is not its main thread, nothing changes.

@@ -1,4 +1,4 @@
-"""A cache: the place where the records of a split are kept once they are read."""
+"""A cache, which keeps the records of a split once they are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpudata.input.order.order import Order
 
 
 class Cache:
-    """Cache that keeps no record. Each kind of cache is a subclass that overrides what it does.
+    """Cache that keeps no records. Other caches are subclasses.
 
     Attributes:
         is_decoded: whether the records are decoded before they are kept.
@@ -29,7 +29,7 @@ class Cache:
         return stored
 
     def keep(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
-        """Return the files that keep records as they are stored; None if nothing keeps them.
+        """Return the wrapper of a read function that caches stored records; None if this cache does not keep these.
 
         Args:
             plan: plan of reading.

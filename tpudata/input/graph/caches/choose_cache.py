@@ -23,7 +23,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
 
     Args:
         cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
-            folder, which keeps the records decoded; or in pieces, as they are stored, if they are read so.
+            folder, which keeps decoded records, or stored pieces if records are read in pieces.
         request: what is fed.
         plan: plan of reading the split.
 

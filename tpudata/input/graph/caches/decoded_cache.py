@@ -70,7 +70,7 @@ class DecodedCache(Cache):
             StorageError: a file cannot be written.
         """
         if self._written is None:
-            # Also for a dataset of a graph of TensorFlow 1.
+            # The dataset may belong to a graph of TensorFlow 1.
             with tf.init_scope():
                 dataset = self.load() or self._fill(stored.all)
             self._written = StoredRecords(open_shards(dataset, CACHE_SPLIT), _encode_fields(self._fields))
@@ -127,7 +127,7 @@ class DecodedCache(Cache):
 
 
 def _encode_fields(fields: Fields) -> Fields:
-    """Return fields as the cache has them."""
+    """Return the fields as the cache stores them."""
     label = None if fields.label is None else _encode_field(fields.label)
     weight = None if fields.weight is None else _encode_field(fields.weight)
     return Fields(tuple(_encode_field(field) for field in fields.inputs), label, weight)
@@ -140,23 +140,25 @@ def _encode_field(field: Field) -> Field:
     return Field(Feature(name, "bytes", field.dtype, field.shape, "raw"), field.name, field.shape)
 
 
-def _encode_records(parts: Iterable[Mapping[str, npt.NDArray[Any]]], fields: Fields) -> Iterator[bytes]:
+def _encode_records(batches: Iterable[Mapping[str, npt.NDArray[Any]]], fields: Fields) -> Iterator[bytes]:
     """Yield the Examples of records, from the columns of neighbouring ones."""
     names = [field.feature.name for field in fields.all]
-    for part in parts:
-        for values in zip(*(part[name] for name in names), strict=True):
-            yield encode_example({name: _encode_value(value) for name, value in zip(names, values, strict=True)})
+    for columns in batches:
+        for record_values in zip(*(columns[name] for name in names), strict=True):
+            yield encode_example(
+                {name: _encode_value(column_value) for name, column_value in zip(names, record_values, strict=True)}
+            )
 
 
 def _encode_value(value: Any) -> Any:
-    """Return a string or strings as they are, and other values as their bytes."""
+    """Return strings unchanged, and other values as their bytes."""
     if isinstance(value, bytes):
         return value
     return value.ravel().tolist() if value.dtype == object else value.tobytes()
 
 
 def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None) -> str:
-    """Return a digest of the records' bytes, and of the decoded fields if there are any."""
+    """Return a digest that identifies the records' bytes and, if fields are passed, how they are decoded."""
     skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
     read_decoded = [] if fields is None else [_describe_decoding(field) for field in fields.all]
@@ -164,7 +166,8 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
 
 
 def _describe_decoding(field: Field) -> tuple[Any, ...]:
-    """Return all that determines a decoded value; lists have other parts, so that other caches keep their names."""
+    """Return everything that determines a decoded value. Parts for lists are only added to lists, so that the digests of other
+    fields do not change."""
     padding = () if field.padding is None else (field.padding.table, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()

@@ -1,8 +1,8 @@
 """Pieces of an object store on a local disk: the second level of reading, filled while records are read.
 
 A piece is a tensor bundle of TensorFlow, `NUMBER.index` and `NUMBER.data-00000-of-00001`, with one tensor, `records`: string [n],
-the records as stored, unpacked. TensorFlow writes a bundle next to its place and renames it, its index last, so that it is whole or
-absent, also for processes that read and write the same folder at the same time; and it has checksums.
+the records as stored, unpacked. TensorFlow writes a bundle to temporary files and renames them, its index last, so that it is
+complete or absent even if several processes use the folder. It has checksums.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tpudata.console.tables import bytes_text
 from tpudata.errors import UsageError
-from tpudata.input.dataset_ops import as_written, count_up_to
+from tpudata.input.dataset_ops import count_up_to, without_autograph
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.reading.pieces import Pieces
 from tpudata.input.graph.reading.read import Keep, ReadRange
@@ -32,14 +32,14 @@ from tpudata.input.order.order import Order
 from tpudata.storage.local.errors import WRITTEN, translate_errors
 
 _TENSOR = "records"
-# A file of a piece that is older was left by a killed process: writing a piece does not take this long.
-_LEFT_SECONDS = 600
-# Characters of patterns: TensorFlow looks for a bundle by its name as a pattern.
+# Age after which a temporary file belongs to a killed process: writing a piece is faster.
+_STALE_SECONDS = 600
+# Pattern characters, as TensorFlow matches the name of a bundle as a pattern.
 _PATTERN = "*?[\\"
 
 
 class PieceCache(Cache):
-    """Cache of stored records in pieces in a folder: a host keeps those that it reads in every epoch.
+    """Cache of pieces of stored records in a folder: a host caches the pieces that it reads in every epoch.
 
     Args:
         folder: the user's folder of caches.
@@ -55,11 +55,11 @@ class PieceCache(Cache):
     def keep(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
         """Return files that serve ranges from pieces in the folder, and fill it with those that the host reads."""
         assert plan.pieces is not None
-        files = PieceFiles.of(self._folder, self._name, plan.pieces, plan.sizes)
-        files = files.keep(plan.pieces_of(order.starts(rows)))
+        files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
+        files = files.keep(plan.find_pieces(order.starts(rows)))
         if not self._is_elsewhere:
             files.prepare()
-        return files.reads
+        return files.wrap_read
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class PieceFiles:
         folder: the folder of these pieces.
         pieces: all pieces of the split.
         sizes: sizes of the records.
-        kept: which pieces are kept once they are read, bool [pieces]; others are read from the store if they are not there.
+        kept: whether each piece is saved once it is read, bool [pieces].
     """
 
     folder: str
@@ -79,8 +79,8 @@ class PieceFiles:
     kept: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
-        """Return the pieces below a user's folder, which keeps none that is not there.
+    def open(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
+        """Return the pieces in a user's folder; pieces that are missing there are not saved.
 
         Args:
             folder: the user's folder.
@@ -100,11 +100,11 @@ class PieceFiles:
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
 
     def keep(self, numbers: Integers) -> PieceFiles:
-        """Return the files with some of their pieces kept."""
+        """Return these files, with the pieces `numbers` saved once they are read."""
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
 
     def prepare(self) -> None:
-        """Make the folder, remove what killed processes have left in it, and check the room for what is missing.
+        """Make the folder, remove temporary files of killed processes, and check the disk space for missing pieces.
 
         Raises:
             StorageError: the folder cannot be made.
@@ -114,14 +114,14 @@ class PieceFiles:
         with translate_errors(WRITTEN, self.folder):
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.glob("*.tempstate*"):
-                # Another process may be done with it meanwhile.
+                # Another process may have removed it.
                 with contextlib.suppress(FileNotFoundError):
-                    if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                    if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                         path.unlink()
             stored_numbers = {path.stem for path in folder.glob("*.index")}
         missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in stored_numbers]
-        before = self.sizes.before
-        size = int((before(self.pieces.stops[missing]) - before(self.pieces.starts[missing])).sum())
+        bytes_before = self.sizes.bytes_before
+        size = int((bytes_before(self.pieces.stops[missing]) - bytes_before(self.pieces.starts[missing])).sum())
         free = shutil.disk_usage(folder).free
         if size > free:
             raise UsageError(
@@ -129,20 +129,20 @@ class PieceFiles:
                 f" {bytes_text(free)} are free there. Pass a folder on a larger disk, or no cache."
             )
 
-    def reads(self, read: ReadRange) -> ReadRange:
-        """Return a function that reads records from here, or from `read`, and then keeps their piece."""
+    def wrap_read(self, read: ReadRange) -> ReadRange:
+        """Return a function that reads records from these files; a missing piece is read by `read`, and saved if it is kept."""
         bounds = tf.constant(np.stack([self.pieces.starts, self.pieces.stops], axis=1))
-        kept = tf.constant(self.kept)
+        is_kept = tf.constant(self.kept)
 
-        def prefix(number: tf.Tensor) -> tf.Tensor:
+        def make_prefix(number: tf.Tensor) -> tf.Tensor:
             return tf.strings.join([self.folder, tf.strings.as_string(number)], "/")
 
-        def is_there(number: tf.Tensor) -> tf.Tensor:
-            return tf.size(tf.io.matching_files(tf.strings.join([prefix(number), ".index"]))) > 0
+        def has_piece(number: tf.Tensor) -> tf.Tensor:
+            return tf.size(tf.io.matching_files(tf.strings.join([make_prefix(number), ".index"]))) > 0
 
         def restore(number: tf.Tensor) -> tf.Tensor:
             (records,) = tf.raw_ops.RestoreV2(
-                prefix=prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
+                prefix=make_prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
             )
             return tf.ensure_shape(records, [None])
 
@@ -150,24 +150,30 @@ class PieceFiles:
             first, last = tf.unstack(tf.gather(bounds, number))
             records = read(first, last)
             save = tf.raw_ops.SaveV2(
-                prefix=prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], tensors=[records]
+                prefix=make_prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], tensors=[records]
             )
             with tf.control_dependencies([save]):
                 return tf.identity(records)
 
         def read_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
             number = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
-            piece = tf.data.Dataset.from_tensors(number)
+            number_dataset = tf.data.Dataset.from_tensors(number)
             begin = tf.gather(bounds, number)[0]
 
-            def cut(records: tf.Tensor) -> tf.Tensor:
+            def slice_range(records: tf.Tensor) -> tf.Tensor:
                 return records[first - begin : last - begin]
 
             # A damaged file counts as missing: the store has its records.
-            restored = piece.filter(as_written(is_there)).map(as_written(restore)).ignore_errors(log_warning=True)
-            fetched = piece.filter(as_written(lambda number: tf.gather(kept, number))).map(as_written(fetch))
-            read_anew = piece.map(as_written(lambda _: read(first, last)))
-            candidates = restored.concatenate(fetched).map(as_written(cut)).concatenate(read_anew)
+            restored = (
+                number_dataset.filter(without_autograph(has_piece))
+                .map(without_autograph(restore))
+                .ignore_errors(log_warning=True)
+            )
+            fetched = number_dataset.filter(without_autograph(lambda number: tf.gather(is_kept, number))).map(
+                without_autograph(fetch)
+            )
+            read_again = number_dataset.map(without_autograph(lambda _: read(first, last)))
+            candidates = restored.concatenate(fetched).map(without_autograph(slice_range)).concatenate(read_again)
             return candidates.take(1).get_single_element()
 
         return read_records

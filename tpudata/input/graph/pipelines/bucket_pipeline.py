@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
@@ -32,10 +32,10 @@ class BucketPipeline:
         self._limits = [operator.index(limit) for limit in request.options.tokens.buckets or ()]
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return what `input_fn` returns; `rows` are the longest bucket's, and shorter ones have proportionally more."""
-        # Also for a dataset of a graph of TensorFlow 1.
+        """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter ones have proportionally more."""
+        # The dataset may belong to a graph of TensorFlow 1.
         with tf.init_scope():
-            parts = self._parts
+            parts = self._buckets
         factors = [self._limits[-1] // bucket.length for bucket, _ in parts]
         records = [len(bucket.ids) for bucket, _ in parts]
         seed = operator.index(self._options.seed) if self._options.training else None
@@ -52,19 +52,19 @@ class BucketPipeline:
         per_step = rows.count // rows.batch_size
 
         choice = steps.choices(start_step, end).flat_map(
-            as_written(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(per_step))
+            without_autograph(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(per_step))
         )
         dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
         count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * per_step
         return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
 
     @functools.cached_property
-    def _parts(self) -> list[tuple[Bucket, Pipeline]]:
+    def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
         """The buckets, each with its pipeline, for which all records are read once."""
         buckets = find_buckets(self._pipeline.lengths(), self._limits)
-        return [(bucket, self._part(bucket, number)) for number, bucket in enumerate(buckets)]
+        return [(bucket, self._make_pipeline(bucket, number)) for number, bucket in enumerate(buckets)]
 
-    def _part(self, bucket: Bucket, number: int) -> Pipeline:
+    def _make_pipeline(self, bucket: Bucket, number: int) -> Pipeline:
         fields, options = self._request.fields, self._options
         inputs = (
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs

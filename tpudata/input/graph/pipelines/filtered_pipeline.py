@@ -35,22 +35,23 @@ class FilteredPipeline:
         self._request = request
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return what `input_fn` returns."""
-        return self._chosen.batches(rows, start_step)
+        """Return the dataset of `input_fn`."""
+        return self._selected_pipeline.batches(rows, start_step)
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each selected record, which reads all records."""
-        return self._chosen.lengths()
+        return self._selected_pipeline.lengths()
 
     def part(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the selected records."""
-        return self._chosen.part(request, ids, is_cached=is_cached)
+        return self._selected_pipeline.part(request, ids, is_cached=is_cached)
 
     @functools.cached_property
-    def _chosen(self) -> Pipeline:
+    def _selected_pipeline(self) -> Pipeline:
+        """Pipeline of the selected records, found by reading all records once."""
         choose: Callable[..., Any] | None = self._request.options.filter
         assert choose is not None
-        # A graph of TensorFlow 1, in which == compares objects, is the default graph of one thread only.
+        # In another thread: a default graph of TensorFlow 1, in which == compares objects, belongs to one thread.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
             ids = pool.submit(self._pipeline.choose_records, choose).result()
         total = counted(self._pipeline.records, "record")

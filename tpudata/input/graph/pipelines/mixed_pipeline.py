@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.elements import named_leaves
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows
@@ -28,23 +28,25 @@ class MixedPipeline:
         self._weights = weights
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return what `input_fn` returns."""
-        order = MixtureOrder.of(self._weights, rows.total)
+        """Return the dataset of `input_fn`."""
+        order = MixtureOrder.make(self._weights, rows.total)
         pieces = order.pieces
-        # Whole rows of pieces, which may be more than the host's rows.
-        first, last = rows.first // pieces, -(-rows.last // pieces)
-        part = Rows(last - first, rows.total // pieces, first, last)
-        parts = [make(part, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)]
-        _check_alike([dataset.element_spec for dataset in parts], last - first)
-        begin, end = rows.first - first * pieces, rows.last - first * pieces
+        # Whole rows of pieces that cover the host's rows.
+        first_row, end_row = rows.first // pieces, -(-rows.last // pieces)
+        piece_rows = Rows(end_row - first_row, rows.total // pieces, first_row, end_row)
+        datasets = [
+            make(piece_rows, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)
+        ]
+        _check_alike([dataset.element_spec for dataset in datasets], end_row - first_row)
+        begin, end = rows.first - first_row * pieces, rows.last - first_row * pieces
 
-        def join_pieces(*parts: Any) -> Any:
+        def join_pieces(*datasets: Any) -> Any:
             return tf.nest.map_structure(
-                lambda piece: _take_rows(piece, begin, end), parts if len(parts) > 1 else parts[0]
+                lambda piece: _take_rows(piece, begin, end), datasets if len(datasets) > 1 else datasets[0]
             )
 
-        mixed = tf.data.Dataset.choose_from_datasets(parts, order.choices(start_step), stop_on_empty_dataset=True)
-        mixed = mixed.batch(pieces, drop_remainder=True).map(as_written(join_pieces), **PARALLEL)
+        mixed = tf.data.Dataset.choose_from_datasets(datasets, order.choices(start_step), stop_on_empty_dataset=True)
+        mixed = mixed.batch(pieces, drop_remainder=True).map(without_autograph(join_pieces), **PARALLEL)
         if rows.count != rows.batch_size:
             mixed = mixed.rebatch(rows.batch_size, drop_remainder=True)
         options = tf.data.Options()
@@ -61,10 +63,10 @@ def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
 
 
 def _check_alike(specs: Sequence[Any], rows: int) -> None:
-    """Check that all inputs give the same tensors, one row per record.
+    """Raise UsageError if inputs differ in their tensors, or a tensor does not have one row per record.
 
     Raises:
-        UsageError: they differ; names the first difference.
+        UsageError: they differ; the message names the first difference.
     """
     leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
     for number, tensors in enumerate(leaves):

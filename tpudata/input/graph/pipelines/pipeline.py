@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.graph.pipelines.whole_pass import choose_records, record_lengths
 from tpudata.input.graph.records import Records
-from tpudata.input.graph.steps.step import elements, fold
+from tpudata.input.graph.steps.step import chain_steps, fold
 from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
@@ -23,9 +23,9 @@ from tpudata.input.order.order import Order
 from tpudata.input.request import InputRequest
 
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
-# it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
+# it holds 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
 BATCHES_AHEAD = 2
-# Batches are counted in int64, and their records, too.
+# Keeps the number of records, steps times batch size, in int64.
 _MAX_STEPS = 2**53
 
 
@@ -78,15 +78,15 @@ class Pipeline:
         return Pipeline(request, self._records.part(request, ids, is_cached=is_cached))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return what `input_fn` returns."""
+        """Return the dataset of `input_fn`."""
         order = self._records.order(rows.total)
         return self._set_count(self._serve_batches(order, rows, start_step), order, rows, start_step)
 
     def _serve_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return a dataset of batches, which the workers of a tf.data service make if there is one.
+        """Return a dataset of batches, made by the workers of a tf.data service if the options name one.
 
         Raises:
-            ServiceError: the workers were not there in time.
+            ServiceError: not all workers registered in time.
         """
         service = self._options.service
         if service is None:
@@ -95,23 +95,23 @@ class Pipeline:
         groups = divide_rows(rows, operator.index(service.workers))
         per_turn = rows.count // rows.batch_size // len(groups)
         if len(groups[0]) == 1:
-            streams = [self._make_batches(order, part, start_step) for (part,) in groups]
+            streams = [self._make_batches(order, stream_rows, start_step) for (stream_rows,) in groups]
             return take_turns(receive(service, streams), per_turn)
-        parts = [self._make_parts(order, part, start_step) for group in groups for part in group]
+        part_streams = [self._make_parts(order, stream_rows, start_step) for group in groups for stream_rows in group]
         # Images are mixed with others of the whole batch, so this process mixes them.
-        finish_batch = elements(self._steps.plan_batch(rows, self._records.count))
-        joined = join_parts(receive(service, parts), len(groups[0]))
-        return take_turns([dataset.map(finish_batch, **PARALLEL) for dataset in joined], per_turn)
+        finish_batch = chain_steps(self._steps.plan_batch(rows, self._records.count))
+        batch_streams = join_parts(receive(service, part_streams), len(groups[0]))
+        return take_turns([dataset.map(finish_batch, **PARALLEL) for dataset in batch_streams], per_turn)
 
     def _make_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of whole batches."""
         steps = [*self._steps.row_steps, *self._steps.plan_batch(rows, self._records.count)]
-        return self._prepare_records(order, rows, start_step).map(elements(steps), **PARALLEL)
+        return self._prepare_records(order, rows, start_step).map(chain_steps(steps), **PARALLEL)
 
     def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (element, extras) of parts of batches."""
         steps = [*self._steps.row_steps, set_rows(rows.batch_size)]
-        return self._prepare_records(order, rows, start_step).map(as_written(fold(steps)), **PARALLEL)
+        return self._prepare_records(order, rows, start_step).map(without_autograph(fold(steps)), **PARALLEL)
 
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
@@ -125,7 +125,7 @@ class Pipeline:
         return dataset
 
     def _set_count(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the batches with a known number of them, and prefetch some."""
+        """Set the number of batches, and prefetch some."""
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         per_step = rows.count // rows.batch_size
         if order.steps is not None:

@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
+from tpudata.input.dataset_ops import PARALLEL, numpy_elements, without_autograph
 from tpudata.input.decode.parse import sequence_lengths
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.records import Records
 from tpudata.input.options.options import check_arguments
 from tpudata.input.order.chunks import Integers
 
-# Records.
+# Records of a batch.
 _BATCH = 1024
 
 
@@ -29,54 +29,52 @@ def record_lengths(records: Records) -> Integers:
     """
     padded = [field for field in records.fields.inputs if field.pads]
     lengths = _compute_numbers(
-        records, lambda stored: stored.map(as_written(lambda batch: sequence_lengths(batch, padded)), **PARALLEL)
+        records, lambda stored: stored.map(without_autograph(lambda batch: sequence_lengths(batch, padded)), **PARALLEL)
     )
     for field in padded:
         longest = int(lengths.argmax())
         if not field.cuts and lengths[longest] > field.shape[0]:
             raise FeatureError(
-                f"{records.stored.place(longest)}: feature {field.feature.name!r} has {lengths[longest]} values, and the longest"
-                f" bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
+                f"{records.stored.describe_location(longest)}: feature {field.feature.name!r} has {lengths[longest]} values, and "
+                f"the longest bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
             )
     return lengths
 
 
-def choose_records(records: Records, choose: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
-    """Return the numbers of the records that a user's function chooses, int64 [records], ascending.
+def choose_records(records: Records, predicate: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
+    """Return the numbers of the records for which a user's function returns True, int64 [n], ascending.
 
     Args:
         records: all records.
-        choose: takes a record's features, or the result of `parse`, and returns a bool.
+        predicate: function of a record's features, or the result of `parse`, and returns a bool.
         parse: parses records; None for the dataset's features.
 
     Raises:
-        UsageError: choose takes or returns something else.
+        UsageError: the predicate has other arguments, or does not return a bool.
         tf.errors.OpError: a record is damaged.
     """
 
-    def check_and_choose(record: Any) -> Any:
-        arguments = record if isinstance(record, tuple) else (record,)
-        as_written(check_arguments)("filter", choose, ("features", "labels")[: len(arguments)])
-        return as_written(_check_choice)(choose(*arguments))
+    def select(*record: Any) -> Any:
+        # A record of one tuple is (features, labels); `unbatch` and `map` unpack it.
+        without_autograph(check_arguments)("filter", predicate, ("features", "labels")[: len(record)])
+        return without_autograph(_check_choice)(predicate(*record))
 
-    def choose_each(stored: tf.data.Dataset) -> tf.data.Dataset:
+    def choose_batch(stored: tf.data.Dataset) -> tf.data.Dataset:
         if parse is None:
-            parsed = stored.map(as_written(records.stored.features), **PARALLEL)
+            parsed = stored.map(without_autograph(records.stored.features), **PARALLEL)
         else:
             parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
-        single = parsed.unbatch().map(
-            lambda *record: check_and_choose(record if len(record) > 1 else record[0]), **PARALLEL
-        )
+        single = parsed.unbatch().map(lambda *record: select(record if len(record) > 1 else record[0]), **PARALLEL)
         return single.batch(_BATCH)
 
-    return np.flatnonzero(_compute_numbers(records, choose_each))
+    return np.flatnonzero(_compute_numbers(records, choose_batch))
 
 
 def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
     """Return a number for each record, int64 [records], from a function of batches of stored records."""
     numbers = np.concatenate(list(numpy_elements(lambda: compute(records.one_pass(_BATCH)))))
-    kept_numbers: Integers = numbers[: records.count].astype(np.int64)
-    return kept_numbers
+    per_record: Integers = numbers[: records.count].astype(np.int64)
+    return per_record
 
 
 def _check_choice(choice: Any) -> tf.Tensor:

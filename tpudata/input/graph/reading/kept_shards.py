@@ -24,7 +24,7 @@ class KeptShards:
     Attributes:
         shards: all shards.
         runs: for each shard the runs of kept records, [first, last) in it, int64 [runs, 2].
-        begins: number of the first kept record of each shard, int64 [shards].
+        begins: number of each shard's first kept record among all kept records, int64 [shards].
         ends: number of the record after its last one, int64 [shards].
     """
 
@@ -34,7 +34,7 @@ class KeptShards:
     ends: Integers
 
     @classmethod
-    def of(cls, dataset: Dataset, split: str) -> KeptShards:
+    def make(cls, dataset: Dataset, split: str) -> KeptShards:
         """Return the shards of a split."""
         shards = dataset.manifest.split(split).shards
         runs = tuple(dataset.kept_runs(shard) for shard in shards)
@@ -48,6 +48,6 @@ class KeptShards:
         return np.flatnonzero(self.ends > self.begins)
 
     def map(self, function: Callable[[int], _Result]) -> list[_Result]:
-        """Return a function's results for each of `numbers`, many at the same time: it may read an index."""
+        """Call a function for each of `numbers` in threads, as it may read an index, and return the results."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
             return list(pool.map(function, self.numbers.tolist()))

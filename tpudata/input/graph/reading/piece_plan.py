@@ -16,13 +16,13 @@ from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import largest_divisor
 from tpudata.storage import is_remote
 
-# The default window of the shuffle, in bytes of stored records, and its least length in records, if they take no more than so many
-# bytes. A host of a TPU has 48 GB or more.
+# The default shuffle window in bytes of stored records, and its least number of records unless these take more than the maximum. A
+# host of a TPU has 48 GB or more.
 _WINDOW_BYTES = 512 << 20
-_WINDOW_RECORDS, _MOST_WINDOW_BYTES = 2048, 1 << 30
+_WINDOW_RECORDS, _MAX_WINDOW_BYTES = 2048, 1 << 30
 # Share of the bytes that may be fetched twice because lanes end inside of pieces.
-_MOST_WASTE = 0.03
-# Records of a stream are passed on in runs of about so many bytes: parts of a window, of which some wait for each other.
+_MAX_WASTE = 0.03
+# Bytes of a run: the records of a slot that are passed on together.
 _RUN_BYTES = 1 << 20
 
 
@@ -49,57 +49,62 @@ class PiecePlan(ReadPlan):
         return self.chunks
 
     def lanes(self, batch_size: int) -> int:
-        """Return the number of lanes: as many as divide the batch, unless their ends inside of pieces cost too much."""
+        """Return the number of lanes: as many as divide the batch, fewer if pieces shared by lanes waste over 3 % of the bytes."""
         sizes = self.pieces.ends - self.pieces.begins
-        cost = self.pieces.cut_bytes(self.reading.piece_bytes)
-        most = int(_MOST_WASTE * float(sizes.sum()) / cost) + 1 if cost else batch_size
-        return largest_divisor(batch_size, min(most, self.reading.lanes))
+        bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
+        max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1 if bytes_per_cut else batch_size
+        return largest_divisor(batch_size, min(max_lanes, self.reading.lanes))
 
     def fetch_ratio(self, batch_size: int, hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
-        lanes, each = self.lanes(batch_size), batch_size // hosts
+        lanes, rows_per_host = self.lanes(batch_size), batch_size // hosts
         stride = batch_size // lanes
-        read = sum(-(-(host + 1) * each // stride) - host * each // stride for host in range(hosts)) / lanes
+        reads_per_piece = (
+            sum(-(-(host + 1) * rows_per_host // stride) - host * rows_per_host // stride for host in range(hosts))
+            / lanes
+        )
         sizes = self.pieces.ends - self.pieces.begins
-        return read * (1 + (lanes - 1) * self.pieces.cut_bytes(self.reading.piece_bytes) / float(sizes.sum()))
+        return reads_per_piece * (
+            1 + (lanes - 1) * self.pieces.estimate_wasted_bytes(self.reading.piece_bytes) / float(sizes.sum())
+        )
 
     @property
     def default_window(self) -> tuple[int, int, int]:
         """The default window."""
-        return _WINDOW_BYTES, _WINDOW_RECORDS, _MOST_WINDOW_BYTES
+        return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
-    def shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
+    def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
         """Return the order of training that mixes the records of a window, fewer than all."""
-        lanes, most_run = self.lanes(total), _RUN_BYTES // self.record_bytes
-        return StreamOrder.in_lanes(self.mixed_chunks, total, window, seed, lanes=lanes, most_run=most_run)
+        lanes, max_run = self.lanes(total), _RUN_BYTES // self.record_bytes
+        return StreamOrder.make_lanes(self.mixed_chunks, total, window, seed, lanes=lanes, max_run=max_run)
 
     @property
     def piece_memory(self) -> int:
-        """Bytes of memory that a piece takes: as it is fetched, unpacked if it is compressed, and as records."""
+        """Bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
         copies = 1 if self.block_records is None else 2
         return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.starts))
 
     @property
     def reads(self) -> int:
-        """Number of pieces that are read at the same time, as many as the free memory has room for."""
+        """Number of pieces that are read at the same time, limited by the free memory."""
         return self.reading.reads(self.piece_memory, free_memory())
 
-    def reads_all(self, rows: Rows) -> bool:
-        """Return whether a host's rows of a batch are less than a piece, which also has rows of other hosts."""
+    def reads_whole_batches(self, rows: Rows) -> bool:
+        """Return whether a host's rows of a batch are smaller than a piece, so that pieces have rows of other hosts, too."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 
 def is_read_in_pieces(dataset: Dataset, split: str, reading: Reading) -> bool:
-    """Return whether a split is read in pieces: it is on an object store, or the options ask for them."""
-    first = dataset.shard_path(dataset.manifest.split(split).shards[0])
-    return is_remote(first) if reading.pieces is None else reading.pieces
+    """Return whether a split is read in pieces: as the options say, or by default if it is on an object store."""
+    first_shard = dataset.shard_path(dataset.manifest.split(split).shards[0])
+    return is_remote(first_shard) if reading.pieces is None else reading.pieces
 
 
 def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
     """Return the plan for all records of a split."""
-    plan = ReadPlan.of(dataset, split)
+    plan = ReadPlan.make(dataset, split)
     if not is_read_in_pieces(dataset, split, reading):
         return plan
-    pieces = Pieces.of(dataset, split, operator.index(reading.piece_bytes))
-    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    return PiecePlan(**{**values, "pieces": pieces}, reading=reading)
+    pieces = Pieces.cut(dataset, split, operator.index(reading.piece_bytes))
+    plan_fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    return PiecePlan(**{**plan_fields, "pieces": pieces}, reading=reading)

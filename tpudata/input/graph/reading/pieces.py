@@ -1,4 +1,4 @@
-"""Pieces of shards, each of which is one request to an object store or a few, without overlap.
+"""Pieces of shards, each fetched by one or a few requests to an object store, without overlap.
 
 TensorFlow's client for `gs://` keeps one block of an open file, 64 MB by default. A read that is not in it fetches a whole block
 from there, cut at the end of the object. So what ends with its object, or with such a block, costs nothing more; anything else
@@ -15,13 +15,13 @@ from tpudata.format import Dataset, ShardIndex
 from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.order.chunks import Integers
 
-# Bytes of a block that are left free: TensorFlow's first read is of the byte before a piece, its last one ends a little after it.
+# A piece is this much smaller than a block, as TensorFlow also reads the byte before a piece and a few bytes after it.
 _SPARE_BYTES = 64
-# A shard's last piece is no larger than this many others, so that shards of the usual 100 MB, 15 % more or less, are one piece.
-# A cut at 64 MB halved the rate of evaluation with shards of 75 MB: the small rests took the places of requests in flight.
-_LAST_PIECE = 2
-# Places in a piece at which the cost of a cut is found.
-_CUTS = 16
+# Largest last piece of a shard, in pieces, so that shards of the usual 100 MB, 15 % more or less, are one piece. Cutting shards of
+# 75 MB at 64 MB would halve the rate of evaluation, as small remainders use up the requests in flight.
+_MAX_LAST_PIECE = 2
+# Number of positions in a piece over which the cost of a cut is averaged.
+_SAMPLED_CUTS = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,34 +43,34 @@ class Pieces:
     file_bytes: Integers
 
     @classmethod
-    def of(cls, dataset: Dataset, split: str, piece_bytes: int) -> Pieces:
-        """Cut the shards of a split, by the indexes of those that are larger than a piece.
+    def cut(cls, dataset: Dataset, split: str, piece_bytes: int) -> Pieces:
+        """Cut the shards of a split into pieces; reads the indexes of shards that are larger than a piece.
 
         Raises:
             CorruptionError: an index is damaged.
             DatasetError: an index belongs to another shard.
             StorageError: an index cannot be read.
         """
-        kept = KeptShards.of(dataset, split)
+        shards = KeptShards.make(dataset, split)
 
         def cut_shard(number: int) -> tuple[Integers, Integers]:
-            shard = kept.shards[number]
-            if shard.bytes <= _LAST_PIECE * piece_bytes:
+            shard = shards.shards[number]
+            if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
-            return _cut(dataset.index(shard), kept.runs[number], piece_bytes)
+            return _cut_shard(dataset.index(shard), shards.runs[number], piece_bytes)
 
         # A shard without kept records has no piece.
-        parts = kept.map(cut_shard)
-        numbers = kept.numbers.tolist()
-        starts = np.concatenate([first + kept.begins[n] for n, (first, _) in zip(numbers, parts, strict=True)])
-        sizes = [kept.shards[n].bytes for n in numbers]
-        ends = [np.append(begin[1:], size) for (_, begin), size in zip(parts, sizes, strict=True)]
+        cut_shards = shards.map(cut_shard)
+        numbers = shards.numbers.tolist()
+        starts = np.concatenate([first + shards.begins[n] for n, (first, _) in zip(numbers, cut_shards, strict=True)])
+        sizes = [shards.shards[n].bytes for n in numbers]
+        ends = [np.append(piece_begins[1:], size) for (_, piece_begins), size in zip(cut_shards, sizes, strict=True)]
         return cls(
             starts,
-            np.append(starts[1:], kept.ends[-1]),
-            np.concatenate([begin for _, begin in parts]),
+            np.append(starts[1:], shards.ends[-1]),
+            np.concatenate([piece_begins for _, piece_begins in cut_shards]),
             np.concatenate(ends),
-            np.repeat(sizes, [len(first) for first, _ in parts]),
+            np.repeat(sizes, [len(first) for first, _ in cut_shards]),
         )
 
     @property
@@ -78,24 +78,24 @@ class Pieces:
         """Mean size of a piece, in bytes."""
         return int((self.ends - self.begins).mean())
 
-    def cut_bytes(self, block: int) -> float:
+    def estimate_wasted_bytes(self, block: int) -> float:
         """Return the mean number of bytes that are fetched twice if a piece is read in two parts, the larger one first.
 
         Args:
-            block: bytes that a read fetches at least, as far as its file has them.
+            block: least number of bytes that a read fetches, up to the end of the file.
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
-        head = sizes * (1 + (np.arange(_CUTS) + 0.5) / _CUTS) / 2
-        rest = (self.file_bytes - self.begins)[:, np.newaxis]
-        blocks = np.minimum(np.ceil(head / block) * block, rest)
+        head = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
+        bytes_to_file_end = (self.file_bytes - self.begins)[:, np.newaxis]
+        whole_blocks = np.minimum(np.ceil(head / block) * block, bytes_to_file_end)
         # A read from the start of a file may be larger than a block.
-        first = np.where((self.begins[:, np.newaxis] == 0) & (head > block), head, blocks)
-        second = np.minimum(np.ceil((sizes - head) / block) * block, rest - head)
-        wasted = (first + second - sizes).mean(axis=1)
+        first_fetch = np.where((self.begins[:, np.newaxis] == 0) & (head > block), head, whole_blocks)
+        second_fetch = np.minimum(np.ceil((sizes - head) / block) * block, bytes_to_file_end - head)
+        wasted = (first_fetch + second_fetch - sizes).mean(axis=1)
         return float(np.average(wasted, weights=sizes[:, 0]))
 
 
-def _cut(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers, Integers]:
+def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers, Integers]:
     """Return the number of the first kept record and the byte offset of each piece of a shard.
 
     Args:
@@ -103,22 +103,22 @@ def _cut(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers,
         runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
         piece_bytes: size of a piece.
     """
-    kept = np.concatenate([np.arange(first, last) for first, last in runs.tolist()])
+    kept_records = np.concatenate([np.arange(first, last) for first, last in runs.tolist()])
     if index.block_offsets is None:
-        records, offsets = np.arange(len(kept)), index.offsets.astype(np.int64)[kept]
+        records, offsets = np.arange(len(kept_records)), index.offsets.astype(np.int64)[kept_records]
     else:
         # Any record of a compressed block needs the whole block.
-        blocks = np.unique(kept // index.block_records)
-        records = np.searchsorted(kept, blocks * index.block_records)
+        blocks = np.unique(kept_records // index.block_records)
+        records = np.searchsorted(kept_records, blocks * index.block_records)
         offsets = index.block_offsets.astype(np.int64)[blocks]
-    firsts, limit = [0], max(1, piece_bytes - _SPARE_BYTES)
-    while index.shard_bytes - offsets[firsts[-1]] > _LAST_PIECE * piece_bytes:
-        place = int(np.searchsorted(offsets, offsets[firsts[-1]] + limit, "right")) - 1
+    firsts, max_bytes = [0], max(1, piece_bytes - _SPARE_BYTES)
+    while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
+        next_piece = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
         # A record may be larger than a piece.
-        place = max(place, firsts[-1] + 1)
-        if place >= len(offsets):
+        next_piece = max(next_piece, firsts[-1] + 1)
+        if next_piece >= len(offsets):
             break
-        firsts.append(place)
+        firsts.append(next_piece)
     begins = offsets[firsts]
-    # Whatever precedes the first kept record is not read.
+    # Bytes before the first kept record are not read.
     return records[firsts].astype(np.int64), begins

@@ -15,7 +15,7 @@ from tpudata.input.graph.reading.segments import Segments
 
 # Returns the records [first, last) as stored: string [n].
 ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
-# Makes of a function that reads ranges one that also keeps them.
+# Wraps a function that reads ranges in one that also caches them.
 Keep: TypeAlias = "Callable[[ReadRange], ReadRange]"
 
 
@@ -24,7 +24,7 @@ class RecordReader:
 
     Args:
         files: the files.
-        segments: places of the records in them.
+        segments: byte ranges of the records in them.
         has_gaps: whether records in quarantine lie between segments. Without gaps, a range is one run of bytes of one file.
     """
 
@@ -36,8 +36,8 @@ class RecordReader:
         self._file_bytes = tf.constant(segments.file_bytes)
         self._firsts = tf.constant(segments.firsts)
         ends = segments.offsets + segments.sizes
-        columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.places)
-        # One row a segment, to be gathered at once: half of the operations of a table for each column.
+        columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.first_records)
+        # One row for each segment, gathered at once: half of the operations of a table for each column.
         self._table = tf.constant(np.stack(columns, axis=1))
         self._sizes = tf.constant(segments.sizes)
 
@@ -55,25 +55,25 @@ class RecordReader:
         def read_segment(number: tf.Tensor) -> tf.data.Dataset:
             begin = tf.maximum(first, tf.gather(self._firsts, number))
             end = tf.minimum(last, tf.gather(self._firsts, number + 1))
-            return self._files.records(self._run(number, number, begin, end)).take(end - begin)
+            return self._files.records(self._make_run(number, number, begin, end)).take(end - begin)
 
         if self._has_gaps:
             records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)
         else:
-            records = self._files.records(self._run(low, high, first, last))
+            records = self._files.records(self._make_run(low, high, first, last))
         frames = records.batch(last - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
         frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), last - first), message)
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
             return frames
-        # Wrong offsets may be those of other records. Sizes are known of whole segments, which most ranges are.
+        # A wrong offset may be the start of another record. The size is known for whole segments, which most ranges are.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), last)
         expected = tf.reduce_sum(self._sizes[low : high + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)
         return ensure(frames, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
 
-    def _run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Run:
+    def _make_run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Run:
         """Return the run of the records [first, last).
 
         Args:
@@ -82,15 +82,15 @@ class RecordReader:
             first: number of the first record.
             last: number of the record after the last one.
         """
-        file, start, offset, _, before, place = tf.unstack(tf.gather(self._table, low))
+        file, start, offset, _, skipped, first_read = tf.unstack(tf.gather(self._table, low))
         return Run(
             path=tf.gather(self._paths, file),
             file=file,
             file_bytes=tf.gather(self._file_bytes, file),
             offset=offset,
             size=tf.gather(self._table, high)[3] - offset,
-            skipped=before + first - start,
+            skipped=skipped + first - start,
             count=last - first,
-            place=place,
+            place=first_read,
             is_remote=self._is_remote,
         )

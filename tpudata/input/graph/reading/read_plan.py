@@ -14,26 +14,25 @@ from tpudata.input.order.chunks import Chunks, Integers, chunk_records
 from tpudata.input.order.training import MOST_LANES, TrainingOrder, largest_divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
-# Bytes of a read, up to twice that: opening a file costs as much as reading a quarter of it, and larger reads mix less.
+# Least bytes of a read, which is up to twice as large: opening a file costs as much as reading 128 KiB, and larger reads mix less.
 _READ_BYTES = 1 << 19
-# Factor in evaluation, which mixes nothing, and for rows of packed tokens, which were mixed when they were made.
+# Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
 _LARGE_READS = 4
-# Least number of chunks that training permutes: with fewer, a small window would mix little.
-_LEAST_CHUNKS = 256
-# A lane's part of a block begins anywhere in a chunk, and reading begins at the last of these places before it: with chunks alone,
-# 28 % of the bytes read were useless for records of 842 bytes, and 47 % for tokens. The table takes 48 bytes a place.
-_SEEK_BYTES = 1 << 16
-_MOST_SEEKS = 1 << 17
-# A chunk of more bytes is cut into reads of the usual size. Chance makes none of photographs: the largest of ImageNet has 15 MB.
-_MOST_CHUNK_BYTES = 32 << 20
-# Without a shuffle, each host reads a run of records a step, in this many parts.
-_PARTS_PER_HOST = 4
-# The default window of the shuffle, in bytes of stored records, and its least length in records, if they take no more than so many
-# bytes.
+# Training permutes at least so many chunks: with fewer, a small window would mix little.
+_MIN_CHUNKS = 256
+# A lane's part of a block may begin inside a chunk; reading begins at the last read start before it. Without further read starts,
+# 28 % of the bytes read are useless for records of 842 bytes, and 47 % for tokens. The table takes 48 bytes for each.
+_READ_START_BYTES = 1 << 16
+_MAX_READ_STARTS = 1 << 17
+# Larger chunks are split. Photographs make none by chance: the largest chunk of ImageNet has 15 MB.
+_MAX_CHUNK_BYTES = 32 << 20
+# Without a shuffle, each host reads a run of records for each step, in this many chunks.
+_CHUNKS_PER_HOST_STEP = 4
+# The default shuffle window in bytes of stored records, and its least number of records unless these take more than the maximum.
 _WINDOW_BYTES = 96 << 20
-_WINDOW_RECORDS, _MOST_WINDOW_BYTES = 1024, 1 << 30
-# The first shard has records of the usual size if their mean is at most this many times that of all, or the other way around.
-_MOST_UNEVEN = 1.25
+_WINDOW_RECORDS, _MAX_WINDOW_BYTES = 1024, 1 << 30
+# Shards are even if the mean record sizes of the first one and of all differ by at most this factor.
+_MAX_UNEVENNESS = 1.25
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ class ReadPlan:
     Attributes:
         split: the split, without records in quarantine.
         record_bytes: usual size of a record, before compression.
-        sizes: size of each.
+        sizes: sizes of the records.
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
         ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
@@ -59,21 +58,20 @@ class ReadPlan:
     pieces: Pieces | None = dataclasses.field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, dataset: Dataset, split_name: str) -> ReadPlan:
+    def make(cls, dataset: Dataset, split_name: str) -> ReadPlan:
         """Return the plan for all records of a split, from the indexes of its shards."""
         split = dataset.kept(split_name)
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
-        index, sizes = dataset.index(first), RecordSizes.of(dataset, split_name)
+        index, sizes = dataset.index(first), RecordSizes.read(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
-        # The first shard decides if shards are even: the mean of all, a little larger or smaller, would give another order than
-        # earlier versions.
-        if not sizes.mean / _MOST_UNEVEN <= record_bytes <= sizes.mean * _MOST_UNEVEN:
+        # If shards are even, the first one's mean is the record size: that of all would change the order of resumed trainings.
+        if not sizes.mean / _MAX_UNEVENNESS <= record_bytes <= sizes.mean * _MAX_UNEVENNESS:
             record_bytes = sizes.mean
         block_records = None if index.compression is None else index.block_records
         return cls(split, record_bytes, sizes, block_records, dataset.manifest.layout in TOKEN_ROWS)
 
     def part(self, ids: Integers) -> ReadPlan:
-        """Return the plan for some of these records, by their numbers among them."""
+        """Return the plan for a subset of these records: `ids` are their numbers among these."""
         return dataclasses.replace(self, ids=ids if self.ids is None else self.ids[ids])
 
     @property
@@ -89,7 +87,7 @@ class ReadPlan:
     @property
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
-        return self._cut_chunks(self._pick_length(_LARGE_READS if self.are_token_rows else 1, _LEAST_CHUNKS))
+        return self._cut_chunks(self._pick_length(_LARGE_READS if self.are_token_rows else 1, _MIN_CHUNKS))
 
     @property
     def piece_memory(self) -> int | None:
@@ -101,11 +99,11 @@ class ReadPlan:
         """Number of pieces that are read at the same time; None without pieces."""
         return None
 
-    def reads_all(self, _: Rows) -> bool:
+    def reads_whole_batches(self, _: Rows) -> bool:
         """Return whether a host that reads in order reads whole batches and keeps its rows of them."""
         return False
 
-    def pieces_of(self, records: Integers) -> Integers:
+    def find_pieces(self, records: Integers) -> Integers:
         """Return the numbers of the pieces that have records, by their numbers, int64 [n]."""
         assert self.pieces is not None
         stored = records if self.ids is None else self.ids[records]
@@ -115,37 +113,37 @@ class ReadPlan:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
         return 1.0
 
-    def shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:
-        """Return the order of training that mixes the records of a window, fewer than all.
+    def make_shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:
+        """Return the order of training that shuffles within a window of fewer than all records.
 
         Args:
             total: rows of the global batch.
             window: records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
         """
-        return TrainingOrder.of(self.mixed_chunks, total, window, seed)
+        return TrainingOrder.make(self.mixed_chunks, total, window, seed)
 
-    def chunks_of_host(self, rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `rows` records a step, at most a quarter of which is useless."""
-        return self._cut_chunks(max(1, rows // _PARTS_PER_HOST, self.block_records or 1))
+    def choose_host_chunks(self, rows: int) -> Chunks:
+        """Return chunks for a host that reads a run of `rows` records in each step; at most a quarter of the read is useless."""
+        return self._cut_chunks(max(1, rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
-    def seeks(self, chunks: Chunks) -> Integers:
-        """Return the numbers of records at which reading can begin without reading those before them, int64 [n]."""
+    def find_read_starts(self, chunks: Chunks) -> Integers:
+        """Return the numbers of records at which reading can begin without reading earlier ones, int64 [n]."""
         count, size = self.split.records, self.record_bytes
-        length = chunk_records(count, size, max(_SEEK_BYTES, -(-count // _MOST_SEEKS) * size))
+        length = chunk_records(count, size, max(_READ_START_BYTES, -(-count // _MAX_READ_STARTS) * size))
         return np.union1d(chunks.starts, self._cut_chunks(max(length, self.block_records or 1)).starts)
 
     def lanes(self, batch_size: int) -> int:
-        """Return the number of places of the permuted chunks from which a batch takes its rows."""
+        """Return the number of lanes: positions in the permuted chunks from which a batch takes its rows."""
         return largest_divisor(batch_size, MOST_LANES)
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """The default window in bytes; its least records, and the bytes that these may take."""
-        return _WINDOW_BYTES, _WINDOW_RECORDS, _MOST_WINDOW_BYTES
+        """(bytes of the default window, its least number of records, the most bytes that these may take)."""
+        return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def window(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
-        """Return the number of records that are mixed.
+        """Return the number of records in the shuffle window.
 
         Args:
             shuffle_buffer: the requested number; None for the default.
@@ -155,41 +153,45 @@ class ReadPlan:
             size = max(self.record_bytes, kept_bytes)
             window_bytes, records, most_bytes = self.default_window
             shuffle_buffer = max(1, min(records, most_bytes // size), window_bytes // size)
-        # A part of the records has its share of the window.
+        # A subset of the records gets its share of the window.
         return -(-shuffle_buffer * self.count // self.split.records)
 
-    def _pick_length(self, reads: int, least: int) -> int:
-        """Return the records of a chunk of `reads` reads, fewer if there would be less than the least number of chunks."""
-        length = chunk_records(self.split.records, self.record_bytes, _READ_BYTES * reads, least)
+    def _pick_length(self, reads: int, min_chunks: int) -> int:
+        """Return the number of records in a chunk of `reads` reads; fewer if there would be less than `min_chunks` chunks."""
+        length = chunk_records(self.split.records, self.record_bytes, _READ_BYTES * reads, min_chunks)
         # Any record of a compressed block needs the whole block.
         return length if self.block_records is None else max(length, self.block_records)
 
     def _cut_chunks(self, length: int) -> Chunks:
-        """Return the records in chunks of a number of stored ones."""
-        return self._select(self._cut(Chunks.of([shard.records for shard in self.split.shards], length)))
+        """Return the chunks of this plan's records, each cut from `length` stored records."""
+        return self._select(self._split_large(Chunks.cut([shard.records for shard in self.split.shards], length)))
 
     def _select(self, chunks: Chunks) -> Chunks:
-        """Return the part of chunks that `ids` has."""
+        """Return the chunks restricted to the records `ids`, in their numbering."""
         if self.ids is None:
             return chunks
         starts, stops = np.searchsorted(self.ids, chunks.starts), np.searchsorted(self.ids, chunks.stops)
         return Chunks(starts[starts < stops], stops[starts < stops])
 
-    def _cut(self, chunks: Chunks) -> Chunks:
-        """Return the chunks, those of many bytes cut into pieces: so large records, where they stand together, are read one by one.
+    def _split_large(self, chunks: Chunks) -> Chunks:
+        """Split chunks above 32 MiB into reads of about 1 MiB, so that large neighbouring records are read one by one.
 
-        The pieces are permuted as chunks are, which spreads them over an epoch and keeps the bytes of a window near its mean.
+        The parts are permuted as chunks are, which keeps the bytes of a shuffle window near their mean.
         """
-        begins, ends = self.sizes.before(chunks.starts), self.sizes.before(chunks.stops)
-        large = np.flatnonzero(ends - begins > _MOST_CHUNK_BYTES)
+        begins, ends = self.sizes.bytes_before(chunks.starts), self.sizes.bytes_before(chunks.stops)
+        large_chunks = np.flatnonzero(ends - begins > _MAX_CHUNK_BYTES)
         cuts = [chunks.starts]
         for start, stop, begin, end in zip(
-            chunks.starts[large], chunks.stops[large], begins[large], ends[large], strict=True
+            chunks.starts[large_chunks],
+            chunks.stops[large_chunks],
+            begins[large_chunks],
+            ends[large_chunks],
+            strict=True,
         ):
-            # A place between two records belongs to the one before it.
-            cut_places = self.sizes.at(np.arange(begin, end, 2 * _READ_BYTES))
+            # An offset inside a record counts as its start. A read is up to twice _READ_BYTES.
+            new_starts = self.sizes.find_records(np.arange(begin, end, 2 * _READ_BYTES))
             block = self.block_records or 1
-            cut_places = start + (cut_places - start) // block * block
-            cuts.append(cut_places[(cut_places > start) & (cut_places < stop)])
+            new_starts = start + (new_starts - start) // block * block
+            cuts.append(new_starts[(new_starts > start) & (new_starts < stop)])
         starts = np.unique(np.concatenate(cuts))
         return Chunks(starts, np.append(starts[1:], chunks.stops[-1:]))

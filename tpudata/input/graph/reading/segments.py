@@ -23,8 +23,8 @@ class Segments:
         files: number of its file, int64 [segments].
         offsets: byte offset in the file at which reading begins, int64 [segments].
         sizes: bytes that are read, int64 [segments].
-        skips: records there before the first one of the segment, int64 [segments]: compressed blocks are read whole.
-        places: number in the file of the first record that is read, int64 [segments].
+        skips: number of read records before the first of the segment, as compressed blocks are read whole, int64 [segments].
+        first_records: number in the file of the first record that is read, int64 [segments].
         have_gaps: whether records in quarantine lie between segments of a file.
     """
 
@@ -35,7 +35,7 @@ class Segments:
     offsets: Integers
     sizes: Integers
     skips: Integers
-    places: Integers
+    first_records: Integers
     have_gaps: bool
 
 
@@ -52,32 +52,34 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
         DatasetError: an index belongs to another shard.
         StorageError: an index cannot be read.
     """
-    kept = KeptShards.of(dataset, split)
+    shards = KeptShards.make(dataset, split)
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
     def cut_shard(number: int) -> tuple[Integers, ...]:
-        begin, end = kept.begins[number], kept.ends[number]
+        begin, end = shards.begins[number], shards.ends[number]
         cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
-        return _cut(dataset.index(kept.shards[number]), kept.runs[number], cuts_of_shard)
+        return _cut_shard(dataset.index(shards.shards[number]), shards.runs[number], cuts_of_shard)
 
-    parts = kept.map(cut_shard)
-    firsts, offsets, sizes, skips, places = (np.concatenate(column) for column in zip(*parts, strict=True))
-    files = np.repeat(kept.numbers, [len(part[0]) for part in parts])
+    shard_segments = shards.map(cut_shard)
+    firsts, offsets, sizes, skips, first_records = (
+        np.concatenate(column) for column in zip(*shard_segments, strict=True)
+    )
+    files = np.repeat(shards.numbers, [len(columns[0]) for columns in shard_segments])
     return Segments(
-        tuple(dataset.shard_path(shard) for shard in kept.shards),
-        np.array([dataset.quarantine.of(shard).bytes for shard in kept.shards], np.int64),
-        np.append(firsts + kept.begins[files], kept.ends[-1]),
+        tuple(dataset.shard_path(shard) for shard in shards.shards),
+        np.array([dataset.quarantine.of(shard).bytes for shard in shards.shards], np.int64),
+        np.append(firsts + shards.begins[files], shards.ends[-1]),
         files,
         offsets,
         sizes,
         skips,
-        places,
-        any(len(shard_runs) > 1 for shard_runs in kept.runs),
+        first_records,
+        any(len(shard_runs) > 1 for shard_runs in shards.runs),
     )
 
 
-def _cut(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, ...]:
-    """Return (first record, offset, size, skip, place) of the segments of a shard.
+def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, ...]:
+    """Return (first record, offset, size, skip, first read record) of the segments of a shard.
 
     Args:
         index: index of the shard.
@@ -95,5 +97,5 @@ def _cut(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, .
         offsets = index.offsets.astype(np.int64)
         return firsts, offsets[records], offsets[lasts] - offsets[records], np.zeros_like(firsts), records
     block, stop = records // index.block_records, -(-lasts // index.block_records)
-    offsets, places = index.block_offsets.astype(np.int64), block * index.block_records
-    return firsts, offsets[block], offsets[stop] - offsets[block], records - places, places
+    offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
+    return firsts, offsets[block], offsets[stop] - offsets[block], records - first_records, first_records

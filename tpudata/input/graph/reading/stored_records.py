@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.files.split_files import Decode, SplitFiles, keep_whole
 from tpudata.input.graph.reading.read import Keep, ReadRange, RecordReader
 from tpudata.input.graph.reading.segments import Segments, cut_into_segments
@@ -39,7 +39,7 @@ class StoredRecords:
         self._segments: tuple[bytes, Segments] | None = None
 
     def part(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
-        """Return some of these records, with other fields if there are any."""
+        """Return a subset of these records, with `fields` instead of these fields if they are passed."""
         return StoredRecords(self._files, fields or self._fields, ids if self.ids is None else self.ids[ids])
 
     @property
@@ -49,10 +49,10 @@ class StoredRecords:
 
     @property
     def name(self) -> str:
-        """Name of datasets that read them, which TensorFlow's errors have."""
+        """Name of the datasets that read them, which TensorFlow's error messages contain."""
         return self._files.name
 
-    def place(self, record: int) -> str:
+    def describe_location(self, record: int) -> str:
         """Return the file and the offset of a record, for messages."""
         record = record if self.ids is None else int(self.ids[record])
         segments = cut_into_segments(self._files.dataset, self._files.split, [record])
@@ -66,10 +66,10 @@ class StoredRecords:
         return any(len(dataset.kept_runs(shard)) > 1 for shard in self._files.shards)
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of the loaded ranges of records, `reads` of them at the same time; None for as many as pay."""
+        """Return a dataset of the loaded ranges of records, `reads` of them at the same time; None for a default."""
         if reads is None:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
-        return ranges.map(as_written(load), num_parallel_calls=reads, deterministic=True, name=self.name)
+        return ranges.map(without_autograph(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
     def load(self, cuts: Integers, *, is_decoded: bool, keep: Keep | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
@@ -77,11 +77,11 @@ class StoredRecords:
         Args:
             cuts: numbers of records, int64 [n].
             is_decoded: whether records are decoded, or returned as stored: string [n].
-            keep: what keeps the records of ranges; None if nothing does.
+            keep: wrapper that caches the records of ranges; None without a cache.
         """
         cuts = cuts if self.ids is None else self.ids[cuts]
         if self._segments is None or self._segments[0] != cuts.tobytes():
-            # Also for a dataset of a graph of TensorFlow 1.
+            # The dataset may belong to a graph of TensorFlow 1.
             with tf.init_scope():
                 self._segments = cuts.tobytes(), cut_into_segments(self._files.dataset, self._files.split, cuts)
         segments = self._segments[1]

@@ -15,9 +15,9 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 
 # Records are decoded as they are read if that takes at most this many times their stored bytes in the window.
-_MOST_GROWTH = 1.25
-# A warning reports hosts that together fetch more than so many bytes for each byte of the split.
-_MUCH_FETCHED = 1.5
+_MAX_GROWTH = 1.25
+# Warn if hosts together fetch more than so many bytes for each byte of the split.
+_WARN_FETCH_RATIO = 1.5
 
 _log = logging.getLogger("tpudata")
 
@@ -42,17 +42,17 @@ class ShuffleWindow:
         fields = self.fields.all
         if any(field.bytes is None or field.feature.is_image_file or field.is_list for field in fields):
             return False
-        return self.fields.record_bytes(self.plan.split) <= _MOST_GROWTH * self.plan.record_bytes
+        return self.fields.record_bytes(self.plan.split) <= _MAX_GROWTH * self.plan.record_bytes
 
     @property
     def records(self) -> int:
         """Number of records that are shuffled together."""
-        return min(self.plan.window(self.options.shuffle_buffer, self._kept_bytes), self.plan.count)
+        return min(self.plan.window(self.options.shuffle_buffer, self._record_bytes), self.plan.count)
 
     @property
     def bytes(self) -> int:
         """Approximate size of these records."""
-        return self.records * self._kept_bytes
+        return self.records * self._record_bytes
 
     @property
     def has_all(self) -> bool:
@@ -60,19 +60,19 @@ class ShuffleWindow:
         return self.options.training and self.records == self.plan.count
 
     @property
-    def _kept_bytes(self) -> int:
+    def _record_bytes(self) -> int:
         """Approximate size of a record in the window."""
         return max(self.plan.record_bytes, self.fields.record_bytes(self.plan.split) if self.is_decoded else 0)
 
-    def check_all(self) -> None:
-        """Check that a window that is asked for fits the memory if it has all records.
+    def check_memory(self) -> None:
+        """Raise UsageError if a requested window holds all records and they do not fit the free memory.
 
         Raises:
-            UsageError: it does not.
+            UsageError: they do not fit.
         """
         if self.options.shuffle_buffer is None or self.records < self.plan.count:
             return
-        free, size = free_memory(), self._kept_bytes * self.plan.count
+        free, size = free_memory(), self._record_bytes * self.plan.count
         if free is not None and size > MEMORY_SHARE * free:
             raise UsageError(
                 f"shuffle={self.options.shuffle}: the records take {size / 1e9:.3g} GB, more than"
@@ -80,20 +80,20 @@ class ShuffleWindow:
             )
 
     def check_streams(self, rows: Rows, source: str) -> None:
-        """Check that a host's streams of pieces and its windows fit the free memory; warn if hosts read the same pieces.
+        """Raise UsageError if a host's streams and windows do not fit the free memory; warn if hosts fetch the same pieces.
 
         Args:
             rows: rows of each global batch that the host feeds.
             source: name of the split, for messages.
 
         Raises:
-            UsageError: they do not.
+            UsageError: they do not fit.
         """
         if self.plan.piece_memory is None:
             return
         hosts, lanes = rows.total // rows.count, self.plan.lanes(rows.total)
         ratio = self.plan.fetch_ratio(rows.total, hosts)
-        if ratio > _MUCH_FETCHED:
+        if ratio > _WARN_FETCH_RATIO:
             _log.warning(
                 "%s: %d hosts together fetch %.1f bytes for each byte of the split, since it has %s for them. Smaller shards "
                 "give more (tpudata reshard --shard-size); with cache=PATH each host fetches it once, and not in each epoch.",

@@ -1,12 +1,12 @@
-"""Images of records or batches, and what moves with them: cropped, augmented and scaled."""
+"""Steps that crop, augment and scale images, with the boxes, points, label maps and masks that move with them."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset_ops import as_written, ensure
-from tpudata.input.elements import get_features, with_features
+from tpudata.input.dataset_ops import ensure, without_autograph
+from tpudata.input.elements import get_features, replace_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.image.image_steps import Masks, PreparedImage, prepare_image, scale_images
 from tpudata.input.lists.moves import move_record, move_tables
@@ -20,7 +20,7 @@ _MOVES = "moves"
 def scale_batch(fields: Fields, images: Images) -> Step:
     """Return the step that converts the images among the columns of a batch to the dtype that a model is fed."""
 
-    @as_written
+    @without_autograph
     def scale(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         names = [field.feature.name for field in fields.images]
         return {**columns, **{name: scale_images(columns[name], images) for name in names}}, extras
@@ -34,15 +34,17 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     Args:
         fields: fields that are read of each record.
         images: options of the steps.
-        tracks_moves: whether boxes or points have yet to move: the image's moves become an extra.
+        tracks_moves: whether to add the image's moves as an extra, by which boxes and points move later.
     """
 
-    @as_written
+    @without_autograph
     def prepare(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         first = next(iter(fields.images), None)
         maps = {field.feature.name: (field.feature, columns[field.feature.name]) for field in fields.label_maps}
         masks = {
-            field.feature.name: Masks(field, columns[field.feature.name], columns[fields.count_of(field).feature.name])
+            field.feature.name: Masks(
+                field, columns[field.feature.name], columns[fields.find_count_field(field).feature.name]
+            )
             for field in fields.masks
         }
         shape, moves = None, list[tf.Tensor]()
@@ -69,7 +71,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
 
 
 def _check_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
-    """Return an image once it is known to be as large as the one before it, if both are cropped."""
+    """Return an image; fail if its size differs from the previous image's and both are cropped."""
     if prepared.shape is None or shape is None:
         return prepared.image
     message = (
@@ -85,13 +87,13 @@ def move_places(tables: tuple[Table, ...], least_visible: float, *, is_batch: bo
     Args:
         tables: tables with boxes or points.
         least_visible: least share of a box's area that keeps it.
-        is_batch: whether elements are batches. For single records some sixty small operations take as long as a small image.
+        is_batch: whether elements are batches. For single records, the 60 small operations take as long as a small image.
     """
     move = move_tables if is_batch else move_record
 
-    @as_written
+    @without_autograph
     def move_features(element: object, extras: Extras) -> tuple[object, Extras]:
         features = move(tables, get_features(element), extras[_MOVES], least_visible)
-        return with_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
+        return replace_features(element, features), {name: extras[name] for name in extras if name != _MOVES}
 
     return move_features

@@ -1,4 +1,4 @@
-"""Images of batches, with their label maps: mixed with each other, and transposed."""
+"""Steps that mix or transpose the images of a batch, with their label maps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.dataset_ops import as_written
-from tpudata.input.elements import get_features, with_features
+from tpudata.input.dataset_ops import without_autograph
+from tpudata.input.elements import get_features, replace_features
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.image.mix import CutMix, MixUp, mix_images, mix_labels
 from tpudata.input.options.images import label_classes
@@ -17,10 +17,10 @@ from tpudata.input.order.seeds import MIX_SEED, derive_seed
 
 
 def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
-    """Return the step that mixes a batch; its seed is that of its first row, which no other batch has."""
+    """Return the step that mixes a batch, with the seed of the first row, which is unique to the batch."""
     label = fields.label
 
-    @as_written
+    @without_autograph
     def mix(element: Any, extras: Extras) -> tuple[Any, Extras]:
         seed = derive_seed(extras["seed"][0], MIX_SEED)
         images, shares = mix_images(_find_images(fields, element), options, seed)
@@ -30,7 +30,7 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
         labels = element[1]
         is_tensor = isinstance(labels, tf.Tensor)
         is_classes = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
-        # A class that transform turned into a float is none of these.
+        # Only labels stored as float32 may be floats: transform may have turned a class into a float.
         is_number = is_tensor and labels.dtype.is_floating and label.dtype == "float32"
         if not is_classes and not is_number and not (is_tensor and labels.shape.rank == 2):
             raise FeatureError(
@@ -46,7 +46,7 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
 def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
     """Return the step that permutes the axes of a batch's images."""
 
-    @as_written
+    @without_autograph
     def transpose(element: Any, extras: Extras) -> tuple[Any, Extras]:
         images = [tf.transpose(values, permutation) for values in _find_images(fields, element)]
         return _replace_images(fields, element, images), extras
@@ -75,10 +75,10 @@ def _find_images(fields: Fields, element: Any) -> list[tf.Tensor]:
 
 
 def _replace_images(fields: Fields, element: Any, images: list[tf.Tensor]) -> Any:
-    """Return a batch with other values of what `_find_images` returns."""
+    """Replace the images and label maps of a batch."""
     features = get_features(element)
     images_by_name = dict(zip(_list_names(fields), images, strict=True))
-    return with_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])
+    return replace_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])
 
 
 def _list_names(fields: Fields) -> list[str]:

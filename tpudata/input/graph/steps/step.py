@@ -7,16 +7,16 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import without_autograph
 
-# Tensors that travel with an element but are not features: `seed`, `weights` of evaluation, the weight and the moves of records.
+# Tensors that accompany an element but are not features: `seed`, `weights` of evaluation, the weight and the moves of records.
 Extras: TypeAlias = "dict[str, tf.Tensor]"
-# Returns an element and its extras, changed.
+# Function from an element and its extras to the changed ones.
 Step: TypeAlias = "Callable[[Any, Extras], tuple[Any, Extras]]"
 
 
 def fold(steps: Sequence[Step]) -> Step:
-    """Return one step that takes several, in their order. AutoGraph converts those that are not `as_written`."""
+    """Return one step that runs several in order. AutoGraph converts those that are not `without_autograph`."""
 
     def fold_steps(element: Any, extras: Extras) -> tuple[Any, Extras]:
         for step in steps:
@@ -26,6 +26,6 @@ def fold(steps: Sequence[Step]) -> Step:
     return fold_steps
 
 
-def elements(steps: Sequence[Step]) -> Callable[[Any, Extras], Any]:
-    """Return a function that takes several steps, none of which AutoGraph converts, and returns the element alone."""
-    return as_written(lambda element, extras: fold(steps)(element, extras)[0])
+def chain_steps(steps: Sequence[Step]) -> Callable[[Any, Extras], Any]:
+    """Return a function that runs several steps without AutoGraph and returns only the element."""
+    return without_autograph(lambda element, extras: fold(steps)(element, extras)[0])

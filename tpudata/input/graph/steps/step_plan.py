@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.dataset_ops import as_written
-from tpudata.input.elements import with_rows
+from tpudata.input.dataset_ops import without_autograph
+from tpudata.input.elements import set_row_count
 from tpudata.input.graph.steps.images import move_places, prepare_record, scale_batch
 from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
 from tpudata.input.graph.steps.step import Extras, Step
@@ -55,10 +55,10 @@ class StepPlan:
         if not options.one_by_one:
             return steps
         if options.parse is None:
-            steps += self._weigh
-            steps += [prepare_record(self.fields, options.images, tracks_moves=bool(self._tables)), self._feed]
+            steps += self._weight_steps
+            steps += [prepare_record(self.fields, options.images, tracks_moves=bool(self._tables)), self._feed_step]
         if options.transform is not None:
-            steps += self._move(is_batch=False)
+            steps += self._make_move_steps(is_batch=False)
             steps += [transform_record(options.transform)]
         return steps
 
@@ -67,9 +67,13 @@ class StepPlan:
         """Steps of some rows of a batch, or of all."""
         options = self.options
         if options.one_by_one:
-            # Once the user's transform has been called, places have moved.
-            return self._move(is_batch=True) if options.transform is None else []
-        return [] if options.parse is not None else [*self._weigh, scale_batch(self.fields, options.images), self._feed]
+            # The record steps have moved boxes and points before the user's transform.
+            return self._make_move_steps(is_batch=True) if options.transform is None else []
+        return (
+            []
+            if options.parse is not None
+            else [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]
+        )
 
     def plan_batch(self, rows: Rows, records: int) -> list[Step]:
         """Return the steps of a whole batch.
@@ -98,18 +102,18 @@ class StepPlan:
         return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
 
     def check_record(self, spec: Any) -> None:
-        """Check the `element_spec` of records after their steps; FeatureError or UsageError if transform is to change."""
+        """Check the `element_spec` of records after their steps; FeatureError or UsageError if the user's transform is wrong."""
         check_result("transform", spec, has_labels=self.has_labels)
 
     @property
-    def _weigh(self) -> list[Step]:
+    def _weight_steps(self) -> list[Step]:
         return [] if self.fields.weight is None else [weigh_records(self.fields.weight)]
 
     @property
-    def _feed(self) -> Step:
+    def _feed_step(self) -> Step:
         return _feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
 
-    def _move(self, *, is_batch: bool) -> list[Step]:
+    def _make_move_steps(self, *, is_batch: bool) -> list[Step]:
         least_visible = self.options.images.least_visible
         return [move_places(self._tables, least_visible, is_batch=is_batch)] if self._tables else []
 
@@ -122,9 +126,9 @@ class StepPlan:
 def set_rows(batch_size: int) -> Step:
     """Return the step that fixes the number of rows in the static shapes of a batch."""
 
-    @as_written
+    @without_autograph
     def set_batch_size(element: Any, extras: Extras) -> tuple[Any, Extras]:
-        element, extras = with_rows((element, extras), batch_size)
+        element, extras = set_row_count((element, extras), batch_size)
         return element, extras
 
     return set_batch_size
@@ -139,11 +143,11 @@ def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Ste
         is_bare: whether features are one tensor instead of a dict.
     """
 
-    @as_written
+    @without_autograph
     def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Any, Extras]:
         inputs = sequences.feed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
         if sequences.targets is not None:
-            return sequences.with_targets(inputs), extras
+            return sequences.add_targets(inputs), extras
         features = inputs[fields.inputs[0].name] if is_bare else inputs
         return (features if fields.label is None else (features, columns[fields.label.feature.name])), extras
 

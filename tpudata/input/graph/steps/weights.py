@@ -1,4 +1,4 @@
-"""Weights of a batch: those of records, of padding in evaluation, and of tokens."""
+"""Steps for the weights of a batch: of records, of padding in evaluation, and of tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field
-from tpudata.input.dataset_ops import as_written, ensure
-from tpudata.input.elements import get_features, with_features
+from tpudata.input.dataset_ops import ensure, without_autograph
+from tpudata.input.elements import get_features, replace_features
 from tpudata.input.graph.steps.step import Extras, Step
-from tpudata.input.text.sequence import split_token_weights, with_row_weights
+from tpudata.input.text.sequence import multiply_row_weights, split_token_weights
 
 WEIGHTS = "weights"
 # Extra of a record: its weight.
@@ -22,10 +22,10 @@ _LEAST_WEIGHT = 2.0**-126
 
 
 def weigh_records(field: Field) -> Step:
-    """Return the step that takes the weights of a record, or of several, from their columns: an extra."""
+    """Return the step that adds the weights of records, from their column, as an extra."""
 
-    @as_written
-    def weigh(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
+    @without_autograph
+    def take_weights(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         weight = tf.cast(columns[field.feature.name], tf.float32)
         message = (
             f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
@@ -33,21 +33,21 @@ def weigh_records(field: Field) -> Step:
         is_weight = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
         return columns, {**extras, _RECORD_WEIGHT: ensure(weight, is_weight, message)}
 
-    return weigh
+    return take_weights
 
 
-def check_room(place: str, records: int, per_step: int) -> Step:
-    """Return the step that checks that weights can be added to a batch of evaluation, if one may be padded.
+def check_room(option: str, records: int, per_step: int) -> Step:
+    """Return the step that raises UsageError if evaluation needs weights for padding and the elements cannot have them.
 
     Args:
-        place: option `weights`.
+        option: option `weights`.
         records: number of records.
         per_step: rows of a global batch.
     """
 
-    @as_written
+    @without_autograph
     def check(element: Any, extras: Extras) -> tuple[Any, Extras]:
-        if place == "sample_weight":
+        if option == "sample_weight":
             if not isinstance(element, tuple) or len(element) != 2:
                 raise UsageError(
                     'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone. Omit it.'
@@ -63,26 +63,26 @@ def check_room(place: str, records: int, per_step: int) -> Step:
     return check
 
 
-def add_weights(place: str, field: Field | None, *, has_targets: bool) -> Step:
+def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """Return the step that adds the weights of its rows to a batch.
 
     Args:
-        place: option `weights`.
+        option: option `weights`.
         field: the weight of records; None without one.
         has_targets: whether tokens have weights.
     """
 
-    @as_written
+    @without_autograph
     def add(element: Any, extras: Extras) -> tuple[Any, Extras]:
         weights = _take_row_weights(extras, field)
         if weights is not None:
-            element = with_row_weights(element, weights)
-        if place == "sample_weight" and has_targets:
+            element = multiply_row_weights(element, weights)
+        if option == "sample_weight" and has_targets:
             element = split_token_weights(element)
-        elif weights is not None and place == "sample_weight":
+        elif weights is not None and option == "sample_weight":
             element = (*element, weights)
         elif weights is not None and has_room(element):
-            element = with_weights(element, weights)
+            element = add_weights_feature(element, weights)
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"
@@ -94,10 +94,10 @@ def add_weights(place: str, field: Field | None, *, has_targets: bool) -> Step:
 
 
 def has_room(spec: Any) -> bool:
-    """Return whether weights can be added to a dataset's elements: their features are a dict.
+    """Return whether the features are a dict, to which weights can be added.
 
     Raises:
-        FeatureError: another feature has that name.
+        FeatureError: a feature is already called "weights".
     """
     features = get_features(spec)
     if not isinstance(features, dict):
@@ -107,9 +107,9 @@ def has_room(spec: Any) -> bool:
     return True
 
 
-def with_weights(element: Any, weights: tf.Tensor) -> Any:
+def add_weights_feature(element: Any, weights: tf.Tensor) -> Any:
     """Return (features, labels), or features alone, with `features["weights"]`."""
-    return with_features(element, {**get_features(element), WEIGHTS: weights})
+    return replace_features(element, {**get_features(element), WEIGHTS: weights})
 
 
 def _take_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:

@@ -6,7 +6,7 @@ number of workers and each one's place in the dispatcher's list, so that stream 
 
     range(at least n).shard(SHARD_HINT, SHARD_HINT).filter(is i).flat_map(the stream)
 
-`receive_stream` describes what arrives of a stream.
+`receive_stream` describes how a stream is received.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.receive_stream import receive_stream
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
 
 
 def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
-    """Return the rows of each stream: a list for each group of whole batches, of one stream or of several that share a batch.
+    """Divide a host's rows into streams; return a list of groups, whose streams together make whole batches.
 
     Args:
         rows: rows of the host.
-        workers: number of streams at most; fewer if they do not divide the batches evenly.
+        workers: largest number of streams; fewer if they do not divide the batches evenly.
     """
     batches = rows.count // rows.batch_size
     if workers < 2 * batches:
@@ -37,8 +37,8 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
         size = rows.count // groups
         firsts = range(rows.first, rows.last, size)
         return [[dataclasses.replace(rows, first=first, last=first + size)] for first in firsts]
-    parts = min(workers // batches, rows.batch_size)
-    cuts = [rows.batch_size * part // parts for part in range(parts + 1)]
+    parts_per_batch = min(workers // batches, rows.batch_size)
+    cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [
         [Rows(end - begin, rows.total, first + begin, first + end) for begin, end in itertools.pairwise(cuts)]
         for first in range(rows.first, rows.last, rows.batch_size)
@@ -46,7 +46,7 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
 
 
 def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
-    """Return streams that the workers of a service make; all workers have registered."""
+    """Receive streams from the workers of a service, which must have registered."""
     return [receive_stream(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
 
 
@@ -57,7 +57,7 @@ def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.D
         return tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0), *parts)
 
     groups = [tuple(streams[first : first + count]) for first in range(0, len(streams), count)]
-    return [tf.data.Dataset.zip(group).map(as_written(join), **PARALLEL) for group in groups]
+    return [tf.data.Dataset.zip(group).map(without_autograph(join), **PARALLEL) for group in groups]
 
 
 def take_turns(streams: Sequence[tf.data.Dataset], per_turn: int) -> tf.data.Dataset:

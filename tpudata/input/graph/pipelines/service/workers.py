@@ -12,80 +12,89 @@ import tensorflow as tf
 from tpudata.errors import ServiceError
 from tpudata.format.example.wire import fields
 from tpudata.input.dataset_ops import numpy_elements
-from tpudata.input.graph.pipelines.service.receive_stream import MOST_WORKERS, SILENT, from_workers, limit_waits, places
+from tpudata.input.graph.pipelines.service.receive_stream import (
+    MAX_WORKERS,
+    SILENT,
+    distribute_to_workers,
+    limit_waits,
+    list_parts,
+)
 from tpudata.input.options.service import DataService
 
 _log = logging.getLogger("tpudata")
 _METHOD = "/tensorflow.data.DispatcherService/GetWorkers"
 _TRY_SECONDS = 0.5
 _CALL_SECONDS = 5.0
-# Machines that are started together are there without a message.
+# Machines that are started together meet without a message.
 _QUIET_SECONDS = 2.0
 
 
 def wait_for_workers(service: DataService) -> None:
     """Wait until all workers of the dispatcher's list have registered and answer.
 
-    The parts of those that are not there yet would be empty.
+    The service gives no data for a worker that registers later.
 
     Raises:
-        ServiceError: they were not there in time.
+        ServiceError: they did not register in time.
     """
-    started, limit, has_told = time.monotonic(), service.timeout_seconds, False
-    while (lack := _find_missing(service)) is not None:
-        waited = time.monotonic() - started
-        where = f"tf.data service at {service.address}: {lack}"
-        if waited >= limit:
+    started, timeout_seconds, has_logged = time.monotonic(), service.timeout_seconds, False
+    while (missing := _find_missing(service)) is not None:
+        waited_seconds = time.monotonic() - started
+        status = f"tf.data service at {service.address}: {missing}"
+        if waited_seconds >= timeout_seconds:
             raise ServiceError(
-                f"{where}, after {limit:g} s (DataService's timeout_seconds). Start what is missing, and check the address."
+                f"{status}, after {timeout_seconds:g} s (DataService's timeout_seconds). Start what is missing, and check the "
+                "address."
             )
-        if waited >= min(_QUIET_SECONDS, limit / 2) and not has_told:
-            has_told = True
-            _log.warning("%s; waiting, for %g s at most (DataService's timeout_seconds).", where, limit)
-        time.sleep(min(_TRY_SECONDS, max(0.0, limit - waited)))
-    if has_told:
+        if waited_seconds >= min(_QUIET_SECONDS, timeout_seconds / 2) and not has_logged:
+            has_logged = True
+            _log.warning("%s; waiting, for %g s at most (DataService's timeout_seconds).", status, timeout_seconds)
+        time.sleep(min(_TRY_SECONDS, max(0.0, timeout_seconds - waited_seconds)))
+    if has_logged:
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
 def _find_missing(service: DataService) -> str | None:
-    """Return what is still missing, in words; None if everything is there."""
+    """Describe the first missing part of the service; None if all workers have registered and answer."""
     registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
     if not registered:
         return "no worker has registered"
     names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
-    places_of_workers = _ask_for_places(service, _CALL_SECONDS)
-    if places_of_workers is None:
+    parts_of_workers = _list_parts_of_workers(service, _CALL_SECONDS)
+    if parts_of_workers is None:
         return f"a worker does not answer ({names})"
-    if len(places_of_workers) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
+    if len(parts_of_workers) in (0, MAX_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
         return None
-    # Each worker has as many of the places as any other.
-    listed_workers = round(MOST_WORKERS * len(registered) / len(places_of_workers))
-    missing = sorted({*range(listed_workers)} - {place % listed_workers for place in places_of_workers})
+    # Each worker has the same number of parts.
+    listed_workers = round(MAX_WORKERS * len(registered) / len(parts_of_workers))
+    missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
     numbers = ", ".join(map(str, missing[:8])) or "one"
     return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
 
 
-def _ask_for_places(service: DataService, seconds: float) -> Sequence[int] | None:
-    """Return the places that the workers have; None if one gives no answer for some seconds, and none in case of an error."""
-    answer: list[Sequence[int] | None] = [None]
+def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
+    """Return the numbers of the parts of all workers; None if a worker does not answer in time, () after an error."""
+    received: list[Sequence[int] | None] = [None]
 
     def ask() -> None:
         try:
-            answer[0] = [
-                int(item)
-                for item in numpy_elements(lambda: limit_waits(from_workers(service, places()), seconds, SILENT))
+            received[0] = [
+                int(part)
+                for part in numpy_elements(
+                    lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT)
+                )
             ]
         except tf.errors.OpError as error:
-            answer[0] = None if SILENT in error.message else ()
+            received[0] = None if SILENT in error.message else ()
 
     # Python handles signals while this thread waits.
     thread = threading.Thread(target=ask, name="tpudata-service", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
-    return answer[0]
+    return received[0]
 
 
 def _list_registered(address: str) -> list[str] | None:
@@ -104,6 +113,6 @@ def _list_registered(address: str) -> list[str] | None:
         response[start:stop].decode()
         for number, _, begin, end in fields(memoryview(response))
         if number == 1
-        for part, _, start, stop in fields(memoryview(response), begin, end)
-        if part == 1
+        for field, _, start, stop in fields(memoryview(response), begin, end)
+        if field == 1
     ]
