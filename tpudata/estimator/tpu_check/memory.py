@@ -14,7 +14,7 @@ from tpudata.estimator.tpu_check.operations import Graph, find_code_line
 
 _log = logging.getLogger("tpudata")
 _COMMON = 16 * GIB
-FIX = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
+MEMORY_FIX = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
 # Operations whose results share the memory of their inputs, or take none.
 _STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze", "VarHandleOp", "NoOp")
 
@@ -38,14 +38,18 @@ def check_memory(graph: Graph, specs: Any, tpu: TPUSlice | None, report: Report)
     _log.info("Memory of a device: %s.", need)
     if tpu is not None:
         if least_size > tpu.chip.device_hbm:
-            report("memory of a device", f"{need}, and one of {tpu.name} has {memory_text(tpu.chip.device_hbm)}", FIX)
+            report(
+                "memory of a device",
+                f"{need}, and one of {tpu.name} has {memory_text(tpu.chip.device_hbm)}",
+                MEMORY_FIX,
+            )
         return
     chips = sorted(CHIPS.values(), key=lambda chip: chip.device_hbm)
     small_chips = [chip.name for chip in chips if chip.device_hbm < least_size]
     larger = [f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_size]
     if least_size > _COMMON:
         larger_chips = f"; a device of {', '.join(larger)}" if larger else ""
-        report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{larger_chips}", FIX)
+        report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{larger_chips}", MEMORY_FIX)
 
 
 def check_next_batches(cost: StepCost, report: Report) -> None:
@@ -56,7 +60,7 @@ def check_next_batches(cost: StepCost, report: Report) -> None:
             f"a loop of steps takes {memory_text(cost.compiled.hbm)} and the batches of the next one "
             f"{memory_text(cost.next_batches)}, and a device of {cost.tpu.name} has {memory_text(device)}"
         )
-        report("memory of a device", what, FIX, is_rejected=False)
+        report("memory of a device", what, MEMORY_FIX, is_rejected=False)
 
 
 def describe_largest(graph: Graph, max_count: int = 3) -> str:

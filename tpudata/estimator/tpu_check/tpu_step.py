@@ -15,7 +15,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.steps.device_calls import lower_step
 from tpudata.estimator.steps.step import local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
-from tpudata.estimator.tpu_check.memory import FIX, describe_largest
+from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest
 from tpudata.estimator.tpu_check.operations import find_code_line
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -96,7 +96,7 @@ class TPUCompilation:
         else:
             needed_size, available_size = map(memory_text, sizes)
             what = f"a loop of steps needs {needed_size}, and a device of {self.tpu.name} has {available_size} for programs"
-        report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", FIX)
+        report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> Any:
         """Find by bisection the first operation that makes the compiler reject the step; None if a shorter step cannot be built."""
