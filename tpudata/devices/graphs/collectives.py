@@ -121,7 +121,7 @@ def _list_bodies(graph_def: Any) -> list[Any]:
 
 
 class _Lowering:
-    """Replaces the sums over replicas in a graph and its functions.
+    """Replacement of the sums over replicas in a graph and its functions.
 
     Args:
         graph_def: the `GraphDef`.
