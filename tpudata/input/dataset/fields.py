@@ -39,7 +39,7 @@ class Field:
         feature: the stored feature.
         name: its key in the features that a model is fed.
         shape: static shape of one record's value once decoded.
-        is_encoded: whether an image, a label map or a list of masks stays encoded, so that a crop can decode only its window; its
+        is_encoded: whether an image, a label map or a list of masks remains encoded, so that a crop can decode only its window; its
             shape is () or, of masks, (entries,).
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.

@@ -1,6 +1,6 @@
 """One stream of a tf.data service, as the client receives it.
 
-Elements are numbered, since TensorFlow does not report that a worker restarted and began its stream anew. The last one is followed
+Elements are numbered, since TensorFlow does not report that a worker restarted and began its stream again. The last one is followed
 by a mark: without it, a stream whose worker has not registered, or is lost, would look like one that has ended. A clock runs in
 parallel, since TensorFlow waits for ever for the next element of a killed worker.
 """
