@@ -19,7 +19,7 @@ _OLD_KERAS_PARTS = (("layers",), ("nn", "rnn_cell"))
 
 
 class Rewriter(abc.ABC):
-    """A program's text with current names, and notes on what a person has to do.
+    """A program's text with current names, and notes on what a person must do.
 
     Args:
         text: the program.
