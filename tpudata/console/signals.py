@@ -140,7 +140,7 @@ class _Interrupts:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
-        """Mark the context's body as ended; after a signal, wait until other processes are stopped."""
+        """Mark the context's body as ended; after a signal, wait up to 3 s until other processes are stopped."""
         self._is_left = True
         if self.received is not None:
             self._has_stopped.wait(_TIDY_SECONDS)

@@ -17,7 +17,7 @@ SHORT_FILE = re.compile(r"A file has fewer records than its index says|Excluding
 UNREADABLE_FILE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
 GCS_FAILURE = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
 
-# The parser of Examples: a record that is no Example, and Examples whose features differ from the schema.
+# The parser of Examples: a record that is not an Example, and Examples whose features differ from the schema.
 NO_EXAMPLE = re.compile("Could not parse example input")
 _KEY = r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +"
 ABSENT_FEATURE = re.compile(

@@ -166,7 +166,7 @@ def read_error(text: str) -> TpudataError | None:
 
 
 def _find_reason(text: str, split: str) -> str | None:
-    """Return how the files differ from their index, with a fix; None if the error has another cause."""
+    """Return how the files are damaged or have changed, with a fix; None if the error has another cause."""
     if texts.DAMAGED_BLOCK.search(text):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
     if OTHER_RECORDS in text:
@@ -177,7 +177,9 @@ def _find_reason(text: str, split: str) -> str | None:
 
 
 def odd_record_error(text: str, feature: str, difference: str, odd: Odd) -> FeatureError | None:
-    """Return the error for the first record whose feature differs from that of the records before it, or None.
+    """Return the error for the first record whose feature differs from that of the records before it.
+
+    Returns None if the text names no file, no record differs, or the search takes too long.
 
     Args:
         text: text of TensorFlow's error.

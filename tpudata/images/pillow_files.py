@@ -73,7 +73,7 @@ def load_image(image: Image.Image, name: str) -> Image.Image:
 
 
 class _SilentLibtiff:
-    """Drop libtiff's lines on stderr, which name no file, while the context lasts; only for processes that run nothing else.
+    """Context that drops libtiff's lines on stderr, which name no file; without effect in processes that run something else.
 
     Python's stderr is a separate descriptor during a conversion: see `beam_jobs.command.quiet_stderr`.
     """

@@ -23,7 +23,7 @@ _PRIVATE = {
 
 
 def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
-    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow by way of another module.
+    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow through another module.
 
     Args:
         path: the file.

@@ -105,7 +105,7 @@ def _is_replaced(binding: Binding) -> bool:
 
 
 def _is_moved(program: Rewriter, binding: Binding) -> bool:
-    """Return whether an import of a part of TensorFlow must become one of compat.v1."""
+    """Return whether an import of a part of TensorFlow must become one of compat.v1; note a part without a counterpart."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = tensorflow_names().find_api(binding.path)

@@ -19,7 +19,7 @@ _OLD_KERAS_PARTS = (("layers",), ("nn", "rnn_cell"))
 
 
 class Rewriter(abc.ABC):
-    """A program's text with current names, and notes on what a person has to do.
+    """A program's text with current names, and notes on what a person must do.
 
     Args:
         text: the program.
@@ -114,7 +114,7 @@ class Rewriter(abc.ABC):
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
         self.done |= {id(name_part) for name_part in name_parts}
-        if any(path[: len(name_part)] == name_part for name_part in _OLD_KERAS_PARTS) and path != ("layers",):
+        if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
         for name_part in name_parts if not is_gone_slim(path) else ():
             part_path = self.path(name_part)

@@ -46,7 +46,7 @@ class TextColumn:
         return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
 
     def ids(self, values: _Values) -> tuple[_Ids, int]:
-        """Return the token ids of a record, and how many of them are not padding as far as segments tell."""
+        """Return the token ids of a record, and how many of them are not padding; without segments, all count."""
         ids = _read_integers(values, self.feature)
         return ids, len(ids) if self.segments is None else int(np.count_nonzero(_read_integers(values, self.segments)))
 

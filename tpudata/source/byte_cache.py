@@ -18,7 +18,7 @@ class ByteCache(Generic[K, V]):
     A value larger than the bound is returned but not kept.
 
     Args:
-        most: total size of the values at most, in bytes.
+        limit: largest total size of the values, in bytes.
     """
 
     def __init__(self, limit: int) -> None:

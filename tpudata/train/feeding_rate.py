@@ -1,4 +1,4 @@
-"""Parsing of a flag's rate of feeding."""
+"""Rate of feeding, parsed from the value of a flag."""
 
 from __future__ import annotations
 

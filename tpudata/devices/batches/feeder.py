@@ -187,11 +187,11 @@ class StackIteration:
         )
         stack, error = self._read(requested)
         own_count = 0 if stack is None else stack.count
-        min_count, max_steps, failed = own_count, own_count, error is not None
+        min_count, max_count, failed = own_count, own_count, error is not None
         if not self._feed.endless:
             min_count, minus_max, minus_failed = self._feed.peers.min_numbers([own_count, -own_count, -int(failed)])
-            max_steps, failed = -minus_max, bool(minus_failed)
-        count = max_steps if self._feed.short_data is ShortData.FILL and not failed else min_count
+            max_count, failed = -minus_max, bool(minus_failed)
+        count = max_count if self._feed.short_data is ShortData.FILL and not failed else min_count
         self._is_over = count < requested
         if self._remaining_steps is not None:
             self._remaining_steps -= count
@@ -199,7 +199,7 @@ class StackIteration:
             self._failure = error or ClusterError(
                 "input_fn: another process cannot read its data (got an error there, expected batches). See its log."
             )
-        elif self._feed.short_data is ShortData.REJECT and min_count != max_steps:
+        elif self._feed.short_data is ShortData.REJECT and min_count != max_count:
             self._failure = tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
         if not count:
             return None if self._failure is None else self._next_stack()

@@ -121,7 +121,7 @@ def _list_bodies(graph_def: Any) -> list[Any]:
 
 
 class _Lowering:
-    """Replaces the sums over replicas in a graph and its functions.
+    """Replacement of the sums over replicas in a graph and its functions.
 
     Args:
         graph_def: the `GraphDef`.
@@ -178,7 +178,7 @@ class _Lowering:
             _make_constant(node, f"{node.name}/{name}", scalar, controls) for name, scalar in scalars.items()
         ]
         yield from scalar_nodes
-        inputs = [tensor, *(groups_node.name + output_suffix for groups_node in scalar_nodes), *control_inputs]
+        inputs = [tensor, *(scalar_node.name + output_suffix for scalar_node in scalar_nodes), *control_inputs]
         all_reduce = _make_node(node, _WIDE_ALL_REDUCE, f"{node.name}/sum", inputs)
         all_reduce.attr["merge_op"].s = b"Add"
         all_reduce.attr["final_op"].s = b"Id"

@@ -34,10 +34,10 @@ def is_keras_seed(name: str, dtype: Any) -> bool:
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset Keras' counts and random draws inside the context, and restore them afterwards.
 
-    Does nothing if Keras is not imported or its version stores the state elsewhere.
+    The state of a Keras that is not imported, or whose version stores it elsewhere, is not changed.
 
     Args:
-        seed: seed of draws inside the context; None leaves the generators unchanged.
+        seed: seed of draws inside the context, of Python's `random` as well; None leaves the generators unchanged.
     """
     before = [_get(name) for name in _ATTRIBUTES]
     _set([None] * len(_ATTRIBUTES))

@@ -57,7 +57,7 @@ def rename_functions(graph_def: Any, names: Mapping[str, str]) -> None:
 
 
 def prune_functions(graph_def: Any) -> Any:
-    """Remove the nodes of functions that TensorFlow does not run; XLA would run all nodes with side effects.
+    """Return the graph without the nodes of functions that TensorFlow does not run; XLA would run those with side effects.
 
     The remaining nodes are those that a function's results and control outputs depend on.
 

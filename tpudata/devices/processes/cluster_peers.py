@@ -112,7 +112,7 @@ class ClusterPeers(Peers):
 
     @contextlib.contextmanager
     def limit_wait(self) -> Iterator[None]:
-        """End this process with a message if code inside waits more than 5 s for devices after another process has ended.
+        """End this process with a message if code inside waits for devices for `stuck_seconds` after another process has ended.
 
         The devices would wait for the ended process for ever, and nothing can stop such a wait.
         """

@@ -116,7 +116,7 @@ def _explain(reason: str, platforms: str | None) -> str:
 
 
 def _list_devices(platform: str) -> list[Any]:
-    """Return the devices of a platform; raise UsageError if there are no CPU devices."""
+    """Return the devices of a platform, none if it is missing; raise UsageError if the CPU devices cannot start."""
     import jax
 
     try:
@@ -131,7 +131,7 @@ def _list_devices(platform: str) -> list[Any]:
 
 
 def _select_first(devices: Iterable[Any], count: int, processes: int) -> tuple[Any, ...]:
-    """Return the first `count` devices of each process, or () if a process has fewer."""
+    """Return the first `count` devices of each process; () if a process has fewer, or none at all."""
     by_process: dict[int, list[Any]] = {}
     for device in _sort_devices(devices):
         by_process.setdefault(device.process_index, []).append(device)

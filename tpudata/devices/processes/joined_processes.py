@@ -63,7 +63,7 @@ _joining = threading.Lock()
 
 
 def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: float) -> JoinedProcesses:
-    """Join the processes of a group, once in this process, and wait for all of them.
+    """Join the processes of a group, and wait for all of them; later calls return the first one's result.
 
     Args:
         group: the processes.
@@ -72,7 +72,8 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
-        UsageError: this process has joined others, they have different numbers of devices, or jax has already started.
+        UsageError: this process has joined another group or with other devices, the processes have different numbers of devices,
+            or jax has already started or joined processes.
         TPUConnectionError: jax finds no TPU here.
         MissingExtraError: jax is not installed.
     """

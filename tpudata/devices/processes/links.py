@@ -1,7 +1,7 @@
 """Connections between the processes of a run: messages of bytes, and the detection of the other process's end.
 
 `multiprocessing.connection` frames the messages, which are bytes and never pickles: bytes of a stranger are at worst a message of
-an unknown kind, or end the connection. A thread for each connection reads them as they come, so nobody waits to send, and the end
+an unknown kind, or end the connection. A thread for each connection reads them as they arrive, so sending never waits, and the end
 of a process is noticed while this one is busy. A process announces its end in its last message; the connection of a killed process
 ends without one, and that of a machine that is switched off times out after 25 s.
 """

@@ -62,7 +62,8 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
         variables: `tf.Variable`s that it uses, by name.
 
     Raises:
-        ModelFnValueError: XLA cannot compile an operation, or a shape depends on values.
+        ModelFnValueError: XLA cannot compile an operation, a shape depends on values, a result has strings, or the function uses
+            tensors or variables from outside.
     """
     code = traced_code()
     compiled = tf.function(function, jit_compile=True, autograph=False)

@@ -6,9 +6,9 @@ the MLIR bindings of jaxlib (`jaxlib.mlir`) and the context with jax's dialects.
 
 TensorFlow's module differs from what jax calls in three ways, which `export_module` changes:
 
-- `mhlo.copy` is no operation of StableHLO; it stands for its operand.
+- `mhlo.copy` is not an operation of StableHLO; its operand replaces it.
 - Under `shard_map` devices are partitions, not replicas, so collectives need a channel and global device numbers.
-- The attribute `mhlo.input_output_alias` tells which result is the new value of which argument; jax donates arguments itself.
+- The attribute `mhlo.input_output_alias` states which result is the new value of which argument; jax donates arguments itself.
 """
 
 import dataclasses

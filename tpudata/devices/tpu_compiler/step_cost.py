@@ -101,9 +101,9 @@ class FeedingRate:
         """Compare this rate with the rate that a step needs on each host; return a JSON object.
 
         Returns:
-            `records_per_second` that was measured, `needed_per_host` on each host, `host_cores` that are enough for it if all work
-            scales with cores (None if unknown), `is_input_bound`, and `waiting`, the share of the time that steps would wait at the
-            measured rate if they take their lower bound.
+            `records_per_second` that was measured, `measured_on_cores` (None if unknown), the rate `needed` on each host (None if
+            infinite), `host_cores` that are enough for it if all work scales with cores (None if unknown), `is_input_bound`, and
+            `waiting`, the share of the time that steps would wait at the measured rate if they take their lower bound.
         """
         needed_per_host = cost.records_per_second / cost.tpu.hosts
         cpu = self.cpu_seconds_per_record

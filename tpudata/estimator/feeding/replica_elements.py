@@ -126,7 +126,10 @@ class ReplicaElements:
                 )
 
     def _split(self, dataset: Any, num_replicas: int, local: slice) -> Any:
-        """Split each element into `num_replicas` parts, and keep those of `local`; other input modes need no split."""
+        """Return a dataset with an element for each replica in `local`, of the `num_replicas` that the given elements feed.
+
+        BROADCAST repeats each element; with PER_HOST_V2 and PER_SHARD_V1, each element is one replica's already.
+        """
         pipeline = self._deployment.pipeline
         count = local.stop - local.start
         if pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1):
@@ -146,7 +149,10 @@ class ReplicaElements:
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     def _interleave_steps(self, datasets: list[Any], shares: list[int]) -> Any:
-        """Interleave datasets, with `shares` elements of each in a step; pad or drop an incomplete last step."""
+        """Interleave datasets, with `shares` elements of each in a step.
+
+        An incomplete last step is dropped in training; otherwise it is padded, or fails if an evaluation has no weights.
+        """
         count = sum(shares)
         turns = [i for i, share in enumerate(shares) for _ in range(share)]
         choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()

@@ -163,7 +163,7 @@ def check_for_devices(element_spec: Any) -> None:
     """Raise ValueError if devices cannot take a tensor of an element.
 
     Raises:
-        ValueError: a tensor is not dense, has no number dtype, or has a dynamic shape.
+        ValueError: a tensor is not dense, is neither numeric nor bool, or has a dynamic shape.
     """
     for path, spec in list_leaves(split_element(element_spec)):
         if spec.is_compatible_with(None):  # TensorFlow 2.20 has no tf.NoneTensorSpec.

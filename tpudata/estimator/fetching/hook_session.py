@@ -155,7 +155,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             NumPy values in the structure of `fetches`; None for an operation.
 
         Raises:
-            ValueError: a fetch depends on the batch, or there are options.
+            ValueError: a fetch depends on the batch, or there are options or run_metadata.
         """
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")

@@ -75,7 +75,7 @@ class Replay:
             values: values of the cuts.
 
         Returns:
-            The tensors in the given structure, which run after the updates.
+            The tensors in the given structure, with control dependencies on the updates.
 
         Raises:
             ModelFnValueError: a needed argument is missing.

@@ -25,7 +25,7 @@ class ModelSummaries:
         train_step: step of the training.
         session: session of the run.
         scaffold: scaffold whose summary_op, if any, replaces all other summaries.
-        has_summaries: whether to write summaries.
+        is_enabled: whether to write summaries.
     """
 
     def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, is_enabled: bool) -> None:

@@ -87,7 +87,7 @@ def predict(
 
 
 def _select_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:
-    """Return the keys of the predictions to yield; None for all, or for predictions that are no dict."""
+    """Return the keys of the predictions to yield; None for all, or for predictions that are not a dict."""
     if predict_keys is None:
         return None
     if not isinstance(predictions, Mapping):

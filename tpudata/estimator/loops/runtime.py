@@ -87,7 +87,7 @@ class Runtime:
 
     @functools.cached_property
     def seed(self) -> int | None:
-        """Seed of initial values and random operations; with devices, never None, but the chief's random seed."""
+        """Seed of initial values and random operations; on devices, a random seed of the chief instead of None."""
         seed = self.config.tf_random_seed
         if seed is None and self.topology.devices:
             seed = self.peers.broadcast_number(int.from_bytes(os.urandom(_SEED_BYTES), "little"))

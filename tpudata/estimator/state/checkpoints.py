@@ -218,7 +218,7 @@ def _write_state(model_dir: str, paths: list[str]) -> None:
 
 
 def _delete(model_dir: str, path: str) -> None:
-    """Delete the files of a checkpoint in model_dir; one in another folder belongs to another program, and stays."""
+    """Delete the files of a checkpoint in model_dir; one in another folder belongs to another program, and is kept."""
     if "/" in path:
         return
     try:

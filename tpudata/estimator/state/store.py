@@ -107,7 +107,7 @@ class VariableStore:
         Args:
             blueprint: source of the initial values.
             infos: the variables.
-            source: source of the values that `restore` assigns; does nothing if all variables have it already.
+            source: source of the values that `restore` assigns; if all variables have it already, nothing changes.
             restore: function that assigns values.
         """
         if all(self._sources.get(info.name) == source for info in infos):
@@ -129,6 +129,6 @@ class VariableStore:
         return all(self._sources.get(name) is source for name in names)
 
     def set_source(self, names: Sequence[str], source: object) -> None:
-        """Record the source of the variables' values, such as a checkpoint; None for values that no file contains."""
+        """Record the source of the variables' values, such as a checkpoint; None if they have none."""
         for name in names:
             self._sources[name] = source

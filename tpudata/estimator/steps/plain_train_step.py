@@ -124,7 +124,10 @@ class PlainTrainStep(TrainStep):
     def _run_loop(
         self, step: _Step, iterator: Any, limit: Any, record: Any, specs: Sequence[tf.TensorSpec], counts_all: bool
     ) -> tuple[Any, ...]:
-        """Run up to `limit` steps in a while_loop; `specs` are those of the fetched tensors."""
+        """Run up to `limit` steps in a while_loop, until the data ends or a loss is NaN.
+
+        `specs` are those of the fetched tensors.
+        """
 
         def continues(num_done: Any, has_data: Any, lists: Any, loss: Any, *fetched: Any) -> Any:
             del lists, fetched

@@ -67,7 +67,7 @@ def _check_dtype(path: str, spec: Any, report: Report) -> None:
 
 
 def _check_shape(path: str, spec: Any, axis: int, deployment: Deployment, report: Report) -> list[int | None]:
-    """Report a shape that cannot be split over cores; return the shape on one core."""
+    """Report a shape that is not static or cannot be split over cores; return the shape on one core."""
     shape = list(spec.shape.as_list())
     if not shape:
         report(

@@ -99,7 +99,7 @@ class TPUCompilation:
         report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> Any:
-        """Find by bisection the first operation that makes the compiler reject the step; None if a shorter step cannot be built."""
+        """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all together."""
         low, high = 0, len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(part, high)):
             return None

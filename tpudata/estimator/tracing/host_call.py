@@ -16,7 +16,7 @@ from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _CREATE = "CreateSummaryFileWriter"
-# Stateful operations that are no updates: handles, reads, and flushes, which run at checkpoints instead.
+# Stateful operations that are not updates: handles, reads, and flushes, which run at checkpoints instead.
 _WITHOUT_EFFECT = (
     "SummaryWriter",
     _CREATE,

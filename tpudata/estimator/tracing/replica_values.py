@@ -24,7 +24,7 @@ class ReplicaValues:
         self._specs = specs
 
     def concatenate(self, parts: list[Any]) -> Any:
-        """Concatenate the replicas' values (NumPy, in order) along their first axis."""
+        """Concatenate the replicas' values (NumPy, in order) along their first axis; return the first if all got the same rows."""
         return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
 
     def join(self, parts: list[Any]) -> Any:

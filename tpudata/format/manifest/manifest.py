@@ -19,7 +19,7 @@
                      of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
     real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
     maxima           {feature: count} of lists of any length: no record has more entries; missing for other features, and
-                     where nobody has counted
+                     if they were not counted
     warnings         {kind: line} about the conversion's input; missing without any
     keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index

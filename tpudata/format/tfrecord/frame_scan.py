@@ -123,7 +123,7 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
 
 
 def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -> int:
-    """Return the number of consecutive whole records from `position` on with this header, and so of equal size."""
+    """Return the number of consecutive whole records from `position` on with this header; 0 if too few bytes remain to compare."""
     frame_limit = (len(data) - position) // size
     if frame_limit < _LEAST_RUN:
         return 0

@@ -13,7 +13,7 @@ from tpudata.input.dataset.fields import Field, Fields
 
 
 def fill_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
-    """Set the default values of fields, for records that lack them.
+    """Return the fields with default values for records that lack them.
 
     Args:
         fields: fields that are read of each record.

@@ -39,11 +39,11 @@ class Field:
         feature: the stored feature.
         name: its key in the features that a model is fed.
         shape: static shape of one record's value once decoded.
-        is_encoded: whether an image, a label map or a list of masks stays encoded, so that a crop can decode only its window; its
+        is_encoded: whether an image, a label map or a list of masks remains encoded, so that a crop can decode only its window; its
             shape is () or, of masks, (entries,).
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
-        cuts: whether values longer than shape are truncated instead of an error.
+        cuts: whether values longer than shape are truncated instead of rejected.
         padding: padding of a list, which fills it up to shape; None for anything else.
         counts: key of `pad` whose entries it counts. Its feature is not stored.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
@@ -127,7 +127,7 @@ class Fields:
 
     @property
     def images(self) -> tuple[Field, ...]:
-        """The inputs that are images; only these are scaled, normalised and mixed."""
+        """The inputs that are images; only these are scaled and normalised."""
         return tuple(field for field in self.inputs if field.feature.is_image)
 
     @property

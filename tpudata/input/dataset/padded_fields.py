@@ -30,7 +30,7 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
         maxima: largest number of entries of each feature in a record, if known.
 
     Raises:
-        UsageError: a name or pattern that is none of a list, two that have the same feature, or a value that does not fit.
+        UsageError: a key matches no list, two keys have the same feature or count, or a value does not fit.
         FeatureError: a feature has the name of a count.
     """
     fields: dict[str, Field] = {}

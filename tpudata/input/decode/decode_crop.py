@@ -113,7 +113,7 @@ def crop_map(
         values: integers [height, width, 1]: a map as large as the image. Another one fails at run time with
             `tf.errors.InvalidArgumentError`.
         name: name of its feature.
-        place: place of the image's crop.
+        place: window of the image's crop.
         options: the crop.
         kind: noun for such a map, for the message.
 

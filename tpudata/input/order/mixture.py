@@ -68,7 +68,7 @@ class MixtureOrder:
         shares, remaining = [], pieces
         for number, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[number:])
-            # rest * weight / total, rounded, without a product beyond int64.
+            # remaining * weight / weight_sum, rounded, without a product beyond int64.
             shares.append(
                 remaining // weight_sum * weight + (remaining % weight_sum * weight + weight_sum // 2) // weight_sum
             )

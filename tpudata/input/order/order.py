@@ -50,7 +50,7 @@ class Ranges(Protocol):
 
     @property
     def reads(self) -> int | None:
-        """Number of ranges that are read at the same time; None for as many as tf.data finds useful."""
+        """Number of ranges that are read at the same time; None for the default of the records."""
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:

@@ -27,11 +27,11 @@ class FilePlan:
     Attributes:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
-        guarded: nodes that are not rewritten: code behind a test of TensorFlow's release, or in a `try`.
+        guarded: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`.
         uses_estimator: whether an estimator runs the program that the file belongs to.
         has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
         disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
-        notes: lines, and what a person has to do there.
+        notes: lines, and what a person must do there.
     """
 
     bindings: dict[str, Binding]

@@ -130,7 +130,7 @@ def hold_claim(
         output: the folder.
         claim: claim of the run.
         has_ended: as for `check_unclaimed`.
-        goes_on: function, called at the end, that returns whether the run's job may continue; its claim then stays.
+        goes_on: function, called at the end, that returns whether the run's job may continue; its claim is then kept.
         fix: as for `take_claim`.
         dead_after: as for `take_claim`.
         beat: seconds between two renewals of the claim.

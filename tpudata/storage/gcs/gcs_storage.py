@@ -155,7 +155,7 @@ class _GcsObjects:
 
     @contextlib.contextmanager
     def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
-        """Yield a writer of an object of which `version` exists; abandon the upload after an error."""
+        """Yield a writer of an object of which `version` exists; finish the upload at the end, or abandon it after an error."""
         writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
         try:
             yield writer

@@ -21,7 +21,7 @@ class Pace:
     """Limiter of requests in flight; safe to share between threads.
 
     Args:
-        most: returns the highest number of requests at the same time, which may change.
+        limit: function that returns the largest number of requests at the same time, which may change.
         clock: monotonic clock, in seconds.
     """
 

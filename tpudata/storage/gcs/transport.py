@@ -55,7 +55,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Answer(NamedTuple):
-    """An answer of the store that is not an error.
+    """An answer of the store.
 
     Attributes:
         status: status code.

@@ -147,6 +147,9 @@ class ObjectWriter(io.RawIOBase):
     def _check_stored(self, answered: Description | None) -> None:
         """Check that the store has the object with the data that were written.
 
+        Args:
+            answered: description in the store's answer; None if it has none.
+
         Raises:
             UnprovenError: nothing proves it.
             DamagedError: the object has other bytes; it is removed.

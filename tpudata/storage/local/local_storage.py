@@ -240,7 +240,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it is `old`; return whether it was replaced."""
+    """Replace the content of a file by `new` if it is `old`, and return whether it was; None stands for no file."""
     try:
         descriptor = _open(str(target))
     except FileNotFoundError:

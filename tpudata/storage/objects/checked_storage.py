@@ -111,7 +111,7 @@ class CheckedStorage:
             self._store.retries(lambda: self._store.remove(path, None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object by `new` if it is `old`; return whether it was replaced."""
+        """Replace the content of a small object by `new` if it is `old`, and return whether it was; None stands for no object."""
         with self._store.translate_errors("written", path):
             description = self._store.retries(lambda: self._store.describe(path))
         try:

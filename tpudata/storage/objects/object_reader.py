@@ -17,7 +17,7 @@ class ObjectReader(io.RawIOBase):
 
     Args:
         path: path of the object, for messages.
-        found: its description.
+        description: its description.
         read: returns bytes of the object, given offset and length.
         part_bytes: bytes of a part in `readall`.
     """

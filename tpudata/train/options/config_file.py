@@ -106,7 +106,7 @@ def check_params(value: Any, location: str) -> dict[str, Any]:
 
 
 def _check_pad(value: Any, location: str) -> dict[str, int]:
-    """Return the number of entries of lists by feature name; UsageError if the value is no mapping to whole numbers."""
+    """Return the number of entries of lists by feature name; UsageError if the value is not a mapping to whole numbers."""
     is_pad = isinstance(value, Mapping) and all(
         isinstance(name, str) and isinstance(number, int) and not isinstance(number, bool) and number > 0
         for name, number in value.items()

@@ -72,7 +72,7 @@ def check_places(options: TrainOptions) -> None:
 
 
 def writes_model_dir(options: TrainOptions) -> bool:
-    """Return whether the run writes to the model's folder; predict and export with --output elsewhere do not."""
+    """Return whether the run writes to the model's folder; rehearsals do not, nor do predict and export with --output elsewhere."""
     if options.rehearse:
         return False
     is_elsewhere = options.output is not None and not _is_in(options.output, options.model_dir)

@@ -117,7 +117,7 @@ class DrawRewriter:
                     self._find_calls(function.node_def, seeds.__contains__)
 
     def _find_drawing(self) -> set[str]:
-        """Return the names of functions that draw, and of the alternatives in conditions that call such a function."""
+        """Return the names of functions that draw, and of the other functions of a condition or loop that may call one."""
         drawing: set[str] = set()
         while True:
             drawing_or_calling = find_functions(self._graph_def, functools.partial(self._is_drawing, drawing))

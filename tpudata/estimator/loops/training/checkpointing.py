@@ -229,7 +229,7 @@ class Checkpointing:
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint but the first, and at the end."""
+    """Listener of a CheckpointSaverHook that calls the follower for each checkpoint except the one at the start, and at the end."""
 
     def __init__(self, checkpointing: Checkpointing, model_dir: str, start: int) -> None:
         self._checkpointing = checkpointing

@@ -1,6 +1,6 @@
 """Check that the loss of a training is a number, and that its variables stay finite.
 
-As in the original, an infinite loss does not end training: dynamic loss scaling starts with infinite losses.
+As in the original, an infinite loss does not end training: dynamic loss scaling may cause some until the scale has adapted.
 """
 
 import logging

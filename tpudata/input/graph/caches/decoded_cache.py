@@ -166,8 +166,10 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
 
 
 def _describe_decoding(field: Field) -> tuple[Any, ...]:
-    """Return everything that determines a decoded value. Parts for lists are only added to lists, so that the digests of other
-    fields do not change."""
+    """Return everything that determines a decoded value.
+
+    Only fields with padding, counts, classes or a default have parts for these, so that the digests of other fields stay the same.
+    """
     padding = () if field.padding is None else (field.padding.table, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()

@@ -80,7 +80,7 @@ class PieceFiles:
 
     @classmethod
     def open(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
-        """Return the pieces in a user's folder; pieces that are missing there are not saved.
+        """Return the pieces in a user's folder; missing ones are only saved if `keep` selects them.
 
         Args:
             folder: the user's folder.

@@ -125,7 +125,7 @@ class Pipeline:
         return dataset
 
     def _set_count(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Set the number of batches, and prefetch some."""
+        """Return the batches with a known number of them, and prefetch some."""
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         per_step = rows.count // rows.batch_size
         if order.steps is not None:

@@ -46,7 +46,7 @@ def choose_records(records: Records, predicate: Callable[..., Any], parse: Calla
 
     Args:
         records: all records.
-        predicate: function of a record's features, or the result of `parse`, and returns a bool.
+        predicate: function of a record's features, or of the result of `parse`, that returns a bool.
         parse: parses records; None for the dataset's features.
 
     Raises:

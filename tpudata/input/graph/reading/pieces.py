@@ -113,12 +113,12 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
         offsets = index.block_offsets.astype(np.int64)[blocks]
     firsts, max_bytes = [0], max(1, piece_bytes - _SPARE_BYTES)
     while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
-        next_piece = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
+        next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
         # A record may be larger than a piece.
-        next_piece = max(next_piece, firsts[-1] + 1)
-        if next_piece >= len(offsets):
+        next_first = max(next_first, firsts[-1] + 1)
+        if next_first >= len(offsets):
             break
-        firsts.append(next_piece)
+        firsts.append(next_first)
     begins = offsets[firsts]
     # Bytes before the first kept record are not read.
     return records[firsts].astype(np.int64), begins

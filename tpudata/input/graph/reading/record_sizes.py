@@ -67,9 +67,9 @@ class RecordSizes:
         return max(1, int(self.ends[-1]) // int(self.sampled_records[-1]))
 
     def bytes_before(self, records: Integers) -> npt.NDArray[np.float64]:
-        """Return for each record number the bytes of all records before it."""
+        """Return for each record number the bytes of all records before it, interpolated between the sampled records."""
         return np.interp(records, self.sampled_records, self.ends)
 
     def find_records(self, sizes: npt.NDArray[np.float64]) -> Integers:
-        """Return the numbers of the records that contain the byte offsets `sizes`."""
+        """Return the numbers of the records that contain the byte offsets `sizes`, interpolated between the sampled records."""
         return np.interp(sizes, self.ends, self.sampled_records).astype(np.int64)

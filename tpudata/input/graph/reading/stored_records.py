@@ -66,7 +66,10 @@ class StoredRecords:
         return any(len(dataset.kept_runs(shard)) > 1 for shard in self._files.shards)
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of the loaded ranges of records, `reads` of them at the same time; None for a default."""
+        """Return a dataset of the loaded ranges of records, `reads` of them at the same time.
+
+        None is a fixed number from an object store, and otherwise as many as tf.data finds useful.
+        """
         if reads is None:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
         return ranges.map(without_autograph(load), num_parallel_calls=reads, deterministic=True, name=self.name)

@@ -1,6 +1,6 @@
 """One stream of a tf.data service, as the client receives it.
 
-Elements are numbered, since TensorFlow does not report that a worker restarted and began its stream anew. The last one is followed
+Elements are numbered, since TensorFlow does not report that a worker restarted and began its stream again. The last one is followed
 by a mark: without it, a stream whose worker has not registered, or is lost, would look like one that has ended. A clock runs in
 parallel, since TensorFlow waits for ever for the next element of a killed worker.
 """
@@ -105,8 +105,8 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     def take_source(source_number: tf.Tensor) -> tf.data.Dataset:
         no_elements, all_elements = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
         is_dataset = tf.equal(source_number, 0)
-        first_element = elements.take(tf.where(is_dataset, all_elements, no_elements))
-        return first_element.concatenate(clock.take(tf.where(is_dataset, no_elements, all_elements)))
+        dataset_elements = elements.take(tf.where(is_dataset, all_elements, no_elements))
+        return dataset_elements.concatenate(clock.take(tf.where(is_dataset, no_elements, all_elements)))
 
     merged = tf.data.Dataset.range(2).interleave(
         without_autograph(take_source), cycle_length=2, num_parallel_calls=2, deterministic=False
