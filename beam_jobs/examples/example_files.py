@@ -95,7 +95,7 @@ class SpoolExamples(LimitedStep):
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
-        """Encode an example, write it to this worker's spool file, and return a reference to it."""
+        """Encode an example, write it to this worker's spool file, and return its reference; errors as `ExampleRules.encode`."""
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:

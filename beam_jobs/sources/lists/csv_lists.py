@@ -124,7 +124,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
-    """Split rows one by one, so that an error names its line."""
+    """Split rows one by one; SourceError for an invalid row, with its line."""
     spans = line_spans(pieces, offset, MOST_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, lines, end in rows:
