@@ -209,7 +209,7 @@ def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
 def _convert_files(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
 ) -> Conversion:
-    """Return the conversion of foreign TFRecord files, whose schema is inferred or declared; UsageError if an option does not fit."""
+    """Return the conversion of foreign TFRecords, whose schema is inferred or declared; UsageError if an option does not fit."""
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)
