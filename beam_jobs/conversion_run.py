@@ -118,7 +118,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> AppendResult | None:
-    """Check the output, claim it, and run the conversion."""
+    """Check the output, claim it, and run the conversion; only check it if --resume finds a complete dataset."""
     options = conversion.options
     check_job_server(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
@@ -137,7 +137,7 @@ def _convert(
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
-    """Append to a dataset, or write one, after removing an old one; the output is claimed."""
+    """Append to a dataset, or write one, after removing an old one; the caller has claimed the output."""
     options = conversion.options
     # A run that ended before the claim was taken may have changed it.
     contents = _look_at_output(conversion)
@@ -222,7 +222,7 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
-    """Build and run the pipeline; delete temporary files if it fails."""
+    """Build and run the pipeline; delete temporary files if it fails. None if the job is detached."""
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)

@@ -143,7 +143,7 @@ class Converter(abc.ABC):
         return {}
 
     def count_converted(self) -> dict[str, int]:
-        """Return by reason the inputs that an earlier conversion stored in another encoding; added to those of the shards."""
+        """Return the number of inputs that an earlier conversion re-encoded, by reason; added to the counts of the shards."""
         return {}
 
     def files(self, context: ShardContext) -> dict[str, bytes]:

@@ -132,7 +132,7 @@ def reshard_conversion(
 def _merge_datasets(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions, keeps_compression: bool
 ) -> Conversion:
-    """Return the conversion that rewrites the records of datasets as one dataset."""
+    """Return the conversion that rewrites the records of datasets as one dataset; UsageError if an option does not fit them."""
     for flag, value in (
         ("--labels", stored.labels_file),
         ("--label", stored.label),
@@ -209,7 +209,7 @@ def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
 def _convert_files(
     options: ConvertOptions, inputs: Sequence[str], input_parts: Inputs, stored: ReshardOptions
 ) -> Conversion:
-    """Return the conversion of foreign TFRecord files, whose schema is inferred or declared."""
+    """Return the conversion of foreign TFRecords, whose schema is inferred or declared; UsageError if an option does not fit."""
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     stored = add_tfds_facts(stored, inputs)

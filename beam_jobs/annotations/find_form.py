@@ -68,7 +68,7 @@ def _find_form_of_file(path: str) -> AnnotationForm | None:
 
 
 def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
-    """Return the form of a folder, or of its only annotation file; None without either."""
+    """Return the form of a folder, or of its only annotation file; None without either, SourceError if it has several files."""
     form = next(filter(None, (form.detect_folder(path, entries) for form in FORMS)), None)
     if form is not None:
         return form

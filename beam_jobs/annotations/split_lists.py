@@ -67,7 +67,11 @@ def _stem(path: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
-    """Return the split of each picture's name; `run` is part of the cache's key, so that a process reads the lists once a run."""
+    """Return the split of each picture's name; `run` is part of the cache's key, so that a process reads the lists once a run.
+
+    Raises:
+        SourceError: a line is invalid, or a picture is in the lists of two splits.
+    """
     del run
     splits: dict[str, str] = {}
     first_lines: dict[str, str] = {}

@@ -285,7 +285,12 @@ def _estimate_entries(dataset: Dataset) -> int:
 
 
 def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
-    """Read the keys of a shard, and check that they belong to it."""
+    """Read the entries of a shard's inputs.
+
+    Raises:
+        OutputError: their file is missing.
+        CorruptionError: it is damaged, or belongs to another shard.
+    """
     storage = storage_for(dataset.path)
     path = storage.join(dataset.path, keys_name(shard.name))
     if storage.stat(path) is None:

@@ -125,7 +125,7 @@ class NewInputs(Source):
         yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
-        """Yield the new inputs, reject those that are errors, and count those that have a record."""
+        """Yield new inputs, reject new errors, and count inputs that have a record; SourceError if one of these has changed."""
         count = 0
         for listed_input, standing in zip(inputs, open_entry_file(self.path).standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
@@ -172,7 +172,7 @@ class NewPacks(NewInputs, PackSource):
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        """Yield packs with only their new inputs, reject new errors, and count inputs that have a record."""
+        """Yield packs of only the new inputs; otherwise as `_select_references`."""
         file, count = open_entry_file(self.path), 0
         words = [
             make_sought_words([listed_input])

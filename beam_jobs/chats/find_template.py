@@ -49,7 +49,7 @@ def _join_sibling(path: str, name: str) -> str:
 
 
 def _read(path: str) -> str | None:
-    """Return the text of a file; None if it does not exist."""
+    """Return the text of a file; None if it does not exist, SourceError if it is too large or not UTF-8."""
     if not path:
         return None
     storage = storage_for(path)

@@ -74,7 +74,7 @@ class ChatTemplate:
         return {"file": CHAT_TEMPLATE, "sha256": sha256(self.file_bytes)}
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
-        """Return the text of a chat with the assistant's spans; ValueError if the template raises or hides the spans."""
+        """Return the text of a chat with the assistant's spans; ValueError if the template raises, or the spans cannot be found."""
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None
         chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
@@ -87,7 +87,11 @@ class ChatTemplate:
         return _unmark(self._render(messages)).text
 
     def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of each answer of the assistant, from renderings of the messages before and up to it."""
+        """Yield begin and end of each answer of the assistant, by rendering the messages before it and up to it.
+
+        Raises:
+            ValueError: the template changes earlier messages when a later one follows.
+        """
         for number, message in enumerate(messages):
             if message["role"] != ASSISTANT:
                 continue

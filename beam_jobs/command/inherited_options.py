@@ -48,7 +48,7 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
 
 
 def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
-    """Return an option's entry in the manifest as its flag would be parsed; None without an entry."""
+    """Return an option's entry in the manifest as its flag would be parsed; None if the manifest does not store the option."""
     if option.stored is None or option.stored.schema is None:
         return None
     name = option.stored.name or option.name
@@ -59,7 +59,7 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 
 
 def _order_splits(entries: Mapping[str, Any]) -> Any:
-    """Return the shares of splits in the order of the entry `split_order`: a JSON object has none."""
+    """Return the shares of splits in the order of `split_order`, as a JSON object has no order; ValueError for other names."""
     shares, order = entries.get("split"), entries.get("split_order")
     if not isinstance(shares, Mapping) or order is None:
         return shares

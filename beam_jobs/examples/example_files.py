@@ -95,7 +95,7 @@ class SpoolExamples(LimitedStep):
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
-        """Encode an example, write it to this worker's spool file, and return a reference to it."""
+        """Encode an example, write it to this worker's spool file, and return its reference; errors as `ExampleRules.encode`."""
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)
         try:
@@ -107,8 +107,8 @@ class SpoolExamples(LimitedStep):
         payload = example_record(features, is_keyed=bool(key))
         values = {DIGEST: digest} if key else NO_FEATURES
         if not key:
-            name_digest = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
-            key = name_digest.hexdigest()
+            content_digest = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
+            key = content_digest.hexdigest()
         self._summary.add(features, key, len(data))
         split = self._split(example, key)
         self._spool = self._spool or _spool_file(self._options.output)

@@ -25,7 +25,7 @@ def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _add_features(values: dict[str, Any], prefix: str, example: Mapping[Any, Any]) -> None:
-    """Add the features of an example to `values`, those of nested dicts with the names of both."""
+    """Add the features of an example to `values`, with `prefix` before their names; FeatureError as `flat_features`."""
     for key, value in example.items():
         if not isinstance(key, str) or not is_utf8(key):
             raise FeatureError(f"The feature name {key!r} is not text in UTF-8. Pass a str.")
@@ -116,7 +116,7 @@ class ExampleRules:
                 raise UsageError(f"defaults: {error}") from None
 
     def _label(self, values: dict[str, Any], source: str) -> int:
-        """Return the number of an example's class, given as its name or number."""
+        """Return the number of an example's class, given as its name or number; BadRecordError if it is missing or unknown."""
         classes = self.classes or ()
         if self.label not in values:
             raise BadRecordError(source, f"no feature {self.label!r} with the class")

@@ -65,7 +65,7 @@ def _check_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
 
 
 def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
-    """Return the classes of a PNG, integers [height, width]; FeatureError if it is not a grey or palette PNG."""
+    """Return the classes of a PNG, integers [height, width]; FeatureError if it is damaged, or not grey or with a palette."""
     kind = png_kind(data)
     if kind is None or kind[1] not in (GREY, PALETTE):
         got = f"{len(data)} bytes that are no PNG" if kind is None else "a PNG of colours or with transparency"

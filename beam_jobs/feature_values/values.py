@@ -154,7 +154,7 @@ def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
 
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
-    """Return the feature of an array, and its value to store."""
+    """Return the feature of an array, and its value to store; FeatureError for an unsupported dtype."""
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     kinds: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
@@ -167,7 +167,7 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
 
 
 def _infer_feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
-    """Return the feature of values of a Python or numpy type."""
+    """Return the feature of values of a Python or numpy type; FeatureError for an unsupported type."""
     if issubclass(kind, str):
         return Feature(name, "bytes", "string", shape, "utf8")
     if issubclass(kind, bytes):

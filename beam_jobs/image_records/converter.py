@@ -159,7 +159,7 @@ class ImageConverter(InputConverter):
 
     @functools.cached_property
     def _lists(self) -> tuple[Feature, ...]:
-        """Features of lists of any length, of those that are not classes."""
+        """Extra features that are lists of any length."""
         return tuple(feature for feature in self.extra if feature.is_list)
 
     def _label(self, reference: Reference, labels: Labels) -> Label:

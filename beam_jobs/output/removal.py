@@ -66,7 +66,7 @@ def remove_dataset(output: str) -> None:
 
 
 def read_manifest(output: str) -> Manifest:
-    """Return the manifest in a folder; StorageError if it is missing."""
+    """Return the manifest in a folder; StorageError if it is missing, DatasetError if it is damaged."""
     storage = storage_for(output)
     path = storage.join(output, MANIFEST_NAME)
     return Manifest.from_bytes(storage.read(path), path)

@@ -117,7 +117,7 @@ def encryption_error(path: str, name: str) -> SourceError:
 # Each row group is listed by itself, and a file may have a thousand. The bytes are the key, as a file may be replaced.
 @functools.lru_cache(maxsize=4)
 def _parse_footer(data: bytes, size: int) -> Footer:
-    """Return the row groups and columns in the Thrift bytes of a footer; CorruptionError if they contradict each other."""
+    """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent."""
     values, _ = read_struct(data)
     rows, elements = _get_field(values, 3, int), _get_field(values, 2, list)
     # The first is the root. Elements without children are columns; the others are structs.
@@ -139,7 +139,7 @@ def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
 
 
 def _parse_chunk(values: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
-    """Return the place and the type of a column chunk; of an encrypted one only its name."""
+    """Return the place and the type of a column chunk; without the place of an encrypted one. ThriftError if it is damaged."""
     kind, width = leaf.get(1, -1), leaf.get(2) or 0
     metadata = values.get(3) if isinstance(values, dict) else None
     crypto = values.get(8) if isinstance(values, dict) else None

@@ -68,7 +68,7 @@ class ParquetReader:
             pass
 
     def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
-        """Return the rows of a batch: fewer than `most_rows` if the largest value would exceed the memory of a batch."""
+        """Return the rows of a batch: `most_rows`, or as many as fit into 64 MB; SourceError if a column is encrypted."""
         total = 0
         structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
@@ -79,7 +79,7 @@ class ParquetReader:
         return max(1, min(most_rows, _BATCH_BYTES // max(1, total)))
 
     def _read(self, group: int, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield batches of columns; read damaged columns once more, one by one, to name the damaged one."""
+        """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged one."""
         try:
             yield from self._file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
         except MemoryError:

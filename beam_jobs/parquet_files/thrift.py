@@ -94,7 +94,7 @@ class _ThriftReader:
         return [self._read_value(head & 15, depth + 1) for _ in range(size)]
 
     def _map(self, depth: int) -> dict[Any, Any]:
-        """Return a map; nested containers are rejected."""
+        """Return a map; ThriftError if its keys are containers or structs, or it is nested too deep."""
         size = self._count(self._read_varint())
         if not size:
             return {}

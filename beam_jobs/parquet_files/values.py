@@ -108,7 +108,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
 
 
 def _decode_nested(value: Any, errors: str) -> Any:
-    """Decode the bytes in a value of lists and dicts, which are UTF-8, to strings."""
+    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; UnicodeDecodeError by `errors`."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors)
     if isinstance(value, dict):
@@ -117,7 +117,7 @@ def _decode_nested(value: Any, errors: str) -> Any:
 
 
 def _find_inner_type(kind: Any) -> Any:
-    """Return the type of the values behind dictionaries and extension types."""
+    """Return the type of the values of a dictionary or an extension type; other types unchanged."""
     while True:
         if types.is_dictionary(kind):
             kind = kind.value_type
@@ -128,7 +128,7 @@ def _find_inner_type(kind: Any) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    """Return whether a type is text or bytes of any length."""
+    """Return whether a type is text or bytes, of varying or fixed length."""
     return bool(
         types.is_string(kind)
         or types.is_large_string(kind)

@@ -158,8 +158,8 @@ def make_plan(
         sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
         if left_out and split in left_out:
             # The positions of omitted records are unknown here; assume that they are spread like the others.
-            count, left_out_count = left_out[split]
-            share = (left_out_count * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
+            omissions, omitted_bytes = left_out[split]
+            share = (omitted_bytes * ratios.get(split, 1.0) + omissions * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
         size = int(sizes.sum())
         count = options.num_shards or _choose_shard_count(size, options)

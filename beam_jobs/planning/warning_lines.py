@@ -39,7 +39,8 @@ _KINDS_OF_FILES = frozenset(
 )
 # A split's name, and anything but a letter after it: train2017, test1, val_images.
 _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
-# Classes are captions if more than half of the samples do not share theirs, and there are this many, or classes with blanks.
+# Classes look like captions if they are more than half as many as the records, and there are this many records, or blanks in at
+# least half of the classes.
 _MANY_SAMPLES = 100
 _MOST_SHOWN = notes.MOST_EXAMPLES - 1
 
@@ -142,7 +143,7 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
 
 
 def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
-    """Return a warning if the texts of samples look like captions instead of classes."""
+    """Return a warning if the texts of samples look like captions instead of classes; otherwise an empty dict."""
     samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
     if not samples or 2 * len(names) <= records:
         return {}
@@ -179,7 +180,7 @@ def _show_distinct(name: str) -> str:
 
 
 def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
-    """Return warnings about folders of classes that are named like kinds of files, splits or unordered numbers."""
+    """Return warnings about class folders named like kinds of files, like splits, or by numbers other than their labels."""
     if not facts.has_folders or not names:
         return {}
     lines, ordered = {}, sorted(names)

@@ -51,7 +51,12 @@ def read_reference(reference: Reference) -> bytes:
 
 
 def _fetch(reference: Reference) -> bytes:
-    """Return the bytes that a reference's payload fetches; BadRecordError if it rejects the input."""
+    """Return the bytes that a reference's payload fetches.
+
+    Raises:
+        BadRecordError: the payload raised a ValueError.
+        UsageError: it returned something other than bytes.
+    """
     try:
         data: Any = reference.payload.fetch(reference)
     except ValueError as error:

@@ -129,7 +129,7 @@ class JobRun:
             raise
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
-        """Cancel a job, and wait until it ends or a time limit."""
+        """Cancel a job and wait for its end, up to a time limit; report the outcome, also if cancelling fails."""
         # The process may be ended before the engine answers.
         self.launch.report(f"cancelling {job}")
         try:

@@ -129,7 +129,7 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
             self._process.wait()
 
     def _watch(self) -> None:
-        """Fail a process's pending work if it ends early: Beam would wait for its answer forever."""
+        """Wait for the process, and fail its pending requests if it ends early: Beam would wait for their answers forever."""
         code = self._process.wait()
         ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
         error = TpudataError(

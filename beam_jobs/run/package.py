@@ -110,7 +110,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def _list_files(package: str) -> Iterator[tuple[str, Path]]:
-    """Yield the name and the path of each file of an installed package."""
+    """Yield the path below the package and the full path of each file of an installed package, except compiled ones."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None

@@ -45,7 +45,7 @@ def start_prism(options: PipelineOptions) -> None:
         options: of one pipeline; get the server's address.
 
     Raises:
-        UsageError: Prism is not installed, and cannot be built.
+        UsageError: as `find_prism`.
         TpudataError: the server does not start.
     """
     portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location
@@ -113,7 +113,7 @@ def find_prism(location: str | None = None) -> Path:
         location: of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
 
     Raises:
-        UsageError: Prism is not installed, and cannot be built here.
+        UsageError: `location` is not a program, or Prism is not installed and cannot be built here.
     """
     if location:
         if not os.access(location, os.X_OK):
@@ -124,7 +124,7 @@ def find_prism(location: str | None = None) -> Path:
     cached = _cache() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
-    # Other programs have this name, too, so the right version is searched first.
+    # Other programs are called `prism`, too, so the PATH comes last.
     for path in (cached, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
@@ -133,7 +133,7 @@ def find_prism(location: str | None = None) -> Path:
 
 
 def _build(path: Path) -> None:
-    """Build Prism with Go into a file at `path`."""
+    """Build Prism with Go into a file at `path`; UsageError if there is no Go, or the build fails."""
     or_else = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
     go = shutil.which("go")
     if go is None:

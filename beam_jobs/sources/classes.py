@@ -57,7 +57,7 @@ class Classes:
             rejects_numbers: as the attribute.
 
         Raises:
-            SourceError: the file does not exist, or a line of it is empty or repeated.
+            SourceError: as `read_labels`.
         """
         if options.labels_file is None:
             return cls(integers=integers, rejects_numbers=rejects_numbers)
@@ -145,7 +145,7 @@ def read_labels(path: str) -> Labels:
     """Return the class names in a file, a line each.
 
     Raises:
-        SourceError: the file does not exist, or a line of it is empty or repeated.
+        SourceError: the file does not exist or is not UTF-8, or a line of it is empty or repeated.
     """
 
     def reject(reason: str) -> NoReturn:
@@ -193,7 +193,7 @@ def json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bo
     """Return the labels in a JSON value, and whether they are a list.
 
     Raises:
-        BadRecordError: the value is neither a string, nor a whole number, nor a list of these.
+        BadRecordError: the value is neither a string that is not empty, nor a whole number, nor a list of these.
     """
     several = isinstance(value, list)
     labels = value if several else [value]

@@ -71,7 +71,7 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
         The class, and the split or nothing.
 
     Raises:
-        SourceError: there is no folder, or only one that is named after a split, so the class is unknown.
+        SourceError: there is no folder, or the innermost is named after a split, so the class is unknown.
     """
     if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(

@@ -101,7 +101,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the input, by its content."""
+    """Open the source of the input: by its content, or if it is a pattern by the names that it matches."""
     # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
@@ -172,7 +172,7 @@ def _is_note(name: str) -> bool:
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the files that a pattern matches, by the first of them."""
+    """Open the source of the files that a pattern matches, by their names and the content of the first; SourceError without any."""
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
@@ -223,7 +223,7 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
-    """Open the files of an input with the source for the form of the first."""
+    """Open the files of an input with the source for the form of the first; SourceError if that is an image."""
     form = find_form_of_file(first)
     if form == IMAGE:
         raise SourceError(f"{first} is one image. Name {FORMS}.")

@@ -40,7 +40,7 @@ def _parse_argument(text: str) -> tuple[str, str]:
 
 
 def _parse_types(text: str) -> dict[str, str]:
-    """Return the kinds by column in a text such as `age=int,score=float`."""
+    """Return the kinds by column in a text such as `age=int,score=float`; UsageError if a column is empty or repeated."""
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())

@@ -35,7 +35,7 @@ class PathValues(NamedTuple):
     """Values that a path gives its picture.
 
     Attributes:
-        labels: the class, as written; none if the expression has no group of it.
+        labels: the name of the class; none if the expression has no group for it.
         columns: values by column.
     """
 
@@ -81,18 +81,18 @@ class PathLabels:
         first = ""
         labels: set[str] = set()
         # Columns all of whose values are whole numbers.
-        has_all, matches = set(columns), 0
+        whole_columns, matches = set(columns), 0
         for path in itertools.islice(paths, _MOST_PATHS):
             first = first or path
             match = pattern.search(path)
             if match is None:
                 continue
             matches += 1
-            has_all -= {name for name in has_all if not _is_whole(match[name])}
+            whole_columns -= {name for name in whole_columns if not _is_whole(match[name])}
             labels.add(match[_find_class_group(pattern)] or "" if _find_class_group(pattern) else "")
         if first and not matches:
             raise UsageError(f"--label-from {options.label_from}: it matches no path, such as {first!r}. Correct it.")
-        kinds = {name: ColumnKind(INT if name in has_all else STR) for name in columns} | options.column_kinds
+        kinds = {name: ColumnKind(INT if name in whole_columns else STR) for name in columns} | options.column_kinds
         return cls(pattern, kinds, _open_classes(options, labels))
 
     @property

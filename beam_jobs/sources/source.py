@@ -114,7 +114,7 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: called with the path of each file that is ignored by its name.
+            ignored: gets the path of each file that is ignored by its name.
             reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; if it returns, the listing goes on without the record.
         """
@@ -125,7 +125,7 @@ class PackSource(Source):
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 references are not regrouped; without a shuffle, shards are cut between packs."""
+        """Whether packs of fewer than 4,096 references stay as they are; without a shuffle, shards are cut between packs."""
         return False
 
     @abc.abstractmethod

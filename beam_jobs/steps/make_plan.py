@@ -121,7 +121,12 @@ def _plan(
     inputs: InputCounts,
     facts: InputFacts,
 ) -> Plan:
-    """Return the plan of a conversion or an append, with the suffix of its shards and its warnings."""
+    """Return the plan of a conversion or an append, with the suffix of its shards and its warnings.
+
+    Raises:
+        SourceError: there is nothing to convert, or the source needs classes and no record has one.
+        UsageError: the requested number of shards cannot be made.
+    """
     if base is not None:
         plan = plan_append(tally, ratios, options, overhead)
     else:

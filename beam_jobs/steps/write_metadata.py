@@ -63,6 +63,10 @@ class WriteMetadata(LimitedStep):
             plan: of the shards.
             context: facts about all inputs, as the converter got them.
             inputs: those that have no record.
+
+        Raises:
+            SourceError: there is no record, or too many inputs were rejected.
+            OutputError: another run has claimed the folder or written to it.
         """
         del begin
         labels, converter = context.labels, self._spec.converter.apply_context(context)

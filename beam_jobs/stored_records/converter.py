@@ -91,7 +91,7 @@ class DatasetConverter(FrameConverter):
         carried: counts of the manifest besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
-        list_maxima: the most entries of each feature of lists, if all of the datasets state it.
+        list_maxima: the most entries of each feature of lists; without those that a dataset does not state.
     """
 
     schema: tuple[Feature, ...]

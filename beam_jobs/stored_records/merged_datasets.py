@@ -110,11 +110,11 @@ class MergedDatasets:
         return dict(sorted(totals.items()))
 
     def maxima(self) -> dict[str, int]:
-        """Return the most entries of each feature of lists, if all datasets state it."""
+        """Return the most entries of each feature of lists; without those that a dataset does not state."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
     def count_converted(self) -> dict[str, int]:
-        """Return by reason the inputs that were stored in another encoding."""
+        """Return the number of inputs that were re-encoded, by reason."""
         counts: Counter[str] = Counter()
         for dataset in self.datasets:
             counts.update(dataset.manifest.converted)
@@ -122,7 +122,12 @@ class MergedDatasets:
 
 
 def _check_alike(first: Dataset, other: Dataset) -> None:
-    """Raise DatasetError or FeatureError if two datasets differ in layout, features, label offset or tokenizer."""
+    """Raise an error if two datasets differ.
+
+    Raises:
+        DatasetError: in layout, label offset, tokenizer or chat template.
+        FeatureError: in their features, apart from the number of classes.
+    """
     first_manifest, other_manifest = first.manifest, other.manifest
     if first_manifest.layout != other_manifest.layout:
         raise DatasetError(
@@ -179,7 +184,12 @@ def _label_offset(dataset: Dataset) -> int:
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the merged class names, and the new numbers of the old labels for each dataset whose labels change."""
+    """Return the merged class names, and the new numbers of the old labels for each dataset whose labels change.
+
+    Raises:
+        DatasetError: only some datasets have classes, or only some have whole numbers as class names.
+        UsageError: class names differ, and `--merge-labels` was not passed.
+    """
     labels = [dataset.labels() for dataset in datasets]
     names_of_datasets = [names for names in labels if names is not None]
     if not names_of_datasets:

@@ -82,7 +82,7 @@ def _split_names(text: str) -> tuple[str, ...]:
 
 
 def _read_keys(path: str) -> frozenset[str]:
-    """Return the keys in a file, one a line."""
+    """Return the keys in a file, one a line; SourceError if it is missing, not UTF-8 or empty."""
     entry = storage_for(path).stat(path)
     if entry is None or entry.is_folder:
         raise SourceError(f"--split-keys: {path} is not a file. Name a file with one key on each line.")

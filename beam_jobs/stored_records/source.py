@@ -171,18 +171,18 @@ class StoredRecordSource(PackSource):
         for number, frame in frames:
             begin = int(offsets[number])
             try:
-                known_by = self.splitter.hash_record(remove_frame(frame, unit.path, begin), unit.path, begin)
+                key = self.splitter.hash_record(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
-            splits[number] = self.splitter.split(unit.split, known_by)
+            splits[number] = self.splitter.split(unit.split, key)
         return splits
 
     def _list_unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records with their frames."""
-        frames_by_row: dict[int, bytes] = {}
+        frames_by_number: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
         for number, frame in frames:
@@ -191,23 +191,23 @@ class StoredRecordSource(PackSource):
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    known_by = self.splitter.hash_record(remove_frame(frame, unit.path, 0), origin, 0)
-                    splits.append(self.splitter.split(unit.split, known_by))
+                    key = self.splitter.hash_record(remove_frame(frame, unit.path, 0), origin, 0)
+                    splits.append(self.splitter.split(unit.split, key))
             except BadRecordError as error:
                 reject(error)
                 continue
-            frames_by_row[number] = frame
+            frames_by_number[number] = frame
             size += len(frame)
-            if len(frames_by_row) == PACK_REFERENCES or size >= _PACK_BYTES:
-                yield self._make_held_pack(unit, frames_by_row, splits)
-                frames_by_row, splits, size = {}, [], 0
-        if frames_by_row:
-            yield self._make_held_pack(unit, frames_by_row, splits)
+            if len(frames_by_number) == PACK_REFERENCES or size >= _PACK_BYTES:
+                yield self._make_held_pack(unit, frames_by_number, splits)
+                frames_by_number, splits, size = {}, [], 0
+        if frames_by_number:
+            yield self._make_held_pack(unit, frames_by_number, splits)
 
-    def _make_held_pack(self, unit: StoredFile, frames_by_row: Mapping[int, bytes], splits: list[str]) -> ListedPack:
-        frames, offsets = list(frames_by_row.values()), np.zeros(len(frames_by_row), np.int64)
+    def _make_held_pack(self, unit: StoredFile, frames_by_number: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+        frames, offsets = list(frames_by_number.values()), np.zeros(len(frames_by_number), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
-        listed = self._pack(unit, np.array(list(frames_by_row), np.int64), sizes, offsets, offsets, splits or None)
+        listed = self._pack(unit, np.array(list(frames_by_number), np.int64), sizes, offsets, offsets, splits or None)
         return listed._replace(buffers=frames, rows=np.arange(len(frames)))
 
     def _pack(

@@ -118,7 +118,7 @@ def _list_shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> l
 
 
 def _list_foreign(path: str) -> list[StoredFile]:
-    """Return the foreign files of an input, sorted by the bytes of their names."""
+    """Return the foreign files of an input, sorted by the bytes of their names; errors as `list_stored_files`."""
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
         return [StoredFile(top.path, top.size, top.name, split_in_path(top.name) or DEFAULT_SPLIT)]
@@ -154,7 +154,11 @@ def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
 
 
 def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
-    """Yield all files with unique names: files with equal names get their input's name as a prefix."""
+    """Yield all files with unique names: files with equal names get the name or number of their input as a prefix.
+
+    Raises:
+        UsageError: a file is in two inputs.
+    """
     names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
     heads = folders if len(set(folders)) == len(folders) else [str(number) for number in range(len(paths))]

@@ -135,7 +135,7 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
 
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
-    """Return the format of a file, by --form, by its content, or by its name; SourceError if they contradict each other."""
+    """Return the format of a file, by flags, by its content, or by its name; SourceError or UsageError if these disagree."""
     found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
     name = strip_compression(path.lower())
     kind_by_name = next(
@@ -190,7 +190,7 @@ def _find_columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]
 
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
-    """Return the stripped cells of the first row of CSV or TSV; none for an empty file."""
+    """Return the stripped cells of the first row of CSV or TSV; none for an empty file, SourceError if it cannot be read."""
     spans = line_spans([head], 0, _HEAD_BYTES)
     row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
     if row is None:

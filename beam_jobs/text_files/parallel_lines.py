@@ -55,7 +55,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
         path: path of the file of inputs.
         targets: path of the file of targets.
         options: limit of a document, and the treatment of bytes that are not UTF-8.
-        reject: called with a pair that is too large or not UTF-8. If it returns, the pair is omitted.
+        reject: called with a pair that is not UTF-8. If it returns, the pair is omitted. A pair that is too large has no data.
 
     Raises:
         SourceError: the two have different numbers of lines.

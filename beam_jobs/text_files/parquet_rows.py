@@ -104,7 +104,7 @@ def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
 
 
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
-    """Raise SourceError if a column of a field is missing, repeated, or of an unsupported type."""
+    """Raise UsageError if the column of a field is missing, SourceError if it is repeated or of an unsupported type."""
     names = file.schema.names
     for field in options.columns:
         kind = _find_type(file.schema, field.name)

@@ -79,7 +79,7 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
 
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a question; KeyError or TypeError if its structure is wrong."""
+    """Return the row of a question; KeyError, TypeError or AttributeError if its structure is wrong."""
     answers = question.get("answers", [])
     texts = [answer["text"] for answer in answers]
     return {

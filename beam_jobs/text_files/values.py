@@ -249,7 +249,7 @@ def _list(field: TextField, value: Any) -> list[Any]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
         raise DocumentError(f"field {field.name!r} is not a list: {shown_json(value)}")
-    hole = next((number for number, element_field in enumerate(items) if element_field is None), None)
+    hole = next((number for number, element in enumerate(items) if element is None), None)
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
     element_field = TextField(field.name, LIST_KINDS[field.kind])

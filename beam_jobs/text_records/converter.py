@@ -166,7 +166,9 @@ class TextConverter(Converter):
         Args:
             references: a sample of all documents.
         """
-        read = [(listed, data) for listed, data in read_references(references) if not isinstance(data, BadRecordError)]
+        read = [
+            (reference, data) for reference, data in read_references(references) if not isinstance(data, BadRecordError)
+        ]
         tokenizer = self._sample_tokenizer(read)
         if tokenizer is None and self.options.tokenizer is not None:
             return 1.0
@@ -187,8 +189,8 @@ class TextConverter(Converter):
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
         # The size of a document that is fetched is an estimate.
-        sized = [(listed._replace(size=len(data)), data) for listed, data in read]
-        blocks = [(Pack.of([listed], np.zeros(1, np.uint64)), data) for listed, data in sized]
+        sized = [(reference._replace(size=len(data)), data) for reference, data in read]
+        blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in sized]
         sample = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
@@ -205,7 +207,7 @@ class TextConverter(Converter):
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
-        """Return the tokenizer, for a vocabulary to be collected one of the sample's characters; None without any."""
+        """Return the tokenizer; if its vocabulary is still to be collected, one of the sample's characters. None without either."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(None)
         seen = CharacterSet()

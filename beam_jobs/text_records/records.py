@@ -173,7 +173,13 @@ class TextRecords:
     def _parse_documents(
         self, block: Block, summary: TextSummary, reject: RejectInput
     ) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the readable documents, and their values by field and by extra feature; add to the summary."""
+        """Return the rows of the readable documents, and their values by field and by extra feature; reject the others.
+
+        Args:
+            block: documents.
+            summary: gets the number of negative labels and the lengths of lists.
+            reject: called with a document that cannot be read and its error.
+        """
         pack, _ = block
         texts = _cut_documents(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
@@ -196,7 +202,7 @@ class TextRecords:
 
     def _count_values(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
         """Add the negative labels and the longest lists of documents to a summary."""
-        # Columns of extra features follow those of fields, and none follow without documents.
+        # Columns of extra features follow those of fields; without documents there are no columns.
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)

@@ -88,10 +88,10 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
     unwritten: Ids = np.zeros(0, np.int32)
     for documents in windows:
         tokens = np.concatenate([unwritten, documents.tokens])
-        row_tokens = len(tokens) // length * length
-        unwritten = tokens[row_tokens:].copy()
-        if row_tokens:
-            yield TokenRows(tokens[:row_tokens].reshape(-1, length), None, None, row_tokens, 0)
+        full_row_tokens = len(tokens) // length * length
+        unwritten = tokens[full_row_tokens:].copy()
+        if full_row_tokens:
+            yield TokenRows(tokens[:full_row_tokens].reshape(-1, length), None, None, full_row_tokens, 0)
     if len(unwritten):
         row = np.full((1, length), pad_id, np.int32)
         row[0, : len(unwritten)] = unwritten
@@ -204,13 +204,13 @@ def fill_rows(
         block_pieces = slice(ends[row - 1] if row else 0, ends[stop - 1])
         block_tokens = slice(row * length, stop * length)
         sizes = pieces[block_pieces]
-        document_starts = np.cumsum(sizes) - sizes
+        piece_starts = np.cumsum(sizes) - sizes
         offsets = np.arange((stop - row) * length)
-        np.subtract(offsets, np.repeat(document_starts, sizes), out=positions[block_tokens], casting="same_kind")
+        np.subtract(offsets, np.repeat(piece_starts, sizes), out=positions[block_tokens], casting="same_kind")
         # The values for padding are overwritten.
         np.take(
             tokens,
-            offsets + np.repeat(starts[block_pieces] - document_starts, sizes),
+            offsets + np.repeat(starts[block_pieces] - piece_starts, sizes),
             out=ids[block_tokens],
             mode="clip",
         )

@@ -47,8 +47,8 @@ def array_elements(
         piece_bytes: bytes of a read.
 
     Raises:
-        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is not an array; names
-        the byte.
+        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is not an array;
+            names the byte.
     """
     text = _Text(file, path, piece_bytes)
     text.take("{", "a JSON object")

@@ -29,7 +29,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return the entries of a folder, without hidden files: the first 10,000, by name."""
+    """Return the first 10,000 entries of a folder, by name, without those that are hidden or left by operating systems."""
     entries = itertools.islice(lazy_entries(folder, checked=False), MOST_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 

@@ -71,12 +71,12 @@ class PictureParts:
 def join_parts(parts: Iterable[Annotated]) -> Annotated:
     """Return the annotation of a picture from its parts, or the first error among them."""
     first, *others = parts
-    other_parts = []
+    annotations = []
     for part in (first, *others):
         if isinstance(part, BadRecordError):
             return part
-        other_parts.append(part)
-    return other_parts[0].join(other_parts[1:])
+        annotations.append(part)
+    return annotations[0].join(annotations[1:])
 
 
 def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:

@@ -146,7 +146,7 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
-    """Yield the rows of a CSV, or of a text file that begins with the number of pictures."""
+    """Yield the rows of a CSV, or of a text file that begins with the number of pictures; SourceError if it has another number."""
     if _COUNT.match(read_start(path)) is None:
         yield from table_rows(path)
         return
@@ -166,7 +166,7 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
 
 
 def _parse_attributes(row: TableRow) -> ImageAnnotation:
-    """Return the annotation of a row of attributes: those that are 1 are classes."""
+    """Return the annotation of a row of attributes: those that are 1 are classes. ValueError if one is not 1, -1 or 0."""
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
     odd = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if odd is not None:

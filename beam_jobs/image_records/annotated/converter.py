@@ -46,16 +46,16 @@ class CarriedAnnotation:
     annotation: ImageAnnotation
 
     def tolist(self) -> list[Any]:
-        """Return the part of the annotation that identifies it in an input's entry: all but its position, which may move."""
-        stored_fields = self.annotation._asdict()
+        """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change."""
+        entry_fields = self.annotation._asdict()
         del (
-            stored_fields["place"],
-            stored_fields["picture"],
-            stored_fields["map_file"],
-            stored_fields["target"],
-            stored_fields["source_id"],
+            entry_fields["place"],
+            entry_fields["picture"],
+            entry_fields["map_file"],
+            entry_fields["target"],
+            entry_fields["source_id"],
         )
-        return list(stored_fields.values())
+        return list(entry_fields.values())
 
 
 @dataclasses.dataclass(frozen=True)

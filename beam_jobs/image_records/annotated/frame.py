@@ -125,7 +125,7 @@ class View(NamedTuple):
         return ymin, xmin, ymax, xmax
 
     def point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
-        """Return a point, x and y, in fractions of the sides of the record's picture; ValueError as for `box` if it is outside."""
+        """Return a point as x and y in fractions of the record's sides; ValueError if it is outside by more than a pixel."""
         across, down = (x, y) if is_normalised else (x / self.width, y / self.height)
         margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
         if not (-margin_x <= across <= 1 + margin_x and -margin_y <= down <= 1 + margin_y):
@@ -151,7 +151,7 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
         stored_height: the same.
 
     Raises:
-        ValueError: the bytes are not an image that fits; the message completes `rejected: `.
+        ValueError: the bytes are not an image that can be read; the message completes `rejected: `.
     """
     name = image_format(data)
     if name in (JPEG, PNG):

@@ -43,7 +43,7 @@ class AnnotationSchema:
         class_labels: classes of pictures.
         several_classes: whether a picture may have any number of classes.
         label_offset: label of the first class.
-        further: features of extra values, by name.
+        further: features of extra values, sorted by name.
         map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for others; maps of segments have the
             smallest that holds the classes.
         is_upright: whether annotations are of the upright picture if their size does not tell; see `frame`.

@@ -195,7 +195,7 @@ def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view:
 
 
 def _convert_further(feature: Feature, value: Any) -> Any:
-    """Return an extra value as a record stores it."""
+    """Return an extra value as a record stores it; ValueError if it does not fit its feature."""
     if feature.shape:
         if not isinstance(value, list | tuple):
             raise ValueError(f"no list in {feature.name!r}: {reprlib.repr(value)}")

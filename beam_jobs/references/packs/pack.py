@@ -185,7 +185,7 @@ class Pack(PackColumns):
                 yield self.take(rows)
 
     def drop_contents(self) -> Pack:
-        """Return the pack with its keys and paths only; the other columns are empty, and take a byte or two a reference."""
+        """Return the pack with only keys, paths and offsets, by which repeated keys are reported; positions and sizes are 0."""
         empty = np.zeros(len(self.keys), np.uint8)
         return Pack(
             positions=empty.astype(np.uint64),

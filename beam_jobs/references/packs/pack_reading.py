@@ -28,7 +28,7 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 # Largest gap between neighbours, such as line ends and headings: reading it costs less than another read.
 _GAP_BYTES = 1 << 14
-# Bytes of the references in a block, unless a single one is larger.
+# Most bytes of the references in a block, unless a single one is larger.
 _BLOCK_BYTES = 1 << 23
 
 
@@ -112,7 +112,7 @@ def read_blocks(
 
 
 def _has_fetched(pack: Pack) -> bool:
-    """Return whether the payload of a reference fetches bytes itself, so that its size is not known before."""
+    """Return whether a payload in the pack fetches bytes itself, so that sizes are not known before."""
     return any(payload.is_fetched for payload in pack.payloads)
 
 
@@ -205,7 +205,7 @@ def _cut_records(
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
             yield pack, data
             return
-    # A piece is missing: yield one by one.
+    # A piece is missing or short: yield one by one.
     for row, (number, start, size) in enumerate(spans):
         row_pack, piece = pack.take(np.array([row])), held_pieces[number]
         (reference,) = row_pack.references()
@@ -287,7 +287,7 @@ def _read_remote(
 
 
 def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
-    """Read a piece, or return the reason why it is missing."""
+    """Return the bytes of a piece, or the reason why it is missing; StorageUnavailableError in an outage."""
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:

@@ -152,7 +152,7 @@ class AnnotationScan:
         self.facts.files[self._number] = self._part, blocks
 
     def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
-        """Return the picture of an annotation, and add the annotation to the facts."""
+        """Return the picture of an annotation, and add the annotation to the facts; an error if it has not exactly one picture."""
         if isinstance(annotation, BadRecordError):
             return self._reject(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)

@@ -162,7 +162,7 @@ class MatchedImages(ClassifiedSource):
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            reject: called with the error of a file whose folder is not a known class, or whose path says none.
+            reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._match_files(unit):

@@ -59,6 +59,7 @@ def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
 
     Raises:
         CorruptionError: the file is truncated or damaged.
+        SourceError: it is a pickle of something else.
     """
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():
@@ -154,7 +155,7 @@ class CifarFile(ImageSet):
 
 
 def _decode_keys(value: Any, path: str) -> dict[str, Any]:
-    """Return a dict with its keys as text: pickles of Python 2 have bytes."""
+    """Return a dict with its keys as text: pickles of Python 2 have bytes. SourceError if it is not a dict."""
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
     return {_decode_text(key): item for key, item in value.items()}

@@ -102,9 +102,9 @@ class NpzSet(ImageSet):
         with contextlib.ExitStack() as stack:
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for number, row_label in enumerate(self._label_rows(labels)):
+            for number, row_labels in enumerate(self._label_rows(labels)):
                 data = b"" if images is None else images.take(size)
-                yield ImageRow(self.images.offset + number * size, row_label, data)
+                yield ImageRow(self.images.offset + number * size, row_labels, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
         width = math.prod(self.labels.shape[1:])
@@ -148,18 +148,18 @@ def open_npz_file(path: str) -> list[NpzSet]:
 
 def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
     """Return the arrays that have one of some words in their names, by the rest of the name."""
-    arrays_by_split: dict[str, _Array] = {}
+    arrays_by_other_words: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
         used = [part for part in parts if part in words]
         if len(used) == 1:
-            array_name = "_".join(part for part in parts if part not in words)
-            if array_name in arrays_by_split:
+            other_words = "_".join(part for part in parts if part not in words)
+            if other_words in arrays_by_other_words:
                 raise SourceError(
-                    f"{path}: {arrays_by_split[array_name].name} and {array.name} have one meaning. Rename one of them."
+                    f"{path}: {arrays_by_other_words[other_words].name} and {array.name} have one meaning. Rename one of them."
                 )
-            arrays_by_split[array_name] = array
-    return arrays_by_split
+            arrays_by_other_words[other_words] = array
+    return arrays_by_other_words
 
 
 def _check(path: str, images: _Array, labels: _Array) -> None:

@@ -166,7 +166,7 @@ def _is_data(name: str) -> bool:
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:
-    """Return the sets of images in a file, by its content, or for CIFAR by its name."""
+    """Return the sets of images in a file, by its content, or for CIFAR by its name; SourceError for other files."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
     kind = file_kinds.file_kind(head)
@@ -182,7 +182,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the classes of `--labels FILE`, or without that flag those of CIFAR's names file."""
+    """Return the classes of `--labels FILE`, else of CIFAR's names file, else the numbers; SourceError if names files differ."""
     if options.labels_file is None:
         folders = {image_set.path.rpartition("/")[0] or "." for image_set in sets if isinstance(image_set, CifarFile)}
         found_names = filter(None, map(read_cifar_names, sorted(folders)))

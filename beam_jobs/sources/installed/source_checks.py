@@ -49,20 +49,19 @@ def check_attributes(source: Source) -> None:
 
 
 def list_parts(source: Source) -> Iterable[Any]:
-    """Return the parts of a source; UsageError if its method returns something else."""
+    """Return the parts of a source; UsageError if its method does not return an iterable."""
     return _check_iterable(source, "parts", source.parts())
 
 
 def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
-    """Return the units of a part, see `Source.units`; UsageError if the method returns something else."""
+    """Return the units of a part, see `Source.units`; UsageError if the method does not return an iterable."""
     return _check_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
     source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
-    """Yield the references of a unit, see `Source.references`; one without a class that the source declares, or with
-    a name that is none, is rejected.
+    """Yield the references of a unit, see `Source.references`; reject those that lack a class or have an invalid class name.
 
     Args:
         source: lists the unit.
@@ -99,13 +98,13 @@ class _ReferenceCheck:
 
     Args:
         source: lists the unit.
-        where: beginning of the messages.
+        method_name: name of the source's method, which begins the messages.
         stores_classes: as for `list_references`.
     """
 
-    def __init__(self, source: Source, origin: str, *, stores_classes: bool) -> None:
+    def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
-        self._where, self._has_classes, self._stores_classes = origin, source.has_classes, stores_classes
+        self._where, self._has_classes, self._stores_classes = method_name, source.has_classes, stores_classes
         self._needs_class = stores_classes and source.has_classes and not columns.several_labels
         self._has_annotations = columns.annotations is not None
         self._needs_class = self._needs_class and not self._has_annotations
@@ -114,7 +113,7 @@ class _ReferenceCheck:
         self._labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
-        """Return whether a reference needs no other check."""
+        """Return whether a reference is so like those checked before that it needs no other check."""
         if type(reference) is not Reference:
             return False
         key, split, labels, path, offset, size, payload, _, features, data, _ = reference

@@ -241,6 +241,9 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
     """Return the narrowest kind that a value fits, as its index in `_KINDS`; None if it is missing.
 
     The kind of a string is inferred from its text, unless the list is `typed`.
+
+    Raises:
+        SourceError: the value is neither a string nor a number, or an integer does not fit int64.
     """
     if value is None or value == "":
         return None

@@ -92,10 +92,10 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
 
 
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
-    """Return the cells of each row of whole lines, blank lines included.
+    """Return the cells of each row of whole lines, blank lines included; None if they have to be split row by row.
 
-    Returns:
-        None if the lines have an error, which splitting row by row then reports, or end inside quotes.
+    That is so for lines with an error, which splitting row by row then reports, for lines that end inside quotes or without a
+    line end, and for a byte order mark.
     """
     if not data.endswith(b"\n") or len(data) > MOST_ROW_BYTES or (start == 0 and data.startswith(BOM)):
         return None
@@ -124,7 +124,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_Cells]:
-    """Split rows one by one, so that an error names its line."""
+    """Split rows one by one; SourceError for an invalid row, with its line."""
     spans = line_spans(pieces, offset, MOST_ROW_BYTES)
     rows = locate_rows(spans, form.delimiter, MOST_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
     for span, lines, end in rows:

@@ -34,6 +34,7 @@ class Roles:
 
         Raises:
             SourceError: no column fits, or more than one; names all columns.
+            UsageError: a column that an option names is not there.
         """
         names = list(columns)
         label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)
@@ -49,7 +50,7 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
 
 
 def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
-    """Return the requested column, or the only one with a usual name."""
+    """Return the requested column, or the only one with a usual name; errors as `Roles.find`."""
     listing = ", ".join(map(repr, names))
     if requested is not None:
         if requested not in names:

@@ -299,7 +299,7 @@ class ParquetImages(Source):
         )
 
     def _read_further(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
-        """Return the values of the extra columns of a row; the conversion checks them."""
+        """Return the values of the extra columns of a row; BadRecordError if a column cannot hold its value."""
         for (name, kind), value in zip(self.columns.further, values, strict=True):
             problem = _find_problem(value, kind)
             if problem:
@@ -336,7 +336,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
 
 
 def _find_problem(value: Any, kind: ColumnKind) -> str:
-    """Return why an extra column cannot hold a value, or nothing."""
+    """Return why an extra column cannot hold a value; an empty string if it can."""
     if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
     items = value if isinstance(value, list) else [value]

@@ -176,14 +176,14 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, origin: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before."""
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, place: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `place` at the end of its message."""
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {origin}")
+        raise CorruptionError(path, offset, f"the tar is cut {place}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {origin}")
+        raise CorruptionError(path, offset, f"the tar is cut {place}")
     return data
 
 
@@ -199,7 +199,7 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 
 
 def _checksum_fits(header: bytes) -> bool:
-    """Return whether a header has its checksum, of unsigned or signed bytes."""
+    """Return whether the checksum in a header is that of its bytes, unsigned or signed."""
     field = header[148:156]
     try:
         stored_checksum = int(field.strip(b" \0"), 8)

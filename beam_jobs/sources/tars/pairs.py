@@ -142,7 +142,7 @@ class Pairs:
 
 
 def _label_map(fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, compressed: bool) -> RangedMap:
-    """Return the file range of a sample's label map; BadRecordError if it has none."""
+    """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed."""
     name = find_label_map_field(fields)
     if name is None:
         raise BadRecordError(origin, "no label map, and the first sample has one")

@@ -75,7 +75,7 @@ def caption(content: MemberContent, path: str) -> str:
 
 
 def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels that a field of a sample holds, and whether they are a list."""
+    """Return the labels that a field of a sample holds, and whether they are a list; BadRecordError if it holds none."""
     origin = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()

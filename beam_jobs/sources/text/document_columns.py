@@ -131,7 +131,7 @@ class DocumentColumns:
     def _read_row(
         self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
-        """Return the class names and the key of a document that is a row."""
+        """Return the class names and the key of a document that is a row; BadRecordError if one is missing or invalid."""
         path = block.file.path
         origin = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
@@ -201,7 +201,7 @@ def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str
 
 
 def _check_row_key(value: Any, name: str, origin: str) -> str:
-    """Return the key in a row's field as text; BadRecordError if it is neither text nor a whole number."""
+    """Return the key in a row's field as text; BadRecordError if it is empty, or neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(

@@ -183,7 +183,7 @@ class SourceDocuments(PackSource):
                 reject(add_key(error, reference.key))
 
     def _convert_document(self, reference: Reference) -> Reference:
-        """Return a source's reference with class names, features and payload of a document; BadRecordError if it is too large."""
+        """Return a reference with class names, features and payload of a document; BadRecordError for its size or its labels."""
         size, limit = len(reference.data) or reference.size, self.text.document_bytes
         if size > limit:
             raise BadRecordError(
@@ -197,7 +197,7 @@ class SourceDocuments(PackSource):
         return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
     def _name_classes(self, reference: Reference) -> tuple[str, ...]:
-        """Return the class names of a document; BadRecordError if it needs exactly one label and has not."""
+        """Return the class names of a document; BadRecordError if a label is unknown, or it has not exactly one and needs it."""
         if not self.has_classes:
             return ()
         if not self.several and len(reference.labels) != 1:

@@ -10,7 +10,7 @@ _EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
 
 
 def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists of `size`, later of more."""
+    """Yield items in lists: the first of `size` items, later ones of more, the last of what is left."""
     batch, lists = list[Any](), 0
     for element in items:
         batch.append(element)

@@ -81,7 +81,7 @@ class ListReferences(LimitedStep):
             yield from self._list(number, [unit])
 
     def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
-        """Yield the packs of a unit, and as side outputs its tallies, sample and counts."""
+        """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts."""
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
         for pack, digests in self._group_packs(number, units, counts):

@@ -73,7 +73,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
         source: with its schema.
         firsts: by number of a scanned part of the input, the number of its first unit; None if no number counts.
     """
-    numbers = [0 if firsts is None else firsts[number] + number_in_group for number, number_in_group, _ in parts]
+    numbers = [0 if firsts is None else firsts[number] + part_number for number, part_number, _ in parts]
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(numbers, units, strict=True))
 

@@ -118,7 +118,7 @@ class WriteShards(LimitedStep):
         yield tuple(result or self._write(inputs, context))
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
-        """Return the inputs of a shard; SourceError if a key that may not repeat does."""
+        """Return the inputs of a shard; SourceError if two of them have the same key, unless their payload allows it."""
         (split, number), data = element
         packs = [Pack.from_bytes(pack) for pack in data]
         try:
@@ -224,7 +224,7 @@ class WriteShards(LimitedStep):
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbours share a key that may not repeat."""
+    """Raise SourceError if two neighbours have the same key, unless their payload allows it."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():

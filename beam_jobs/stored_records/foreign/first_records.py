@@ -95,7 +95,7 @@ class FirstRecords(NamedTuple):
 
 
 def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
-    """Yield the first records; append damage, which the run will report, to `damage`."""
+    """Yield the first records; append damage, which the run will report, to `damage`. SourceError if the first is no Example."""
     try:
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
         for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):

@@ -139,7 +139,7 @@ class InferredSummary:
 
         Raises:
             FeatureError: a feature has values of a different kind than in the records before.
-            ValueError: a feature does not hold an image or the bytes of its array; names the feature.
+            ValueError: a feature does not hold an image or the bytes of its array, or a declared one is missing; names it.
         """
         seen_by_name = {
             name: _look_at_image(name, values, key)

@@ -84,7 +84,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
 
 
 def _read(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the object in a metadata file of a folder; None without one."""
+    """Return the object in a metadata file of a folder; None without one, SourceError if the file is not JSON."""
     storage = storage_for(folder)
     entry = storage.stat(folder)
     path = storage.join(folder, name)
@@ -119,7 +119,7 @@ def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
-    """Return the class names in a dataset's file of labels, or the numbers without that file."""
+    """Return the class names in a dataset's file of labels, or the numbers without that file; SourceError if it has not `count`."""
     storage = storage_for(folder)
     # The package has dashes between the names of nested features, and dots in place of slashes in a name.
     paths = [storage.join(folder, name) for name in (labels_name(label.replace("/", "-")), labels_name(label))]

@@ -110,7 +110,11 @@ class _Element:
             self._held.clear()
 
     def end_element(self, offset: int, *, is_last: bool = False) -> Iterator[Span]:
-        """Yield the element, which ends before byte `offset`, and begin the next one; an empty array has none."""
+        """Yield the element, which ends before byte `offset`, and begin the next one.
+
+        Raises:
+            SourceError: the element is missing, and the array is not empty.
+        """
         if self._size:
             data = b"".join(self._held).rstrip(_SPACE)
             yield Span(self._start, len(data) if data else self._size, data)
