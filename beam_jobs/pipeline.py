@@ -58,7 +58,8 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         | "SpreadUnits" >> Spread()
         | "List"
         >> beam.ParDo(
-            ListReferences(conversion.source, options, conversion.text_bytes, progress), *_make_argument(units.source)
+            ListReferences(conversion.source, options, conversion.text_bytes, progress),
+            *_make_side_inputs(units.source),
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
     # The last sum is on one worker: of 10,000 parts it takes minutes.
@@ -90,7 +91,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
         labels = _collect_labels(conversion, begin, listed[NAMES])
-        context = labels | "Context" >> beam.Map(ShardContext, *_make_argument(read.characters))
+        context = labels | "Context" >> beam.Map(ShardContext, *_make_side_inputs(read.characters))
     return read.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
 
@@ -171,7 +172,7 @@ def _return_labels(begin: bytes, labels: Labels) -> Labels:
     return labels
 
 
-def _make_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
+def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
     """Return the additional argument of a step, if any."""
     return () if side is None else (AsSingleton(side),)
 

@@ -168,7 +168,7 @@ def _merge_datasets(
         label_numbers=merged.label_numbers,
         label="" if label is None else label.name,
         label_offset=merged.label_offset,
-        decoded=merged.count_decoded(),
+        decoded=merged.list_decoded_sizes(),
         carried=merged.counts(stored.take),
         converted_before=merged.count_converted(),
         list_maxima=merged.maxima(),

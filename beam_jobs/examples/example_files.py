@@ -110,7 +110,7 @@ class SpoolExamples(LimitedStep):
             content_digest = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
             key = content_digest.hexdigest()
         self._summary.add(features, key, len(data))
-        split = self._split(example, key)
+        split = self._choose_split(example, key)
         self._spool = self._spool or _spool_file(self._options.output)
         offset = self._spool.write(data)
         return Reference(
@@ -137,7 +137,7 @@ class SpoolExamples(LimitedStep):
             return "", example
         return _format_key(key), example
 
-    def _split(self, example: Mapping[str, Any], key: str) -> str:
+    def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
             SplitShares.check_name(split)

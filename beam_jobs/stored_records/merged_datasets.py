@@ -78,7 +78,7 @@ class MergedDatasets:
         join = storage_for(dataset.path).join
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
-    def count_decoded(self) -> dict[str, tuple[int, int]]:
+    def list_decoded_sizes(self) -> dict[str, tuple[int, int]]:
         """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
         return {
             f"{number}/{name}": (split.decoded_bytes, split.records)

@@ -171,7 +171,7 @@ class StoredRecordSource(PackSource):
         for number, frame in frames:
             begin = int(offsets[number])
             try:
-                key = self.splitter.hash_record(remove_frame(frame, unit.path, begin), unit.path, begin)
+                key = self.splitter.find_key_in_record(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
@@ -191,7 +191,7 @@ class StoredRecordSource(PackSource):
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
                 if self.splitter.reads_records:
-                    key = self.splitter.hash_record(remove_frame(frame, unit.path, 0), origin, 0)
+                    key = self.splitter.find_key_in_record(remove_frame(frame, unit.path, 0), origin, 0)
                     splits.append(self.splitter.split(unit.split, key))
             except BadRecordError as error:
                 reject(error)

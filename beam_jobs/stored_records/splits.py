@@ -64,7 +64,7 @@ class Splitter:
             return [self.split(stored_split, key) for key in keys]
         return [stored_split] if self.shares is None else self.shares.assign_splits(digests[:, 0])
 
-    def hash_record(self, data: bytes, path: str, offset: int) -> str:
+    def find_key_in_record(self, data: bytes, path: str, offset: int) -> str:
         """Return the key of a record by its content.
 
         Args:

@@ -36,7 +36,7 @@ from beam_jobs.text_files.options import (
     SQUAD,
     TSV,
 )
-from beam_jobs.text_files.sentences import keep_annotated, keep_sentences
+from beam_jobs.text_files.sentences import drop_comments, keep_sentences
 from beam_jobs.text_files.spans.csv_rows import row_spans
 from beam_jobs.text_files.spans.json_arrays import array_spans
 from beam_jobs.text_files.spans.lines import Span, line_spans, paragraphs, paragraphs_in_range
@@ -92,11 +92,11 @@ def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str,
 
 
 def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return keep_annotated(paragraphs(line_spans(chunks, 0, limit), limit))
+    return drop_comments(paragraphs(line_spans(chunks, 0, limit), limit))
 
 
 def _split_annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return keep_annotated(paragraphs_in_range(path, start, stop, limit))
+    return drop_comments(paragraphs_in_range(path, start, stop, limit))
 
 
 def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:

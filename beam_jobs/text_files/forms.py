@@ -85,7 +85,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
             f"{path} is read by {kind}, which have no fields, but {flag} {needs}. Pass --form if it has rows, or omit {flag}."
         )
     if kind in (CSV, TSV, RAW_TSV):
-        return _read_columns(path, kind, compression, head, options)
+        return _make_column_form(path, kind, compression, head, options)
     return TextForm(kind, compression, delimiter=options.separator or "")
 
 
@@ -164,7 +164,7 @@ def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -
     return kind
 
 
-def _read_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
+def _make_column_form(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
     """Return a CSV or TSV form with the columns from the first row, or their numbers."""
     names = [field.name for field in options.columns]
     delimiter, columns = find_columns(

@@ -25,7 +25,7 @@ def keep_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
             yield span
 
 
-def keep_annotated(paragraphs: Iterable[Span]) -> Iterator[Span]:
+def drop_comments(paragraphs: Iterable[Span]) -> Iterator[Span]:
     """Yield the paragraphs of conllu that are not comments alone, and those without data, which are too large."""
     for span in paragraphs:
         if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):

@@ -112,7 +112,7 @@ def _yield_object_values(
     if kinds.AREAS in schema.kinds:
         yield "image/object/area", [_compute_area(annotated_object, view, is_normalised)]
     if kinds.MASKS in schema.kinds:
-        yield "image/object/mask", [_mask(annotated_object, view, segments)]
+        yield "image/object/mask", [_encode_mask(annotated_object, view, segments)]
     if schema.keypoints:
         yield from _place_keypoints(schema, annotated_object, view, is_normalised)
 
@@ -127,7 +127,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
     return annotated_object.area * view.area_scale
 
 
-def _mask(annotated_object: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
+def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
     """Return the PNG of an object's mask; it is empty if the file has none."""
     if annotated_object.segmentation is None:
         mask = np.zeros((view.height, view.width), np.bool_)

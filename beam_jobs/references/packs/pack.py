@@ -184,7 +184,7 @@ class Pack(PackColumns):
             if len(rows):
                 yield self.take(rows)
 
-    def drop_contents(self) -> Pack:
+    def keep_keys_and_paths(self) -> Pack:
         """Return the pack with only keys, paths and offsets, by which repeated keys are reported; positions and sizes are 0."""
         empty = np.zeros(len(self.keys), np.uint8)
         return Pack(

@@ -104,14 +104,14 @@ def read_blocks(
     Yields:
         (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).
     """
-    for has_fetched, group in itertools.groupby(packs, key=_has_fetched):
+    for has_fetched, group in itertools.groupby(packs, key=_fetches_bytes):
         if has_fetched:
             yield from itertools.chain.from_iterable(map(_fetch_blocks, group))
         else:
             yield from _read_ranges(list(group), piece_sizes, is_checked=is_checked)
 
 
-def _has_fetched(pack: Pack) -> bool:
+def _fetches_bytes(pack: Pack) -> bool:
     """Return whether a payload in the pack fetches bytes itself, so that sizes are not known before."""
     return any(payload.is_fetched for payload in pack.payloads)
 

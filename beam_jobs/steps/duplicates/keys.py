@@ -44,7 +44,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
         self._count = 0
 
     def process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        pack = Pack.from_bytes(data).drop_contents()
+        pack = Pack.from_bytes(data).keep_keys_and_paths()
         self._held.append(pack)
         self._count += len(pack.keys)
         if self._count >= _HELD_REFERENCES:

@@ -202,7 +202,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             finally:  # An error may follow an assignment.
                 self._copies.mark_changed_on_host(computation.writes)
 
-    def takes_writes(self) -> bool:
+    def pop_has_written(self) -> bool:
         """Return whether variables were assigned to since the last call, and reset the flag."""
         has_written, self._has_written = self._has_written, False
         return has_written

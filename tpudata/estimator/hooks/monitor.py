@@ -190,9 +190,9 @@ class Monitor:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
 
-    def takes_writes(self) -> bool:
+    def pop_has_written(self) -> bool:
         """Return whether hooks assigned to variables since the last call."""
-        return self._session.takes_writes()
+        return self._session.pop_has_written()
 
     def end(self) -> None:
         """Call the hooks at the end of the run."""

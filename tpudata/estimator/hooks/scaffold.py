@@ -134,7 +134,7 @@ class ScaffoldLoader:
 
     def note_writes(self) -> None:
         """Record whether a step or a hook assigned to the variables, so that `reload` does not overwrite these values."""
-        if self._step.writes or self._session.takes_writes():
+        if self._step.writes or self._session.pop_has_written():
             self._run_source = object()
             self._store.set_source(self._names, self._run_source)
 

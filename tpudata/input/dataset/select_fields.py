@@ -147,7 +147,7 @@ def _check_sizes(
     buckets: Sequence[int] | None,
 ) -> None:
     """Check that there is an image to resize and a sequence to pad, if the options have sizes for them."""
-    if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _are_label_maps(chosen):
+    if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _has_label_maps_alone(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
     if sequence_length is not None and not any(is_sequence(f) and f.name not in lists for f in chosen):
         option = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
@@ -196,7 +196,7 @@ def _resolve_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, 
     return tuple(map(place_mask, inputs))
 
 
-def _are_label_maps(features: Sequence[Feature]) -> bool:
+def _has_label_maps_alone(features: Sequence[Feature]) -> bool:
     """Return whether there are label maps, but no image whose size they must have."""
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
 

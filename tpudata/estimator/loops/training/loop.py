@@ -232,7 +232,7 @@ class _Training:
 
     def _note_writes(self) -> bool:
         """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
-        has_written = self._monitor.takes_writes()
+        has_written = self._monitor.pop_has_written()
         if has_written:
             self._runtime.store.set_source(list(self._step.variables), None)
         return has_written
