@@ -103,8 +103,9 @@ def compare_with_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint
     """Return `find_standing` of each of some references whose key one entry of the dataset has.
 
     Args:
-        sought: uint64 [n]: what follows the key in the entry of each.
-        stored: uint64 [n]: the same of the dataset's entry.
+        sought: second words of the references' entries, uint64 [n]: a hash of the state, and a byte that tells records from
+            rejects and is not compared.
+        stored: second words of the dataset's entries, uint64 [n].
     """
     last = np.uint64(_LAST_BYTE)
     is_same, is_record = sought | last == stored | last, stored & last == RECORD[0]
@@ -116,8 +117,8 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     """Return the standing of an input in a dataset.
 
     Args:
-        sought: what follows the key in its entry, as in `make_sought_words`.
-        stored: the same of the dataset's entries of that key, ascending.
+        sought: second word of its entry, as in `make_sought_words`.
+        stored: second words of the dataset's entries of that key, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
     if is_error:

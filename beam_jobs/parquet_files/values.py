@@ -44,8 +44,8 @@ class UnreadableValue(NamedTuple):
 UNREADABLE: type = UnreadableValue
 
 
-def is_read(kind: Any) -> bool:
-    """Return whether values of a type of pyarrow are text or numbers."""
+def is_supported_type(kind: Any) -> bool:
+    """Return whether columns of a pyarrow type can be converted: text, numbers, booleans, times, nulls, or lists of them."""
     kind = _find_inner_type(kind)
     return bool(
         _is_text(kind)
@@ -71,7 +71,7 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
     """Return the values of an array: strings, numbers, booleans, None for null, and `UnreadableValue`.
 
     Args:
-        column: an array of pyarrow of a type for which `is_read` or `is_list` is true, or of chats.
+        column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
         as_text: whether dates, times and decimals become text; otherwise numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """

@@ -26,7 +26,7 @@ from beam_jobs.steps.listing.list_units import number_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
-# From a sample of references to bytes of their content in a shard over their bytes in the input.
+# Takes a sample of references, and returns the bytes of their content in a shard for each byte of it in the input.
 Estimate = Callable[[Iterable[Reference]], float]
 
 
@@ -43,10 +43,11 @@ def plan_here(
     """List a source in this process, and return the plan for it.
 
     Args:
-        source: of the conversion.
+        source: the source of the conversion.
         options: options for the size and number of shards.
         text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
-        estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
+        estimate: function that returns, for a sample of references, the bytes of their content in a shard for each byte of it
+            in the input.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is added to, or None.
         facts: facts about the input before it is listed.
@@ -66,7 +67,7 @@ def plan_here(
             yield reference._replace(data=b"") if reference.data else reference
 
     for number, unit in number_units(source, []):
-        # Sources of packs are of this package, and their references one by one are only for this plan.
+        # Only sources of other packages need checks, and none of these is a PackSource.
         is_checked = not isinstance(source, PackSource)
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)

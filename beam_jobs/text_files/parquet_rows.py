@@ -12,7 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 from pyarrow import compute, types  # type: ignore[import-untyped]
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, UnreadableValue, column_values, is_list, is_read
+from beam_jobs.parquet_files.values import (
+    NOT_UTF8,
+    UNREADABLE,
+    UnreadableValue,
+    column_values,
+    is_list,
+    is_supported_type,
+)
 from beam_jobs.text_files.fields import TEXT_KINDS
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.lines import Span
@@ -120,7 +127,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
-        if not is_read(kind) and field.name not in options.chat and not (takes_lists and is_list(kind)):
+        if not is_supported_type(kind) and field.name not in options.chat and not (takes_lists and is_list(kind)):
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
                 " Store it as a string."

@@ -74,7 +74,7 @@ class RowBlocks:
         return [local] if count == 1 else np.split(local, count, axis)
 
     def local_rows(self, batch_size: int) -> int:
-        """Return the rows of one block of a global batch.
+        """Return the number of rows of one block of a global batch; a process may have several blocks.
 
         Raises:
             UsageError: the devices cannot share the batch evenly.

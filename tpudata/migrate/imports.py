@@ -20,7 +20,7 @@ def rewrite_imports(program: Rewriter) -> None:
         if not isinstance(binding.statement, ast.Assign) and binding.statement not in statements:
             statements.append(binding.statement)
     statements.sort(key=lambda statement: statement.lineno)
-    roots = [statement.statement for statement in program.plan.bindings.values() if not statement.path]
+    roots = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
     for number, statement in enumerate(statements):
         new = _list_new_imports(program) if number == 0 else []
         if program.plan.disables_v2 and statement is (roots or statements)[0]:

@@ -154,7 +154,7 @@ class _SourceCheck:
             # A few records may all be in one split, and a source may have splits of its input.
             return
         self.convert("splits-again", split="train=0.5,test=0.5", seed=1)
-        first, again = (self._contents(name, "train") for name in ("splits", "splits-again"))
+        first, again = (self._count_records(name, "train") for name in ("splits", "splits-again"))
         _claim(
             first == again, f"{self.source}: a record changes its split with the seed. Keys must be the same each time."
         )
@@ -176,7 +176,7 @@ class _SourceCheck:
         _claim(
             old.items() <= kept.items(), f"{self.source}: an append changes shards. Report this as a bug of tpudata."
         )
-        whole, appended = self._contents("grown"), self._contents("appended")
+        whole, appended = self._count_records("grown"), self._count_records("appended")
         _claim(
             whole == appended,
             f"{self.source}: an append of the grown input gives other records than its conversion (got {appended.total()},"
@@ -238,8 +238,8 @@ class _SourceCheck:
         names = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in names}
 
-    def _contents(self, output: str, *splits: str) -> collections.Counter[str]:
-        """Return the records of a dataset by their values; numbers of classes are those of the dataset alone."""
+    def _count_records(self, output: str, *splits: str) -> collections.Counter[str]:
+        """Count the records of a dataset by their values, without labels, whose numbers depend on the dataset."""
         dataset = open_dataset(str(self.folder / output))
         return collections.Counter(
             repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABELS))

@@ -179,8 +179,10 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each picture that is skipped: it has no annotation, or is in no list of a split.
-            reject: called with the error of an annotation without picture, and of a picture without annotation.
+            ignored: gets the path of each picture that is skipped: one in no list of a split, or without annotation if
+                `--unannotated` is `skip`.
+            reject: called with the error of an annotation without picture, and of a picture without annotation unless
+                `--unannotated` is `skip`, or `empty`, which stores it without objects.
         """
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)

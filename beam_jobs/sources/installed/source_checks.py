@@ -132,7 +132,7 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why a reference is rejected, or None; UsageError as `list_references` raises it."""
+        """Return why a reference is rejected, or None, and remember its kind for `is_usual`; UsageError as in `list_references`."""
         _check_types(reference, self._where)
         labels, features = reference.labels, reference.features
         if labels and not self._has_classes:

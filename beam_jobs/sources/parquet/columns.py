@@ -9,7 +9,7 @@ import pyarrow  # type: ignore[import-untyped]
 
 from beam_jobs.annotations.objects_column import CATEGORIES, CROWDS
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
-from beam_jobs.parquet_files.values import is_list, is_read
+from beam_jobs.parquet_files.values import is_list, is_supported_type
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
 from tpudata.console.nearest import did_you_mean
@@ -93,7 +93,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
     _check_once(label, doubled, path)
-    if not is_read(types[label]):
+    if not is_supported_type(types[label]):
         raise SourceError(
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
             " one with --label-column, or pass --unlabelled."
@@ -139,7 +139,7 @@ def _fits(column: Any, kind: str) -> bool:
     if kind in LIST_KINDS:
         return is_list(column) and _fits(column.value_type, LIST_KINDS[kind])
     if kind == STR:
-        return is_read(column)
+        return is_supported_type(column)
     of = pyarrow.types
     if kind == INT:
         return bool(of.is_integer(column) or of.is_boolean(column) or of.is_temporal(column))

@@ -57,7 +57,7 @@ class FirstRecords(NamedTuple):
                     for name, values in example.items()
                     if isinstance(values[:1], list) and holds_image(values)
                 }
-                # Masks of objects: of one object in some record, and of several in another.
+                # A feature that has several values in any record holds the masks of objects, and no image.
                 lists = {name for example in examples for name, values in example.items() if len(values) > 1}
                 return cls(file.path, names, frozenset(images - lists))
         if damage:

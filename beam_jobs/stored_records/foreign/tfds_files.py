@@ -136,7 +136,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
 
 
 def _parse_raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
-    """Return the array that a feature holds as bytes; None if it is something else, or of any size."""
+    """Return the array that a feature stores as raw bytes; None if it stores none, is in a list, or has an unknown dimension."""
     tensor = feature.get("tensor", {})
     sizes = [int(size) for size in tensor.get("shape", {}).get("dimensions", [])]
     if tensor.get("encoding") != "bytes" or feature["in_list"] or min(sizes, default=0) < 0:

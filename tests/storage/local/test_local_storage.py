@@ -388,6 +388,21 @@ def test_swaps_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert STORAGE.read(str(tmp_path / "file")) == b"one"
 
 
+def test_a_swap_replaces_no_file_of_another_machine_if_linking_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file"
+
+    def fails(*_: object) -> None:
+        target.write_bytes(b"of another machine")
+        raise OSError(errno.ENOSPC, "no room for an entry")
+
+    monkeypatch.setattr(os, "link", fails)
+    with pytest.raises(StorageError, match="no room for an entry"):
+        STORAGE.swap(str(target), None, b"one")
+    assert target.read_bytes() == b"of another machine"
+
+
 def test_reports_a_swap_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="could not be written"):

@@ -101,22 +101,22 @@ def compile_loop(
     """
 
     def run(
-        written: Any, read: Any, per_replica: Any, goes_on: Any, portion: Any, stacks: Any, constants: Any
+        written: Any, read: Any, per_replica: Any, goes_on: Any, portion: Any, stacks: Any, shared_inputs: Any
     ) -> tuple[Any, Any, LoopOutput]:
         first, count = portion
         replica = lax.axis_index(AXIS).astype(jnp.int32)
-        constant = dict(zip(layout.read, read, strict=True))
+        read_values = dict(zip(layout.read, read, strict=True))
 
         def run_step(number: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
             batch = [lax.dynamic_index_in_dim(stack, first + number, keepdims=False)[0] for stack in stacks]
-            return _step(program, layout, replica, [*batch, *constants], constant, written, per_replica)
+            return _step(program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica)
 
         def body(carry: Any) -> Any:
             number, _, written, per_replica, losses, steps, _, each = carry
             written, per_replica, (loss, *values) = run_step(number, written, per_replica)
             loss = lax.pmean(loss, AXIS)
             global_step = dict(zip(layout.written, written, strict=True)).get(
-                _GLOBAL_STEP, constant.get(_GLOBAL_STEP, 0)
+                _GLOBAL_STEP, read_values.get(_GLOBAL_STEP, 0)
             )
             each = tuple(
                 lax.dynamic_update_index_in_dim(stack, array, number, 0)
@@ -183,12 +183,12 @@ def compile_call(program: ReplicaProgram, layout: Layout, mesh: Mesh) -> Callabl
         replicas get. It returns the arrays of the first and the third group, and the program's results [replicas, ...].
     """
 
-    def run(written: Any, read: Any, per_replica: Any, stacks: Any, constants: Any) -> tuple[Any, Any, Any]:
+    def run(written: Any, read: Any, per_replica: Any, stacks: Any, shared_inputs: Any) -> tuple[Any, Any, Any]:
         replica = lax.axis_index(AXIS).astype(jnp.int32)
-        inputs = [*(stack[0, 0] for stack in stacks), *constants]
-        constant = dict(zip(layout.read, read, strict=True))
+        inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
+        read_values = dict(zip(layout.read, read, strict=True))
         per_replica = tuple(array[0] for array in per_replica)
-        written, per_replica, results = _step(program, layout, replica, inputs, constant, written, per_replica)
+        written, per_replica, results = _step(program, layout, replica, inputs, read_values, written, per_replica)
         return (
             written,
             tuple(array[jnp.newaxis] for array in per_replica),
@@ -219,13 +219,13 @@ def _step(
     layout: Layout,
     replica: Any,
     inputs: Sequence[Any],
-    constant: Mapping[str, Any],
+    read_values: Mapping[str, Any],
     written: Sequence[Any],
     per_replica: Sequence[Any],
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], list[Any]]:
     """Run one step of this replica; return the new values of the layout's first and third group, and the results."""
     values = {
-        **constant,
+        **read_values,
         **dict(zip(layout.written, written, strict=True)),
         **dict(zip(layout.per_replica, per_replica, strict=True)),
     }

@@ -66,7 +66,10 @@ class Run:
         return self.parts(self.size).get_single_element()
 
     def exact_bytes(self, after: tf.Tensor) -> tf.Tensor:
-        """Return the size of a read that is one request for a range, if it is larger than a block, or `after` it are no bytes."""
+        """Return a buffer size, in bytes, with which the run is one request.
+
+        That holds for runs larger than a block, and for those at the end of their file: `after` is the number of bytes that follow.
+        """
         return tf.where(tf.equal(after, 0), tf.maximum(self.size, _BLOCK_BYTES + 1), self.size)
 
 
@@ -122,7 +125,7 @@ class SplitFiles(abc.ABC):
 
     @property
     def name(self) -> str:
-        """Name of TensorFlow's datasets that read them, from which errors find the file."""
+        """Name of the tf.data datasets that read this split: `read_error` finds the file from it."""
         if self.description is None:
             return name_of_split(self.dataset.path, self.split)
         return name_of_files([self.dataset.shard_path(shard) for shard in self.shards])

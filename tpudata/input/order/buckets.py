@@ -77,7 +77,7 @@ class BucketSteps:
         first = 0 if self._seed is None else self._find_epoch(step)
 
         def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            order = self._order(epoch)
+            order = self._draw_bucket_order(epoch)
             begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
@@ -90,7 +90,7 @@ class BucketSteps:
             return self._count_batches(self._epochs)
         epoch = 0 if self._seed is None else self._find_epoch(step)
         with tf.init_scope():
-            order = np.asarray(tf.get_static_value(self._order(tf.constant(epoch, tf.int64))))
+            order = np.asarray(tf.get_static_value(self._draw_bucket_order(tf.constant(epoch, tf.int64))))
         counts = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
         return [before + int(count) for before, count in zip(self._count_batches(epoch), counts, strict=True)]
 
@@ -114,8 +114,11 @@ class BucketSteps:
             low, high = (middle, high) if self._begin(middle) <= step else (low, middle)
         return low
 
-    def _order(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the buckets of an epoch's steps, int64."""
+    def _draw_bucket_order(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Return the bucket of each of an epoch's steps, int64.
+
+        In evaluation, each bucket ends with a smaller batch. In training, what a bucket has left joins its next epoch.
+        """
         records = tf.constant([records for records, _ in self._sizes], tf.int64)
         sizes = tf.constant([size for _, size in self._sizes], tf.int64)
         numbers = tf.range(len(self._sizes), dtype=tf.int64)

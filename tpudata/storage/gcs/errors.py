@@ -182,12 +182,12 @@ def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
 
 
 def _explain_forbidden(error: BaseException, bucket: str) -> str:
-    """Return the reason and the fix of an answer 403: not each is a missing role."""
+    """Return the reason and the fix of a response 403: a missing role, or a policy for which no role helps."""
     message = _read_message(error)
-    # A missing right names itself; a name in such a message may have any of the marks.
-    is_right = "does not have" in message or "Permission '" in message
-    for mark, fix in () if is_right else _FORBIDDEN:
-        if mark in message.lower():
+    # A message about a missing permission quotes names of objects, in which any of the patterns may occur.
+    is_missing_permission = "does not have" in message or "Permission '" in message
+    for pattern, fix in () if is_missing_permission else _FORBIDDEN:
+        if pattern in message.lower():
             return f"the store does not allow it (403: {message}). {fix}"
     return _describe_denial(
         f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only."

@@ -206,12 +206,13 @@ def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
     return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
 
 
-def _current_policy(policy: RetryPolicy | None, environment: RetryPolicy) -> RetryPolicy:
+def _current_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
+    """Return the policy that holds now: a limit in the environment variable wins over that of `request_limits()`."""
     if policy is not None:
         return policy
     if "limit" in os.environ.get(RETRY, ""):
-        return environment
-    return environment.replace_limit(request_limits().retry_seconds)
+        return environment_policy
+    return environment_policy.replace_limit(request_limits().retry_seconds)
 
 
 def _count_most_in_flight() -> int:

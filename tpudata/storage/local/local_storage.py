@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Temporary files begin with a dot, so that no glob such as `train-*` sees them.
 TEMPORARY_PREFIX = ".tpudata-"
 _BUFFER_BYTES = 1 << 20
+# Errors of os.link on file systems without hard links, such as FAT (EPERM) and some mounts of networks and containers.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
 class LocalStorage:
@@ -268,13 +270,18 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
 
 
 def _link(temporary: Path, target: Path) -> bool:
-    """Link a file to a name, and return False if the name exists; safe if two machines try at the same time."""
+    """Give a file a name, and return False if the name exists.
+
+    If two machines try at the same time, one of them gets True. This needs hard links: without them, both may, but processes of one
+    machine hold a lock.
+    """
     try:
         os.link(temporary, target)
     except FileExistsError:
         return False
-    except OSError:
-        # Some file systems have no links.
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
         temporary.replace(target)
     return True
 

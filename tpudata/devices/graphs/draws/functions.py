@@ -60,7 +60,7 @@ class DrawRewriter:
         self._replacements: dict[str, Any] = {}
 
     def rewrite(self, step: str, replica: str) -> Any:
-        """Return the graph in which all random operations draw by their seeds, the step and the replica.
+        """Return the graph in which all random operations draw by their seeds, the step and the replica. Called once.
 
         Args:
             step: name of an int64 scalar, the number of steps done; it may be missing from the graph.
@@ -73,10 +73,11 @@ class DrawRewriter:
         self._rewrite_nodes(self._graph_def.node, Scope(step, replica, is_function=False))
         for name in self._called_names:
             function = self._functions[name]
-            shifted = [node.name for node in function.node_def if is_shifted(node)]
+            # Reads of the state become calls of a function, whose outputs have other names.
+            state_reads = [node.name for node in function.node_def if is_shifted(node)]
             self._rewrite_nodes(function.node_def, _IN_FUNCTION)
             if name in self._drawing_functions:
-                _rename_values(function, shifted)
+                _rename_values(function, state_reads)
                 _add_arguments(function)
             if name in self._drawing_functions & bodies:
                 self._return_arguments(function)

@@ -74,7 +74,7 @@ class PiecePlan(ReadPlan):
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
-        """Return the order of training that mixes the records of a window, fewer than all."""
+        """Return the order of training for a global batch of `total` rows that shuffles within a window smaller than the split."""
         lanes, max_run = self.lanes(total), _RUN_BYTES // self.record_bytes
         return StreamOrder.make_lanes(self.mixed_chunks, total, window, seed, lanes=lanes, max_run=max_run)
 
