@@ -136,8 +136,8 @@ def _pick_buffer_bytes(run: Run) -> tf.Tensor:
     """Return the bytes that are read at a time of a run of TFRecords."""
     if not run.is_remote:
         return tf.clip_by_value(run.size, _LEAST_BYTES, _MOST_BYTES)
-    # Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most _STEP_BYTES follow: the last one ends with
-    # the run, so that no block after it is fetched.
+    # Before a run inside a file, TensorFlow reads the byte before it. Equal reads of at most _STEP_BYTES follow: the last one
+    # ends with the run, so that no block after it is fetched.
     reads = (run.size + _STEP_BYTES - 1) // _STEP_BYTES
     exact = run.exact_bytes(run.file_bytes - run.size)
     return tf.where(tf.equal(run.offset, 0), exact, (run.size + reads - 1) // reads)
