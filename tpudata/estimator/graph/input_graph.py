@@ -20,7 +20,7 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
         super().__init__()
         self._initializers: Sequence[Any] = ()
         self._session: Any = None
-        self._lock = threading.Lock()
+        self._session_lock = threading.Lock()
 
     def set_initializers(self, operations: Sequence[Any]) -> None:
         """Set the operations that each session runs first."""
@@ -28,7 +28,7 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
 
     def session(self) -> Any:
         """Return the open session of the graph, or a new one."""
-        with self._lock:
+        with self._session_lock:
             if self._session is None:
                 # A session on GPUs would change how the program uses them.
                 self._session = _v1.Session(graph=self, config=_v1.ConfigProto(device_count={"GPU": 0}))
@@ -37,7 +37,7 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
 
     def close_session(self) -> None:
         """Close the session, if one is open; the next pass over the data gets a new one."""
-        with self._lock:
+        with self._session_lock:
             if self._session is not None:
                 self._session.close()
                 self._session = None
