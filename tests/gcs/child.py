@@ -111,7 +111,7 @@ def beam_files(path: str, size: int, seed: int) -> str:
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    FileSystems.drop_unset_options(PipelineOptions(["--project=test"]))
+    FileSystems.set_options(PipelineOptions(["--project=test"]))
     with FileSystems.create(path) as file:
         file.write(noise(size, seed))
     FileSystems.rename([path], [f"{path}.2"])

@@ -54,10 +54,10 @@ def choose_records(records: Records, predicate: Callable[..., Any], parse: Calla
         tf.errors.OpError: a record is damaged.
     """
 
-    def select(*record: Any) -> Any:
-        # A record of one tuple is (features, labels); `unbatch` and `map` unpack it.
-        without_autograph(check_arguments)("filter", predicate, ("features", "labels")[: len(record)])
-        return without_autograph(_check_choice)(predicate(*record))
+    def select(record: Any) -> Any:
+        arguments = record if isinstance(record, tuple) else (record,)
+        without_autograph(check_arguments)("filter", predicate, ("features", "labels")[: len(arguments)])
+        return without_autograph(_check_choice)(predicate(*arguments))
 
     def choose_batch(stored: tf.data.Dataset) -> tf.data.Dataset:
         if parse is None:
