@@ -7,6 +7,7 @@ import functools
 import http.server
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,14 +109,16 @@ def test_pages_fit_the_window_without_errors(site: str, open_page: Callable[...,
 
 def test_the_search_finds_a_page_by_a_flag(site: str, open_page: Callable[..., Page]) -> None:
     page = open_page(site)
-    for _ in range(12):
-        # Input typed before the search has started is lost.
-        page.fill("input.md-search__input", "")
-        page.fill("input.md-search__input", "unannotated")
+    field = page.locator("input.md-search__input")
+    links: list[str] = []
+    deadline = time.monotonic() + 90
+    while not links and time.monotonic() < deadline:
+        # Keys pressed before the search has started are lost, and results are replaced while they are rendered.
+        field.fill("")
+        field.press_sequentially("unannotated")
         with contextlib.suppress(playwright.TimeoutError):
-            page.wait_for_selector("li.md-search-result__item", timeout=5000)
-            break
-    links = page.eval_on_selector_all("a.md-search-result__link", "links => links.map(link => link.pathname)")
+            page.wait_for_selector("a.md-search-result__link", state="attached", timeout=5000)
+        links = page.eval_on_selector_all("a.md-search-result__link", "links => links.map(link => link.pathname)")
     assert any("annotations" in link for link in links), links
 
 
