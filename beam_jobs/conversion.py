@@ -57,7 +57,7 @@ class Conversion:
         facts: facts about the input before it is listed, for warnings.
         check: function that raises UsageError if a source's records cannot be written for the chosen reader.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
-        claim: of the run on the output, once it has one.
+        claim: claim of the run on the output, once it has one.
     """
 
     options: ConvertOptions

@@ -14,7 +14,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import AppendResult, Base
 from beam_jobs.append.entry_file import write_entry_file
-from beam_jobs.append.new_inputs import count_known
+from beam_jobs.append.new_inputs import count_stored_inputs
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
     OutputContents,
@@ -183,7 +183,7 @@ def _append(
             storage.delete(keys_path)
     if result is None:
         return None
-    return AppendResult(base.manifest, open_dataset(output).manifest, count_known(result))
+    return AppendResult(base.manifest, open_dataset(output).manifest, count_stored_inputs(result))
 
 
 def _open_base(conversion: Conversion) -> Base:

@@ -48,7 +48,7 @@ class ShardContext:
     Attributes:
         labels: the classes.
         characters: all characters of the text, if the tokenizer is made of them; otherwise None.
-        columns: of the records, if only the pipeline finds them; otherwise None.
+        columns: columns of the records, if only the pipeline finds them; otherwise None.
     """
 
     labels: Labels

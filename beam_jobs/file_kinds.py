@@ -96,8 +96,8 @@ _BY_FIRST_BYTE = {
 }
 
 
-def file_kind(head: bytes) -> str:
-    """Return the kind of a file, by its first 512 bytes: one of the kinds above, or nothing.
+def detect_file_kind(head: bytes) -> str:
+    """Return the kind of a file, by its first 512 bytes: one of the kinds above, or an empty string.
 
     A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16: the caller decides which kinds it heeds.
     """
@@ -109,7 +109,7 @@ def file_kind(head: bytes) -> str:
 
 def find_compression(head: bytes) -> str:
     """Return the compression of a file, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
-    kind = file_kind(head)
+    kind = detect_file_kind(head)
     return kind if kind in (GZIP, BZIP2, ZSTD, XZ) else ""
 
 

@@ -75,7 +75,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
 
     Args:
-        flags: of the parser.
+        flags: flags of the parser.
         beam_options: Beam's options, such as the runner.
 
     Raises:

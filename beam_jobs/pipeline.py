@@ -100,8 +100,8 @@ class _ListedUnits:
     """Units to list.
 
     Attributes:
-        units: of the source.
-        counts: of inputs that have no unit.
+        units: units of the source.
+        counts: counts of inputs that have no unit.
         source: with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
@@ -116,7 +116,7 @@ class _ReadResults:
 
     Attributes:
         packs: those that are kept.
-        characters: of all documents, if they are collected.
+        characters: characters of all documents, if they are collected.
         omitted: counts of omitted inputs.
     """
 

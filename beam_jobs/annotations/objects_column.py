@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_jobs.annotations.annotation import ObjectAnnotation, make_box
-from tpudata.json_values import json_number, shown_json
+from tpudata.json_values import abbreviate_json, convert_json_number
 
 CATEGORIES = ("category", "categories", "label", "labels")
 CROWDS = ("iscrowd", "is_crowd")
@@ -32,16 +32,16 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         keys = {key for object_fields in value for key in object_fields} or {"bbox"}
         value = {key: [object_fields.get(key) for object_fields in value] for key in keys}
     if not isinstance(value, Mapping):
-        raise ValueError(f"'objects' is no dict of lists: {shown_json(value)}")
+        raise ValueError(f"'objects' is no dict of lists: {abbreviate_json(value)}")
     boxes = value.get("bbox")
     if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
-        raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {shown_json(boxes)}")
+        raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {abbreviate_json(boxes)}")
     classes, areas, crowds = (_read_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
     objects = []
     for number, sides in enumerate(boxes):
-        x, y, width, height = (json_number(side, "bbox") for side in sides)
+        x, y, width, height = (convert_json_number(side, "bbox") for side in sides)
         name = "" if classes is None else class_name(classes[number], names)
-        area = None if areas is None else json_number(areas[number], "area")
+        area = None if areas is None else convert_json_number(areas[number], "area")
         is_crowd = None if crowds is None else bool(crowds[number])
         objects.append(ObjectAnnotation(make_box(x, y, width, height), name, is_crowd, area=area))
     return tuple(objects)
@@ -54,7 +54,7 @@ def class_name(value: Any, names: Sequence[str] | None = None) -> str:
         ValueError: it is neither, or no number of a name.
     """
     if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
-        raise ValueError(f"a class is neither a text nor a whole number: {shown_json(value)}")
+        raise ValueError(f"a class is neither a text nor a whole number: {abbreviate_json(value)}")
     if names is None or isinstance(value, str):
         return str(value)
     if not 0 <= value < len(names):
@@ -66,5 +66,5 @@ def _read_column(value: Mapping[str, Any], keys: Sequence[str], count: int) -> l
     key = next((key for key in keys if value.get(key) is not None), None)
     column = None if key is None else value[key]
     if column is not None and (not isinstance(column, list) or len(column) != count):
-        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {shown_json(column)}")
+        raise ValueError(f"{key!r} of objects is no list of {count}, one for each box: {abbreviate_json(column)}")
     return column

@@ -71,7 +71,7 @@ def write_entry_file(dataset: Dataset, path: str) -> None:
 
     Args:
         dataset: complete, with keys.
-        path: of the file.
+        path: path of the file.
 
     Raises:
         CorruptionError: the keys of a shard are damaged.
@@ -97,7 +97,7 @@ def write_entries(
     Args:
         parts: S16 [n] each.
         expected: approximate number of entries.
-        path: of the file.
+        path: path of the file.
         bucket_entries: entries of a bucket, at most on average.
         sorted_entries: entries that are sorted at a time.
 
@@ -128,7 +128,7 @@ class EntryFile:
     The file is not mapped into memory: truncating a mapped file would kill the process.
 
     Args:
-        path: of the file.
+        path: path of the file.
         fetched_buckets: buckets of a store that are fetched with one request, a power of two.
         searched_buckets: buckets that are searched at a time.
 

@@ -234,7 +234,7 @@ def _select_new(source: Source, base: Base, path: str) -> NewInputs:
     return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
 
 
-def count_known(result: PipelineResult) -> int | None:
+def count_stored_inputs(result: PipelineResult) -> int | None:
     """Return the number of a run's inputs that have a record in the dataset; None if the runner keeps no count."""
     counters = result.metrics().query(MetricsFilter().with_name(_KNOWN_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]

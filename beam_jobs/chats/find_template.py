@@ -7,7 +7,7 @@ from typing import Any
 
 from beam_jobs.chats.template import ChatTemplate
 from tpudata.errors import SourceError, UsageError
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 from tpudata.storage import storage_for
 from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 
@@ -71,7 +71,7 @@ def _read_config(path: str) -> dict[str, Any]:
 
 def _parse_config(path: str, text: str) -> dict[str, Any]:
     try:
-        config = parse_json(text)
+        config = parse_input_json(text)
     except ValueError as error:
         raise SourceError(f"{path} is not JSON: {error}. Copy it again from its source.") from None
     if not isinstance(config, dict):

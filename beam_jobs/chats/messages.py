@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_jobs.chats.template import ASSISTANT, has_marks
-from tpudata.json_values import parse_json, shown_json
+from tpudata.json_values import abbreviate_json, parse_input_json
 
 _USER = "user"
 # Role that templates know, by the name of a role in the data.
@@ -49,30 +49,32 @@ def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]
     if isinstance(messages, str):
         # A cell of CSV.
         try:
-            messages = parse_json(messages)
+            messages = parse_input_json(messages)
         except ValueError:
-            raise ValueError(f"field {column!r} is not JSON of a list of messages: {shown_json(messages)}") from None
+            raise ValueError(
+                f"field {column!r} is not JSON of a list of messages: {abbreviate_json(messages)}"
+            ) from None
     if messages is None or messages == []:
         raise ValueError(f"the chat is empty: field {column!r} has no messages")
     if not isinstance(messages, list):
-        raise ValueError(f"field {column!r} is not a list of messages: {shown_json(messages)}")
+        raise ValueError(f"field {column!r} is not a list of messages: {abbreviate_json(messages)}")
     return [_parse_message(number, message) for number, message in enumerate(messages)]
 
 
 def _parse_message(number: int, message: Any) -> dict[str, Any]:
     """Return a message with the keys `role` and `content`, given any known notation; ValueError if it is invalid."""
     if not isinstance(message, dict):
-        raise ValueError(f"message {number} is not an object: {shown_json(message)}")
+        raise ValueError(f"message {number} is not an object: {abbreviate_json(message)}")
     # A struct of Parquet has every key.
     message = {name: value for name, value in message.items() if value is not None}
     role_name, content_name = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
     role, content = message.pop(role_name, None), message.pop(content_name, None)
     if not isinstance(role, str) or role not in _ROLES:
         raise ValueError(
-            f"unknown role: message {number} (got {shown_json(role)}, expected {', '.join(map(repr, _ROLES))})"
+            f"unknown role: message {number} (got {abbreviate_json(role)}, expected {', '.join(map(repr, _ROLES))})"
         )
     if not isinstance(content, str) and not (content is None and "tool_calls" in message):
-        raise ValueError(f"message {number} has no text: {shown_json(content)}")
+        raise ValueError(f"message {number} has no text: {abbreviate_json(content)}")
     return {"role": _ROLES[role], "content": content or "", **message}
 
 
@@ -81,7 +83,7 @@ def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) ->
     texts = [row.get(column) or "" for column in columns]
     for column, text in zip(columns, texts, strict=True):
         if not isinstance(text, str):
-            raise ValueError(f"field {column!r} is not a string: {shown_json(text)}")
+            raise ValueError(f"field {column!r} is not a string: {abbreviate_json(text)}")
     *parts, answer = texts
     question = "\n\n".join(part for part in parts if part.strip())
     for part_name, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):

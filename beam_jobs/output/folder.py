@@ -89,8 +89,8 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
     Earlier versions named compressed shards like others.
 
     Args:
-        options: of the run.
-        base: of the dataset that is added to, or None.
+        options: options of the run.
+        base: the dataset that is added to, or None.
     """
     if base is not None:
         return shard_suffix(options.compression, base.shard_names())
@@ -159,8 +159,8 @@ def reject_foreign_metadata(
 
     Args:
         output: a folder with a complete dataset, which is to be overwritten.
-        compression: of the new dataset.
-        features: of its records.
+        compression: compression of the new dataset.
+        features: features of its records.
         labelled: whether it has classes.
         files: names of additional files that it has.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 
 _METADATA = b"huggingface"
 
@@ -17,7 +17,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
         with_lists: whether to include columns whose description is a list of that of their items, which stands for them.
     """
     try:
-        columns = parse_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+        columns = parse_input_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
     if not isinstance(columns, dict):

@@ -19,7 +19,7 @@ class InputCounts:
         ignored: files that were skipped by their names.
         rejected: records that were rejected before the plan, by kind.
         duplicates: inputs that were planned and then omitted, by split: their number and bytes.
-        notes: of the source.
+        notes: notes of the source.
         classes: class names that occur, by split.
     """
 

@@ -83,7 +83,7 @@ def warning_lines(
 
     Args:
         facts: about the input.
-        counts: of the listing.
+        counts: counts of the listing.
         records: number of records by split.
         known_names: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
             make one.

@@ -38,7 +38,7 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
     Args:
         keys: of n rows.
         lines: their lines.
-        number: of the list.
+        number: number of the list.
     """
     rows = np.empty(len(keys), _ROW)
     digests = key_digests(keys)

@@ -6,7 +6,7 @@ import re
 import signal
 
 from tpudata.console.flags import sentence
-from tpudata.console.machine_errors import machine_problem, machine_problem_in
+from tpudata.console.machine_errors import describe_machine_error, describe_machine_error_text
 from tpudata.error_text.own import own_error
 from tpudata.errors import TpudataError
 
@@ -55,7 +55,7 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     if own_cause is not None:
         return own_cause
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
-    if problem := machine_problem(error) or machine_problem_in(text):
+    if problem := describe_machine_error(error) or describe_machine_error_text(text):
         return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_AGAIN}.' if job else ''}")
     if _NO_DOCKER.search(text):
         return TpudataError(

@@ -126,8 +126,8 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     """Return whether the job of another run has ended; None if its engine does not say.
 
     Args:
-        identity: of the job.
-        options: of this run; only an engine that this run uses, too, is asked.
+        identity: identity of the job.
+        options: options of this run; only an engine that this run uses, too, is asked.
     """
     if _read_runner(options) != identity.get("runner"):
         return None

@@ -53,7 +53,7 @@ class JobRun:
     """One job from its start to its end, or until this process leaves it.
 
     Args:
-        options: of the pipeline.
+        options: options of the pipeline.
         launch: how it is started.
         submitted: gets the identity of a job that may outlive this process.
 

@@ -39,7 +39,7 @@ def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     another package travels next to this one; one of this package takes its place.
 
     Args:
-        options: of the pipeline, which are not changed.
+        options: options of the pipeline, which are not changed.
 
     Raises:
         UsageError: nothing is known of how this package was installed.

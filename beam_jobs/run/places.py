@@ -32,7 +32,7 @@ def sees_local_files(options: PipelineOptions, runner: str | None = None) -> boo
     Dataflow's run on other machines, and those of portable runners in containers, unless the environment is one of processes.
 
     Args:
-        options: of the pipeline.
+        options: options of the pipeline.
         runner: the name of its class; None: that of the options.
     """
     return is_in_process(_read_runner_name(options, runner)) or worker_environment(options, runner) in _PROCESSES
@@ -42,7 +42,7 @@ def worker_environment(options: PipelineOptions, runner: str | None = None) -> s
     """Return the type of environment in which a runner starts its workers, such as LOOPBACK or DOCKER.
 
     Args:
-        options: of the pipeline.
+        options: options of the pipeline.
         runner: the name of its class; None: that of the options.
     """
     name = _read_runner_name(options, runner)
@@ -65,7 +65,7 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
     """Check that the workers of a runner can read the given paths, and that their output is not lost.
 
     Args:
-        options: of the pipeline.
+        options: options of the pipeline.
         paths: from the name in messages, such as `--input`, to the path; empty paths are skipped.
         runner: the name of its class; None: that of the options.
 
@@ -92,7 +92,7 @@ def absolute_path(path: str, options: PipelineOptions) -> str:
 
     Args:
         path: a local one may be relative to the working directory of this process.
-        options: of the pipeline; a runner in this process takes paths as they are.
+        options: options of the pipeline; a runner in this process takes paths as they are.
     """
     path = local_path(path)
     if not path or is_remote(path) or is_in_process(str(options.view_as(StandardOptions).runner)):

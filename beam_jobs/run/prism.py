@@ -42,7 +42,7 @@ def start_prism(options: PipelineOptions) -> None:
     It serves all jobs of this process, and ends with it: workers in this process do not take its end well.
 
     Args:
-        options: of one pipeline; get the server's address.
+        options: options of one pipeline; get the server's address.
 
     Raises:
         UsageError: as `find_prism`.

@@ -38,7 +38,7 @@ class ProgressReport:
     """Address for workers' reports; pickled to them.
 
     Args:
-        folder: of the reports, or None where nobody looks.
+        folder: folder of the reports, or None where nobody looks.
     """
 
     def __init__(self, folder: str | None) -> None:

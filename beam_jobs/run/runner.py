@@ -129,7 +129,7 @@ def choose_runner(options: PipelineOptions, workers: int) -> None:
     """Set the full name of a pipeline's runner, the local one by default, and its number of processes.
 
     Args:
-        options: of the pipeline; they are changed.
+        options: options of the pipeline; they are changed.
         workers: processes of the local runner.
 
     Raises:

@@ -14,7 +14,7 @@ from beam_jobs.sources.source import Source
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.json_values import shown_json
+from tpudata.json_values import abbreviate_json
 from tpudata.storage import storage_for
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
@@ -52,7 +52,7 @@ class Classes:
         """Read the file of class names, if the options name one.
 
         Args:
-            options: of the input.
+            options: options of the input.
             integers: as the attribute.
             rejects_numbers: as the attribute.
 
@@ -201,6 +201,6 @@ def json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bo
         if not isinstance(label, (str, int)) or isinstance(label, bool) or label == "":
             raise BadRecordError(
                 origin,
-                f"{name} is no label: it is {shown_json(label)}; allowed are a string, a whole number, or a list of these",
+                f"{name} is no label: it is {abbreviate_json(label)}; allowed are a string, a whole number, or a list of these",
             )
     return tuple(map(str, labels)), several

@@ -15,7 +15,7 @@ class InputFiles:
     """Files that are listed whenever they are iterated over: paths, and names below the input's fixed folder.
 
     Attributes:
-        path: of the input.
+        path: path of the input.
         only_files: whether a folder among the files of a folder is an error.
         skips_markdown: whether `.md` files are skipped, such as Hugging Face's README.md.
     """
@@ -25,7 +25,7 @@ class InputFiles:
     skips_markdown: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield path and name of each file, in order; skip hidden files and those that systems leave behind.
+        """Yield path and name of each file, in order; skip hidden files and those that operating systems create.
 
         Raises:
             SourceError: no file matches, or the path does not exist.

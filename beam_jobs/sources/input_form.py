@@ -67,7 +67,7 @@ def find_form_of_file(path: str) -> str:
     form = ARRAYS if is_array_file(path, head) else _find_form_of_head(head)
     if form is not None:
         return form
-    kind = file_kinds.file_kind(head)
+    kind = file_kinds.detect_file_kind(head)
     if kind in _UNREAD:
         raise SourceError(f"{path} is {_UNREAD[kind]}.")
     file_kinds.reject_unread(path, kind)
@@ -86,7 +86,7 @@ def find_form_of_file(path: str) -> str:
 
 
 def _find_form_of_head(head: bytes) -> str | None:
-    return TAR if is_tar_header(head) else _FORMS.get(file_kinds.file_kind(head))
+    return TAR if is_tar_header(head) else _FORMS.get(file_kinds.detect_file_kind(head))
 
 
 def _is_image(head: bytes) -> bool:

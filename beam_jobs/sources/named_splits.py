@@ -150,7 +150,7 @@ class NamedSplits:
         """Decide by the first names of an input.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             names: the first `LOOKED_AT` names and one more, or all if there are fewer.
             split_of: returns the split that a name begins with, or nothing; a function of a module.
             split_inside: returns the split that a name has anywhere, or nothing; a function of a module.

@@ -55,7 +55,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     """Open the source that `options.input` is.
 
     Args:
-        options: of the conversion.
+        options: options of the conversion.
         source_options: how the input is read; None for the defaults.
 
     Raises:

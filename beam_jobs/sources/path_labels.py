@@ -63,7 +63,7 @@ class PathLabels:
 
         Args:
             options: have the expression, and perhaps kinds of columns.
-            paths: of the pictures, as the expression is searched for in them.
+            paths: paths of the pictures, as the expression is searched for in them.
 
         Raises:
             UsageError: no path matches, or a declared column is not a group.

@@ -177,7 +177,7 @@ class ScannedSource(Source):
         """Return the scan of a part. Called on any worker.
 
         Args:
-            number: of the part among all.
+            number: number of the part among all.
             part: one of `parts()`.
         """
 
@@ -212,7 +212,7 @@ def make_reference(
     """Return a reference.
 
     Args:
-        options: of the conversion; deal out splits.
+        options: options of the conversion; deal out splits.
         key: the record's stable name, unique in the input.
         path: the file that holds it.
         size: bytes of the record in the file.

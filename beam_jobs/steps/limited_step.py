@@ -18,7 +18,7 @@ class LimitedStep(beam.DoFn):  # type: ignore[misc]
     """DoFn with limits of requests, which its methods with `holds_limits` hold.
 
     Args:
-        limits: of the requests.
+        limits: limits of the requests.
     """
 
     def __init__(self, limits: RequestLimits) -> None:
@@ -44,7 +44,7 @@ def apply_limits(limits: RequestLimits, function: Function) -> Function:
     """Return a function of one element for `beam.Map`, so that limits are held in the worker while it handles the element.
 
     Args:
-        limits: of the requests.
+        limits: limits of the requests.
         function: returns a value; an iterator would be read after the limits have ended.
     """
 

@@ -45,7 +45,7 @@ def plan_here(
     Args:
         source: the source of the conversion.
         options: options for the size and number of shards.
-        text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
+        text_bytes: function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
         estimate: function that returns, for a sample of references, the bytes of their content in a shard for each byte of it
             in the input.
         overhead: bytes that a record takes in a shard besides its content and its texts.

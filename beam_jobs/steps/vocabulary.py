@@ -20,8 +20,8 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
     Documents that cannot be read are skipped: the step that converts them reports them.
 
     Args:
-        options: of the conversion.
-        limits: of the requests of each worker.
+        options: options of the conversion.
+        limits: limits of the requests of each worker.
     """
 
     def __init__(self, options: TextOptions, limits: RequestLimits) -> None:

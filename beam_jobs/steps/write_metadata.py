@@ -60,7 +60,7 @@ class WriteMetadata(LimitedStep):
         Args:
             begin: the one element that starts the step.
             results: the ShardResult of every shard, as tuples.
-            plan: of the shards.
+            plan: plan of the shards.
             context: facts about all inputs, as the converter got them.
             inputs: those that have no record.
 

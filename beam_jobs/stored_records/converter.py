@@ -35,7 +35,7 @@ class StoredSummary:
     """Number of a shard's records by origin.
 
     Attributes:
-        decoded_bytes: of all records as tensors: the mean of their split for each.
+        decoded_bytes: decoded bytes of all records as tensors: the mean of their split for each.
         records: by origin.
     """
 
@@ -82,7 +82,7 @@ class DatasetConverter(FrameConverter):
     """Passes on the records of datasets.
 
     Attributes:
-        schema: of all of them.
+        schema: schema of all of them.
         label_numbers: by number of the dataset, the new label of each old one, both counted from 0; only of datasets whose
             labels change.
         label: name of the feature of the label, if labels change.
@@ -258,7 +258,7 @@ def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> 
     """Estimate the bytes of records in a shard over those of their frames; 1.0 if none can be read.
 
     Args:
-        compression: of the shards, None or "gzip".
+        compression: compression of the shards, None or "gzip".
         references: a fair sample of all records.
     """
     if compression is None:

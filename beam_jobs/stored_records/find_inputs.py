@@ -21,7 +21,7 @@ class Inputs(NamedTuple):
 
     Attributes:
         first: the first files of all inputs, in order: 100 at most.
-        splits: of all files.
+        splits: splits of all files.
         datasets: those that the inputs are; empty for foreign files.
         skips_foreign: whether foreign files are those of a folder, which may hold others too.
     """
@@ -84,7 +84,7 @@ def check_splits(splits: Collection[str], take: Sequence[str] | None, *, deals: 
     """Raise UsageError if records that have splits would be dealt out again without notice.
 
     Args:
-        splits: of the inputs.
+        splits: splits of the inputs.
         take: the splits that are read, or None for all.
         deals: whether `--split` deals records out.
     """

@@ -41,7 +41,7 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, last: int
     """Yield the frames of the records first, ..., last - 1 of an uncompressed file, some MB at a time.
 
     Args:
-        path: of the file.
+        path: path of the file.
         offsets: int64 [records + 1]: where each record begins, and the end of the last one.
         first: number of the first record.
         last: number of the record after the last one.

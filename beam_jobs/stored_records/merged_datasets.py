@@ -26,9 +26,9 @@ class MergedDatasets:
         datasets: in order.
         layout: of all.
         features: of all.
-        class_names: of all together, or None without classes.
+        class_names: class names of all together, or None without classes.
         label_numbers: by number of the dataset, the new label of each old one; only of datasets whose labels change.
-        options: of the conversions that made them, as far as these agree.
+        options: options of the conversions that made them, as far as these agree.
     """
 
     datasets: tuple[Dataset, ...]

@@ -26,9 +26,9 @@ class RawFeature:
     """A feature of a foreign TFRecord that is declared to be raw bytes of an array.
 
     Attributes:
-        name: of the feature.
+        name: name of the feature.
         dtype: numpy name of the array's dtype.
-        shape: of the array.
+        shape: shape of the array.
     """
 
     name: str

@@ -51,11 +51,11 @@ class StoredRecordSource(PackSource):
     """The records of datasets or of files, in order: a PackSource whose parts and units are files.
 
     Attributes:
-        paths: of the inputs.
+        paths: paths of the inputs.
         take: the splits that are read, or None for all.
         datasets: those that the inputs are; empty for files of other programs.
         splitter: gives each record its split.
-        class_names: of the output, or None without classes.
+        class_names: class names of the output, or None without classes.
         skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
             an error.
     """
@@ -80,7 +80,9 @@ class StoredRecordSource(PackSource):
     def why_ignored(self) -> str:
         """Return why files were ignored, with the first names, to stand after their number."""
         others = (file for file in self.parts() if not file.size or is_named_otherwise(file.name))
-        foreign = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
+        foreign = (
+            file.name for file in itertools.islice(others, _LOOKS) if detect_record_file(file.path, file.size) is None
+        )
         names = list(itertools.islice(foreign, _NAMES + 1))
         more = ", ..." if len(names) > _NAMES else ""
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
@@ -110,7 +112,7 @@ class StoredRecordSource(PackSource):
         if unit.shard is not None:
             yield from self._list_shard(unit, unit.shard, reject)
             return
-        kind = file_kind(unit.path, unit.size)
+        kind = detect_record_file(unit.path, unit.size)
         if kind is None:
             # A folder may hold other files, too, which are known by their names and their content.
             is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
@@ -228,7 +230,7 @@ class StoredRecordSource(PackSource):
         return ListedPack(pack, digests, [], np.zeros(len(numbers), np.intp), starts)
 
 
-def file_kind(path: str, size: int) -> str | None:
+def detect_record_file(path: str, size: int) -> str | None:
     """Return "" for an uncompressed TFRecord file, "gzip" for a compressed one, by its first bytes; None for other files.
 
     A file that begins as gzip and cannot be unpacked is "gzip": whoever reads its records meets the damage.

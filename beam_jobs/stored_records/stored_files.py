@@ -27,7 +27,7 @@ class StoredFile(NamedTuple):
     """One file of records: what one worker lists.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         size: bytes.
         name: prefix of the keys of its records.
         split: that its records have in the input.
@@ -53,7 +53,7 @@ class StoredDataset(NamedTuple):
 
     Attributes:
         path: its folder.
-        digest: of its manifest and its quarantine, in hexadecimal digits.
+        digest: digest of its manifest and its quarantine, in hexadecimal digits.
     """
 
     path: str

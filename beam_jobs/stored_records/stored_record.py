@@ -16,7 +16,7 @@ class StoredRecord(Payload):
     Attributes:
         dataset: number of the dataset that the file belongs to; None for a foreign file.
         split: that the record has in the input.
-        crc32c: of the shard, as the dataset's manifest has it; None for a foreign file.
+        crc32c: crc32c of the shard, as the dataset's manifest has it; None for a foreign file.
     """
 
     dataset: int | None

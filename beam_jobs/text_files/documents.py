@@ -26,7 +26,7 @@ from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import question_spans
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 
 # A file of 10 GB has 150 parts, for as many workers.
 RANGE_BYTES = 1 << 26
@@ -149,7 +149,7 @@ def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
     """Return the keys of the first row; none if it is not an object, which is rejected when it is read."""
     start, size = int(spans.starts[0]), int(spans.sizes[0])
     try:
-        row = parse_json(spans.data[start : start + size].decode())
+        row = parse_input_json(spans.data[start : start + size].decode())
     except ValueError:
         return ()
     return row if isinstance(row, dict) else ()

@@ -99,7 +99,7 @@ def text_compression(path: str) -> str:
 def _read_head(path: str) -> tuple[bytes, str]:
     """Return the first bytes of a file, unpacked, and its compression; SourceError if it is another archive."""
     head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
-    content = file_kinds.file_kind(head)
+    content = file_kinds.detect_file_kind(head)
     if content in (file_kinds.ZIP, file_kinds.NPZ):
         raise SourceError(f"{path} is a zip archive. Unpack it, and pass the folder.")
     file_kinds.reject_unread(path, content)
@@ -111,7 +111,7 @@ def _read_head(path: str) -> tuple[bytes, str]:
 
 def _check_text(path: str, head: bytes) -> None:
     """Raise SourceError if a file begins as no text in UTF-8 does."""
-    content = file_kinds.file_kind(head)
+    content = file_kinds.detect_file_kind(head)
     if content in (file_kinds.UTF_16, file_kinds.UTF_32):
         raise SourceError(f"{path} is {content}. Save it as UTF-8: iconv -f {content} -t UTF-8 {path} > NEW")
     if b"\0" in head:
@@ -136,7 +136,7 @@ def _describe_needs(options: TextOptions) -> tuple[str, str]:
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     """Return the format of a file, by flags, by its content, or by its name; SourceError or UsageError if these disagree."""
-    found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
+    found_parquet = file_kinds.detect_file_kind(head) == file_kinds.PARQUET
     name = strip_compression(path.lower())
     kind_by_name = next(
         (

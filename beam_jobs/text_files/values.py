@@ -28,7 +28,7 @@ from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, fits_int64, float32_problem, parse_float
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, UsageError
-from tpudata.json_values import parse_json, shown_json
+from tpudata.json_values import abbreviate_json, parse_input_json
 
 Value: TypeAlias = "str | int | float | list[str | int | float]"
 
@@ -171,7 +171,7 @@ def _decode(data: bytes, start: int, replace: bool) -> str:
 def _parse_json_values(text: str) -> dict[str, Any]:
     """Return the object in a text; DocumentError if it is not a JSON object."""
     try:
-        values = parse_json(text)
+        values = parse_input_json(text)
     except ValueError as error:
         raise DocumentError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
@@ -230,7 +230,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
             raise missing_field(field.name, values)
         example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
         raise DocumentError(
-            f"field {field.name!r} has no value: {shown_json(value)}; to store another one there, pass --field"
+            f"field {field.name!r} has no value: {abbreviate_json(value)}; to store another one there, pass --field"
             f" {field.name}:{field.kind}{example}"
         )
     if field.kind in LIST_KINDS:
@@ -238,7 +238,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
     if is_number:
         return _number(field, value)
     if not isinstance(value, str):
-        raise DocumentError(f"field {field.name!r} is not a string: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a string: {abbreviate_json(value)}")
     if not value.isascii() and _SURROGATE.search(value):
         raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is not a character")
     return value
@@ -248,7 +248,7 @@ def _list(field: TextField, value: Any) -> list[Any]:
     """Return the items of a list; those of a text lie between blanks."""
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
-        raise DocumentError(f"field {field.name!r} is not a list: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a list: {abbreviate_json(value)}")
     hole = next((number for number, element in enumerate(items) if element is None), None)
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
@@ -277,9 +277,9 @@ def _number(field: TextField, value: Any) -> int | float:
     if field.kind == INT:
         if isinstance(number, int) and fits_int64(number):
             return int(number)
-        raise DocumentError(f"field {field.name!r} is not a whole number that fits int64: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a whole number that fits int64: {abbreviate_json(value)}")
     if number is None:
-        raise DocumentError(f"field {field.name!r} is not a number that fits float32: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a number that fits float32: {abbreviate_json(value)}")
     problem = float32_problem(number, rounds=field.kind == FLOAT32)
     if problem:
         fix = (
@@ -288,7 +288,7 @@ def _number(field: TextField, value: Any) -> int | float:
             else f"; store it as {field.name}:str, or round with {field.name}:float32"
         )
         raise DocumentError(
-            f"field {field.name!r} is not a number that fits float32: {shown_json(value)} {problem}{fix}"
+            f"field {field.name!r} is not a number that fits float32: {abbreviate_json(value)} {problem}{fix}"
         )
     return float(number)
 

@@ -10,7 +10,7 @@ import numpy as np
 from beam_jobs.chats.template import ChatTemplate, ChatText
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.weights import zero_loss_weights
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 from tpudata.tokenizers import Ids, Tokenizer
 from tpudata.tokenizers.tokenizer import PlacingTokenizer
 
@@ -35,7 +35,7 @@ class ChatEncoder:
         Raises:
             ValueError: a chat cannot be rendered or encoded.
         """
-        messages = map(parse_json, chats)
+        messages = map(parse_input_json, chats)
         if self.train_on_inputs:
             return encode_each(self.tokenizer, list(map(self.template.render_text, messages)))
         return [self._encode(self.template.render(chat_messages)) for chat_messages in messages]

@@ -25,7 +25,7 @@ class Element(NamedTuple):
     """One element of an array.
 
     Attributes:
-        key: of the array in the object.
+        key: key of the array in the object.
         value: the element.
         offset: byte offset of the element in the file.
     """
@@ -43,7 +43,7 @@ def array_elements(
     Args:
         file: the file, read from its start to its end.
         path: names it in messages.
-        keys: of the arrays.
+        keys: keys of the arrays.
         piece_bytes: bytes of a read.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A conversion ends soon after SIGTERM or Ctrl-C, leaves no process behind, and can be resumed."""
+"""SIGTERM and Ctrl-C end a conversion soon, with all its processes, and it can be resumed."""
 
 from __future__ import annotations
 

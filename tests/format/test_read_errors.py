@@ -13,7 +13,13 @@ from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, StorageError, TpudataError
 from tpudata.format import Feature, open_dataset
-from tpudata.format.read_errors import OTHER_RECORDS, name_of_files, name_of_split, read_error, reader_error
+from tpudata.format.read_errors import (
+    OTHER_RECORDS,
+    name_of_files,
+    name_of_split,
+    translate_read_error,
+    translate_reader_error,
+)
 from tpudata.input.dataset_ops import cast_to_int32
 
 FEATURES = [Feature("x", "bytes", "string")]
@@ -50,7 +56,7 @@ def test_names_a_damaged_record_of_a_dataset(folder: Path, place: int) -> None:
     dataset = open_dataset(str(folder))
     first, second = dataset.index(dataset.manifest.split("train").shards[1]).offsets[6:8].tolist()
     flip(shard, first + place if place >= 0 else second + place)
-    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (str(shard), first)
 
@@ -59,7 +65,7 @@ def test_names_the_last_record_of_a_truncated_file(folder: Path) -> None:
     shard = sorted(folder.glob("*.tfrecord"))[2]
     offsets = open_dataset(str(folder)).index(open_dataset(str(folder)).manifest.split("train").shards[2]).offsets
     shard.write_bytes(shard.read_bytes()[: int(offsets[4]) + 15])
-    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (str(shard), int(offsets[4]))
 
@@ -69,12 +75,12 @@ def test_names_a_shard_that_was_replaced(folder: Path, message: str) -> None:
     shards = sorted(folder.glob("*.tfrecord"))
     name = name_of_split(str(folder), "train")
     text = f"{message} [Op:IteratorGetNext] passed to {name} transformation"
-    error = read_error(text)
+    error = translate_read_error(text)
     assert type(error) is TpudataError
     assert str(error).startswith(f"{folder}: ")
     size = shards[1].stat().st_size
     shards[1].write_bytes(shards[2].read_bytes())
-    error = read_error(text)
+    error = translate_read_error(text)
     assert isinstance(error, CorruptionError)
     assert error.path == str(shards[1])
     assert f"the file has {shards[2].stat().st_size} bytes, the manifest says {size}" in str(error)
@@ -83,7 +89,7 @@ def test_names_a_shard_that_was_replaced(folder: Path, message: str) -> None:
 def test_names_a_damaged_record_of_files(folder: Path) -> None:
     paths = sorted(map(str, folder.glob("*.tfrecord")))
     flip(Path(paths[1]), 14)
-    error = read_error(failing(paths[1], name_of_files(paths)))
+    error = translate_read_error(failing(paths[1], name_of_files(paths)))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (paths[1], 0)
 
@@ -91,7 +97,7 @@ def test_names_a_damaged_record_of_files(folder: Path) -> None:
 def test_names_no_file_if_there_are_too_many_for_a_name(folder: Path) -> None:
     paths = sorted(map(str, folder.glob("*.tfrecord")))
     flip(Path(paths[1]), 14)
-    error = read_error(failing(paths[1], name_of_files(paths * 100)))
+    error = translate_read_error(failing(paths[1], name_of_files(paths * 100)))
     assert type(error) is TpudataError
     assert str(error).startswith("a file: a record at byte 12 of one of its files is damaged or cut")
 
@@ -99,7 +105,7 @@ def test_names_no_file_if_there_are_too_many_for_a_name(folder: Path) -> None:
 def test_names_a_missing_file(folder: Path) -> None:
     shard = min(folder.glob("*.tfrecord"))
     shard.unlink()
-    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, StorageError)
     assert str(error).startswith(f"{shard} could not be read: No such file")
 
@@ -119,7 +125,7 @@ def test_names_a_failing_disk_with_its_reason(folder: Path, target: str, reason:
     shard = min(folder.glob("*.tfrecord"))
     shard.unlink()
     shard.symlink_to(target)
-    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    error = translate_read_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, StorageError)
     assert str(error) == f"{shard} could not be read: {reason}"
 
@@ -130,7 +136,7 @@ def test_reports_a_block_that_does_not_unpack(tmp_path: Path) -> None:
     )
     (shard,) = tmp_path.glob("*.tfrecord")
     flip(shard, 20)
-    error = read_error(failing(str(shard), name_of_split(path, "train"), "GZIP"))
+    error = translate_read_error(failing(str(shard), name_of_split(path, "train"), "GZIP"))
     assert type(error) is TpudataError
     assert str(error).startswith(f"{path}: a compressed block does not unpack. Run `tpudata verify DIR` to list")
 
@@ -138,8 +144,8 @@ def test_reports_a_block_that_does_not_unpack(tmp_path: Path) -> None:
 def test_ignores_errors_of_other_datasets(folder: Path) -> None:
     shard = min(folder.glob("*.tfrecord"))
     flip(shard, 14)
-    assert read_error(failing(str(shard), "another")) is None
-    assert read_error("a record is damaged") is None
+    assert translate_read_error(failing(str(shard), "another")) is None
+    assert translate_read_error("a record is damaged") is None
 
 
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])
@@ -148,13 +154,13 @@ def test_an_image_that_tensorflow_cannot_decode(name: str) -> None:
     dataset = tf.data.Dataset.from_tensors(data[: len(data) // 4]).map(tf.io.decode_image)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
-    found = reader_error(caught.value)
+    found = translate_reader_error(caught.value)
     assert isinstance(found, DatasetError)
     assert f"an encoded image does not decode: Invalid {name} data" in str(found)
     assert "`tpudata verify DIR --decode` names the file and the offset" in str(found)
     assert "read_records" not in str(found)
     assert len(str(found).splitlines()) == 1
-    either = str(reader_error(caught.value, may_be_plain=True))
+    either = str(translate_reader_error(caught.value, may_be_plain=True))
     assert either.startswith(str(found))
     assert "For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record)" in either
 
@@ -164,7 +170,7 @@ def test_an_image_of_no_format_is_told_with_one_full_stop() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
     assert re.search(
-        r"does not decode: Unknown image file format\..*[^.]\. TensorFlow", str(reader_error(caught.value))
+        r"does not decode: Unknown image file format\..*[^.]\. TensorFlow", str(translate_reader_error(caught.value))
     )
 
 
@@ -175,7 +181,7 @@ def test_a_record_that_tensorflow_cannot_take_apart(record: bytes) -> None:
     # It puts the record into its message, and Python's binding takes that for text.
     with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)) as caught:
         list(dataset)
-    found = reader_error(caught.value, may_be_plain=True)
+    found = translate_reader_error(caught.value, may_be_plain=True)
     assert isinstance(found, DatasetError)
     assert str(found).startswith(
         "a record is not a tf.train.Example. TensorFlow does not say which: `tpudata verify DIR`"
@@ -189,7 +195,7 @@ def test_an_integer_that_no_tpu_takes() -> None:
     )
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
-    found = reader_error(caught.value)
+    found = translate_reader_error(caught.value)
     assert isinstance(found, FeatureError)
     assert str(found) == (
         "Feature some]/label: a value does not fit int32, which is what a TPU takes. Omit the feature, or store smaller"
@@ -198,7 +204,7 @@ def test_an_integer_that_no_tpu_takes() -> None:
 
 
 def test_the_reader_s_own_errors_come_first() -> None:
-    found = reader_error(RuntimeError("tpudata.errors.UsageError: Invalid PNG data"))
+    found = translate_reader_error(RuntimeError("tpudata.errors.UsageError: Invalid PNG data"))
     assert str(found) == "Invalid PNG data"
-    assert reader_error(RuntimeError("something else")) is None
-    assert reader_error(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")) is None
+    assert translate_reader_error(RuntimeError("something else")) is None
+    assert translate_reader_error(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")) is None

@@ -1,4 +1,4 @@
-"""The Python behind scripts/gcs_emulator and scripts/quickstart --gcs."""
+"""The emulator that scripts/gcs_emulator and scripts/quickstart --gcs start."""
 
 from __future__ import annotations
 

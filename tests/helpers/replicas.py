@@ -15,7 +15,7 @@ from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.estimator.fetching.replay import Replay, capture_handles
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import list_training_effects
 
@@ -57,7 +57,7 @@ def run_alone(model: Callable[..., Any], batches: Sequence[Batch]) -> Run:
     blueprint = trace(model, specs, 1)
     replay, outputs = _replay(blueprint, 1)
     variables = _variables(blueprint)
-    step = tf.function(lambda *batch: replay((batch, 0), capture_handles(variables)), autograph=False)
+    step = tf.function(lambda *batch: replay((batch, 0), make_handle_getter(variables)), autograph=False)
     results = [step(*batch) for batch in batches]
     named = {name: item.numpy()[None] for name, item in zip(outputs, results[-1][1:], strict=True)}
     losses = np.array([[item[0].numpy()] for item in results])
@@ -79,7 +79,7 @@ def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replic
     variables = _variables(blueprint)
 
     def step(replica: Any, *batch: Any) -> Any:
-        return replay((batch, replica), capture_handles(variables))
+        return replay((batch, replica), make_handle_getter(variables))
 
     program = lower(step, [tf.TensorSpec([], tf.int32), *specs], variables)
     values = {name: np.stack([item.numpy()] * num_replicas) for name, item in variables.items()}

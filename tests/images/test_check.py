@@ -16,7 +16,7 @@ from tests.helpers.datasets import write_dataset
 from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.objects import FEATURES, record_of
 from tpudata.format import Feature, verify
-from tpudata.format.read_errors import reader_error
+from tpudata.format.read_errors import translate_reader_error
 from tpudata.images.check import decoded_image_problems, image_problems
 
 JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")
@@ -133,7 +133,7 @@ def test_finds_truncated_images_of_the_other_formats(tmp_path: Path, name: str) 
     cut = data[: len(data) // 2]
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(tf.data.Dataset.from_tensors(cut).map(lambda image: tf.io.decode_image(image, expand_animations=False)))
-    assert "an encoded image does not decode" in str(reader_error(caught.value))
+    assert "an encoded image does not decode" in str(translate_reader_error(caught.value))
     ((offset, said),) = found(tmp_path / "b", {**record, "image/encoded": cut}, features(), decoded_image_problems)
     assert offset == 0
     assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")

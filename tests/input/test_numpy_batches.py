@@ -223,5 +223,5 @@ def test_closing_an_iterator_at_interpreter_exit_raises_nothing(
     next(batches)
     # At its end Python empties modules, and then closes what is left of their generators.
     monkeypatch.setattr(numpy_batches, "tf", None)
-    monkeypatch.setattr(numpy_batches, "reader_error", None)
+    monkeypatch.setattr(numpy_batches, "translate_reader_error", None)
     batches.close()  # type: ignore[attr-defined]

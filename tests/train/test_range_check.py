@@ -14,7 +14,7 @@ from tests.train.jobs import train_job
 from tests.train.test_own_models import OWN_MODEL
 from tpudata.errors import FeatureError
 from tpudata.format import Dataset, Feature, open_dataset
-from tpudata.format.read_errors import reader_error
+from tpudata.format.read_errors import translate_reader_error
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.range_check import RangeCheckedInput, value_ranges
 
@@ -49,7 +49,7 @@ def _run(dataset: Dataset, model: str, params: dict[str, Any], *batch: Any) -> N
 def test_rejects_a_label_out_of_range_with_the_dataset_and_the_fix(dataset: Dataset, batch: Any, found: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         _run(dataset, "mnist_cnn", {"num_classes": 3, "label_offset": 1}, *batch)
-    error = reader_error(caught.value)
+    error = translate_reader_error(caught.value)
     assert isinstance(error, FeatureError)
     assert str(error) == (
         "Feature image/class/label: a value does not fit mnist_cnn with num_classes=3 and label_offset=1 (got "

@@ -24,14 +24,14 @@ _DISK_FAILED = re.compile(
 _STEP = re.compile(r" \[while running [^\n]*")
 
 
-def machine_problem(error: BaseException) -> str:
+def describe_machine_error(error: BaseException) -> str:
     """Return the message for an error that the machine is to blame for, in one line; empty for all others.
 
     Args:
         error: an exception; those that it was raised from count, too.
     """
     for cause in iterate_causes(error):
-        problem = machine_problem_in(f"{type(cause).__name__}: {cause}")
+        problem = describe_machine_error_text(f"{type(cause).__name__}: {cause}")
         if problem:
             return problem
         if isinstance(cause, MemoryError):
@@ -39,8 +39,8 @@ def machine_problem(error: BaseException) -> str:
     return ""
 
 
-def machine_problem_in(text: str) -> str:
-    """Return the message for the text of a traceback, as `machine_problem` does."""
+def describe_machine_error_text(text: str) -> str:
+    """Return the message for the text of a traceback, as `describe_machine_error` does."""
     plain = _STEP.sub("", text)
     if match := _NO_MEMORY.search(plain):
         return _without_memory(match[0])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tpudata.console.interrupts import loading, owns_process, set_owned, was_interrupted, working
 from tpudata.console.lifeline import watch
-from tpudata.console.machine_errors import machine_problem
+from tpudata.console.machine_errors import describe_machine_error
 from tpudata.console.signals import describe_interrupt
 from tpudata.errors import TpudataError
 
@@ -104,7 +104,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
         # Libraries wrap an interrupt that meets them at work.
         if is_whole and was_interrupted():
             return _report_interrupt(KeyboardInterrupt())
-        problem = machine_problem(error)
+        problem = describe_machine_error(error)
         if not problem:
             raise
         print(f"tpudata: error: {problem}", file=sys.stderr)

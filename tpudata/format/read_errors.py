@@ -53,7 +53,7 @@ def name_of_files(paths: Sequence[str]) -> str:
     return name if len(name) <= _MOST_BYTES else _mangle([""])
 
 
-def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
+def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
     """Return `own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
 
     Args:
@@ -66,7 +66,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
     # TensorFlow's message contains the record, which Python cannot decode if it is not text.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
     lost = texts.CHECKED_SERVICE.search(text)
-    translated = read_error(text) if lost is None else ServiceError(lost[1])
+    translated = translate_read_error(text) if lost is None else ServiceError(lost[1])
     if translated is not None:
         return translated
     plain = _PLAIN if may_be_plain else ""
@@ -120,7 +120,7 @@ def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
     return None if match is None else (match[1], match[2], "count")
 
 
-def read_error(text: str) -> TpudataError | None:
+def translate_read_error(text: str) -> TpudataError | None:
     """Return the `TpudataError` for the text of a TensorFlow error, if one of our datasets failed to read its files.
 
     Reads the record in question from each file that it can be in.

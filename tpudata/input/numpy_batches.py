@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpudata.checks import check_integer
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.format.read_errors import reader_error
+from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.input_fn import InputFn
 
 
@@ -89,7 +89,7 @@ def translate_errors() -> Iterator[None]:
     except Exception as error:
         # Not `except tf.errors.OpError`: an iterator that lives until Python ends is closed when modules are gone, tf among them.
         is_readers = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
-        translated = reader_error(error, may_be_plain=True) if is_readers else None
+        translated = translate_reader_error(error, may_be_plain=True) if is_readers else None
         if translated is None:
             raise
         raise translated from None

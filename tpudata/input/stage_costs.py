@@ -15,7 +15,7 @@ import tensorflow as tf
 from tpudata.error_text.lines import first_line
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
-from tpudata.format.read_errors import reader_error
+from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.files.open_data import list_fields
 from tpudata.input.files.shards import open_shards
 from tpudata.input.graph.records import Records
@@ -172,7 +172,7 @@ class Stages:
                     yield count if remaining is None else min(count, remaining)
                     remaining = None if remaining is None else max(0, remaining - count)
             except (tf.errors.OpError, UnicodeDecodeError) as error:
-                translated = reader_error(error)
+                translated = translate_reader_error(error)
                 if translated is not None:
                     raise translated from error
                 # TensorFlow puts its own traceback after the message, which Python cannot decode if it has a record.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.errors import SourceError
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 from tpudata.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_eos, sha256
 
 NAME = "chars"
@@ -67,7 +67,7 @@ class CharTokenizer:
             SourceError: it is not a vocabulary of characters.
         """
         try:
-            value = parse_json(data)
+            value = parse_input_json(data)
             if not isinstance(value, dict) or "characters" not in value:
                 raise ValueError("it has no key 'characters'")
             characters = value["characters"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tpudata.error_text.lines import one_line
 from tpudata.errors import FeatureError, MissingExtraError, SourceError, UsageError
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 from tpudata.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
 
 NAME = "hf"
@@ -87,7 +87,7 @@ class HuggingFaceTokenizer:
 
     def _find_unknown_id(self) -> int | None:
         # As the package writes it: it reads some files that Python's parser of JSON does not.
-        model = parse_json(self._tokenizer.to_str())["model"]
+        model = parse_input_json(self._tokenizer.to_str())["model"]
         # Unigram has its number, other models have the token.
         number: int | None = model.get("unk_id")
         token: str | None = model.get("unk_token")

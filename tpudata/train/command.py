@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tpudata.errors import TpudataError, UsageError
-from tpudata.format.read_errors import reader_error
+from tpudata.format.read_errors import translate_reader_error
 from tpudata.train.job import global_step, prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
@@ -54,7 +54,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         raise
     except Exception as error:
         # TensorFlow wraps the message of a damaged record, or of a label without an output, in pages of text.
-        explained_error = reader_error(error) or label_error(options, error)
+        explained_error = translate_reader_error(error) or label_error(options, error)
         if explained_error is None:
             raise
         raise explained_error from error

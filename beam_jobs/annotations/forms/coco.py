@@ -37,7 +37,7 @@ from beam_jobs.annotations.forms.coco_rows import (
 from beam_jobs.references.rejection import add_key
 from beam_jobs.values.json_elements import Element, array_elements
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.json_values import shown_json
+from tpudata.json_values import abbreviate_json
 
 CATEGORIES = "categories"
 # Some files begin with a long description.
@@ -104,7 +104,7 @@ class _Categories:
         number, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
         if not isinstance(number, int | str) or isinstance(number, bool) or not isinstance(name, str):
             raise SourceError(
-                f"{place.path} at byte {place.offset}: a category without id or name: {shown_json(row)}. Fix it."
+                f"{place.path} at byte {place.offset}: a category without id or name: {abbreviate_json(row)}. Fix it."
             )
         if self._names.setdefault(number, name) != name:
             raise SourceError(

@@ -16,7 +16,7 @@ from beam_jobs.annotations.annotation import (
 )
 from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
 from beam_jobs.values.json_elements import Element
-from tpudata.json_values import json_number, shown_json
+from tpudata.json_values import abbreviate_json, convert_json_number
 from tpudata.storage import storage_for
 
 IMAGES, ANNOTATIONS = "images", "annotations"
@@ -51,16 +51,16 @@ def picture_id(element: Element) -> Hashable:
 
 def category_key(number: Any) -> str:
     """Return the id of a category as a text, different for 1 and "1"."""
-    return str(number) if isinstance(number, int) else shown_json(number)
+    return str(number) if isinstance(number, int) else abbreviate_json(number)
 
 
 def _find_row_problem(row: Any, key: str) -> str:
     """Return why a row of an array belongs to no picture, or nothing."""
     if not isinstance(row, dict):
-        return f"no JSON object in {key!r}: {shown_json(row)}"
+        return f"no JSON object in {key!r}: {abbreviate_json(row)}"
     picture = row.get(_IDS[key])
     is_id = isinstance(picture, int | str) and not isinstance(picture, bool)
-    return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {shown_json(row)}"
+    return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {abbreviate_json(row)}"
 
 
 def image_part(row: Any, place: Place) -> Annotated:
@@ -73,7 +73,7 @@ def image_part(row: Any, place: Place) -> Annotated:
         # As in LVIS: http://images.cocodataset.org/train2017/000000391895.jpg.
         name = "/".join(row["coco_url"].split("/")[-2:])
     if not isinstance(name, str) or not name:
-        return place.error(f"an image without 'file_name': {shown_json(row)}")
+        return place.error(f"an image without 'file_name': {abbreviate_json(row)}")
     try:
         width, height = (_parse_side(row, side) for side in ("width", "height"))
     except ValueError as error:
@@ -86,7 +86,7 @@ def _parse_side(row: Mapping[str, Any], name: str) -> int:
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name!r} is no number of pixels: {shown_json(value)}")
+        raise ValueError(f"{name!r} is no number of pixels: {abbreviate_json(value)}")
     return value
 
 
@@ -109,22 +109,22 @@ def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotate
         caption = row.get("caption")
         if caption is not None and "category_id" not in row:
             if not isinstance(caption, str):
-                raise ValueError(f"'caption' is no text: {shown_json(caption)}")
+                raise ValueError(f"'caption' is no text: {abbreviate_json(caption)}")
             return ImageAnnotation("", place, captions=(caption,))
         return ImageAnnotation("", place, objects=(_parse_object(row, _parse_segmentation(row.get("segmentation"))),))
     except (ValueError, TypeError, OverflowError) as error:
-        return place.error(f"annotation {shown_json(row.get('id'))}: {error}")
+        return place.error(f"annotation {abbreviate_json(row.get('id'))}: {error}")
 
 
 def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
     """Return the object of a row with the key of its category as its class; ValueError if it is invalid."""
     if not isinstance(row, dict) or "category_id" not in row:
-        raise ValueError(f"no object with a 'category_id': {shown_json(row)}")
+        raise ValueError(f"no object with a 'category_id': {abbreviate_json(row)}")
     numbers = row.get("bbox")
     if numbers is not None:
         if not isinstance(numbers, list) or len(numbers) != 4:
-            raise ValueError(f"'bbox' is not [x, y, width, height]: {shown_json(numbers)}")
-        x, y, width, height = (json_number(number, "bbox") for number in numbers)
+            raise ValueError(f"'bbox' is not [x, y, width, height]: {abbreviate_json(numbers)}")
+        x, y, width, height = (convert_json_number(number, "bbox") for number in numbers)
         box = make_box(x, y, width, height)
     elif isinstance(segmentation, Polygons):
         box = segmentation.bounds
@@ -133,14 +133,14 @@ def _parse_object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotati
     area = row.get("area")
     keypoints = row.get("keypoints")
     if keypoints is not None and not isinstance(keypoints, list):
-        raise ValueError(f"'keypoints' is no list: {shown_json(keypoints)}")
+        raise ValueError(f"'keypoints' is no list: {abbreviate_json(keypoints)}")
     return ObjectAnnotation(
         box,
         category_key(row["category_id"]),
         is_crowd=row.get("iscrowd") not in (None, 0, False),
-        area=None if area is None else json_number(area, "area"),
+        area=None if area is None else convert_json_number(area, "area"),
         segmentation=segmentation,
-        keypoints=pack_keypoints(json_number(number, "keypoints") for number in keypoints or ()),
+        keypoints=pack_keypoints(convert_json_number(number, "keypoints") for number in keypoints or ()),
     )
 
 
@@ -150,7 +150,7 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
         return None
     if isinstance(value, list):
         if not all(isinstance(polygon, list) for polygon in value):
-            raise ValueError(f"'segmentation' is no list of polygons: {shown_json(value)}")
+            raise ValueError(f"'segmentation' is no list of polygons: {abbreviate_json(value)}")
         return Polygons(tuple(pack_polygon(polygon) for polygon in value))
     counts, size = (value.get("counts"), value.get("size")) if isinstance(value, dict) else (None, None)
     if isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size):
@@ -158,11 +158,11 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
             return RunLengths(size[0], size[1], counts.encode())
         if isinstance(counts, list):
             return RunLengths(size[0], size[1], pack_counts(counts), is_text=False)
-    raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {shown_json(value)}")
+    raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {abbreviate_json(value)}")
 
 
 def _parse_whole(row: Any, name: str) -> int:
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name!r} is no whole number: {shown_json(row)}")
+        raise ValueError(f"{name!r} is no whole number: {abbreviate_json(row)}")
     return value

@@ -22,7 +22,7 @@ from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.objects_column import class_name, read_objects
 from beam_jobs.values.column_kinds import FLOAT, INT, STR, find_kind_of_text, float32_problem, parse_float
 from tpudata.errors import BadRecordError
-from tpudata.json_values import parse_json, shown_json
+from tpudata.json_values import abbreviate_json, parse_input_json
 from tpudata.storage import Entry
 
 _PICTURE, _OBJECTS, _LABEL = "file_name", "objects", "label"
@@ -53,7 +53,7 @@ class ImageFolderForm(AnnotationForm):
             return cls(path, is_csv=True)
         line = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
         try:
-            row = parse_json(line) if line.startswith(b"{") else None
+            row = parse_input_json(line) if line.startswith(b"{") else None
         except ValueError:
             return None
         return cls(path, is_csv=False) if isinstance(row, dict) and _PICTURE in row else None
@@ -137,11 +137,11 @@ def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadR
     """Yield each row of a JSONL file with its place, or its error."""
     for place, text in text_lines(path):
         try:
-            row = parse_json(text)
+            row = parse_input_json(text)
         except ValueError as error:
             yield place, place.error(f"not JSON: {error}")
             continue
-        yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {shown_json(row)}")
+        yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {abbreviate_json(row)}")
 
 
 def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
@@ -167,5 +167,5 @@ def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
 def _parse_texts(value: Any, key: str) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{key!r} is neither a text nor a list of texts: {shown_json(value)}")
+        raise ValueError(f"{key!r} is neither a text nor a list of texts: {abbreviate_json(value)}")
     return tuple(texts)

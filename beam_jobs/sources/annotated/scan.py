@@ -99,7 +99,7 @@ class AnnotationScan:
         part: the file.
         number: number of the file among all.
         find: function from the name of a picture to the pictures for which it can stand.
-        folder: of the pictures.
+        folder: folder of the pictures.
 
     Attributes:
         facts: about the pictures so far.
@@ -182,7 +182,7 @@ class PictureScan:
     """The input's pictures: those without annotations are listed, and nothing is read here.
 
     Args:
-        folder: of the pictures.
+        folder: folder of the pictures.
         number: number of this part among all.
     """
 

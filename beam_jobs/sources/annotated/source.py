@@ -51,7 +51,7 @@ class AnnotatedImages(ScannedSource):
         run: identifies the run, as other runs in the process have an index of pictures, too.
         schema: features of the annotations, once they are scanned.
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
-        blocks: of all files, if they are scanned in this process.
+        blocks: blocks of all files, if they are scanned in this process.
     """
 
     options: ConvertOptions
@@ -69,7 +69,7 @@ class AnnotatedImages(ScannedSource):
         """Look at the annotations.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: name the annotations.
 
         Raises:

@@ -67,7 +67,7 @@ class ClassFiles(NamedTuple):
     """Files of one class that are listed together.
 
     Attributes:
-        folder: of the class.
+        folder: folder of the class.
         files: a range of it.
     """
 
@@ -100,7 +100,7 @@ class ClassFolders(Source):
         """Find splits and classes of an input; lists folders, not the files in them.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: the file of class names, or none.
 
         Raises:

@@ -55,7 +55,7 @@ class ImageNetUnit(NamedTuple):
         path: a tar, or a folder.
         is_tar: which of the two.
         start, end: of the tar in the file; 0 and -1 for the file as a whole.
-        synset: of all images, or empty if the file of synsets says it.
+        synset: synset of all images, or empty if the file of synsets says it.
         files: the range of the folder that is listed; None for all of it.
     """
 

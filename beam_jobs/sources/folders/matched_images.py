@@ -88,10 +88,10 @@ class MatchedImages(ClassifiedSource):
         """Look at the first files that a pattern matches.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: labels, or none.
             fixed: the folder before the pattern's first wildcard.
-            parts: of the pattern from there on; see `split_pattern`.
+            parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
             StorageError: the fixed folder is not there.

@@ -42,7 +42,7 @@ class IdxUnit(NamedTuple):
         images, labels: paths.
         name: stands before the numbers in keys.
         split: or nothing.
-        shape: of one image: height, width, and channels if there are any.
+        shape: shape of one image: height, width, and channels if there are any.
         first, length: which images.
         header: bytes before the first image of the file.
     """
@@ -91,7 +91,7 @@ class IdxPairs(ClassifiedSource):
         """Pair up the files and read their headers.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: labels, or none.
             paths: images and labels files; the partner of each is looked for next to it.
 

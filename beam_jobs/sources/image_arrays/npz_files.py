@@ -47,7 +47,7 @@ class _Array(NamedTuple):
         form: format of a number, in the notation of `struct`, with its byte order; empty for other types.
         header: bytes before the first number.
         is_stored: whether its numbers are not compressed.
-        offset: of the first number in the file, if it is stored.
+        offset: offset of the first number in the file, if it is stored.
         is_fortran: whether the first axis is the fastest.
     """
 

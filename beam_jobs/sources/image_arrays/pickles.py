@@ -32,7 +32,7 @@ class BytesPlace(NamedTuple):
     """Long bytes that stay in the file.
 
     Attributes:
-        offset: of the first one.
+        offset: offset of the first one.
         size: their number.
     """
 

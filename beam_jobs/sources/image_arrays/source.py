@@ -45,7 +45,7 @@ def array_files(names: Mapping[str, str]) -> list[str]:
     """Return the files of a folder, if it has files of arrays and what belongs to them alone; nothing otherwise.
 
     Args:
-        names: of its files, by path.
+        names: names of its files, by path.
     """
     data = {path: name for path, name in names.items() if name not in NOTES and not name.lower().endswith(".md")}
     if not data or not all(is_array_name(name) or is_cifar_name(name) for name in data.values()):
@@ -63,7 +63,7 @@ def is_array_file(path: str, head: bytes) -> bool:
     """
     name = path.rpartition("/")[2]
     kinds = (file_kinds.NPZ, file_kinds.MAT, file_kinds.PICKLE)
-    return file_kinds.file_kind(head) in kinds or (name.endswith(".bin") and is_cifar_name(name))
+    return file_kinds.detect_file_kind(head) in kinds or (name.endswith(".bin") and is_cifar_name(name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ImageArrays(ClassifiedSource):
         """Read the headers of the files.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: labels, or none.
             paths: the files; those with the names of CIFAR's classes are skipped.
 
@@ -169,7 +169,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
     """Return the sets of images in a file, by its content, or for CIFAR by its name; SourceError for other files."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
-    kind = file_kinds.file_kind(head)
+    kind = file_kinds.detect_file_kind(head)
     if kind == file_kinds.NPZ:
         return open_npz_file(path)
     if kind == file_kinds.MAT:

@@ -33,7 +33,7 @@ from beam_jobs.values.column_kinds import (
 )
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
-from tpudata.json_values import shown_json
+from tpudata.json_values import abbreviate_json
 
 # Declared numbers may have leading zeros.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
@@ -258,8 +258,8 @@ def _find_kind(value: Any, typed: bool, place: RowPlace, name: str) -> int | Non
             raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
         return _KINDS.index("int")
     raise SourceError(
-        f"{place}: column {name!r} is {shown_json(value)} (expected a number, a string, true, false or a list of these). Store it"
-        " as a string, or remove the column."
+        f"{place}: column {name!r} is {abbreviate_json(value)} (expected a number, a string, true, false or a list of these). Store"
+        " it as a string, or remove the column."
     )
 
 

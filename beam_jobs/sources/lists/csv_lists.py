@@ -55,9 +55,9 @@ def csv_rows(
 
     Args:
         pieces: bytes from the end of some row on, in pieces of any size; none is taken before the rows of those before it.
-        form: of the list.
+        form: form of the list.
         columns: its columns.
-        offset: of the first piece in the file.
+        offset: offset of the first piece in the file.
         line: number of lines before it.
 
     Raises:

@@ -69,8 +69,8 @@ class Lists(ScannedSource):
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
         classes: how labels become names.
-        schema: of all lists, once they are scanned.
-        blocks: of all lists, if they are scanned in this process.
+        schema: schema of all lists, once they are scanned.
+        blocks: blocks of all lists, if they are scanned in this process.
         note: gets labels that lost their blanks.
         block_bytes: bytes after which a block ends with its row.
     """
@@ -97,7 +97,7 @@ class Lists(ScannedSource):
         """Look at the columns of the first list.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: columns and labels.
             files: the lists.
 
@@ -168,7 +168,7 @@ class Lists(ScannedSource):
         """Return the scan of a list.
 
         Args:
-            number: of the list among all.
+            number: number of the list among all.
             part: its path.
 
         Raises:
@@ -191,7 +191,7 @@ class Lists(ScannedSource):
 
         Args:
             facts: about all lists.
-            blocks: of all lists, if `parts` is to return them.
+            blocks: blocks of all lists, if `parts` is to return them.
 
         Raises:
             SourceError: columns, splits or labels of the lists do not fit together; names file and line.

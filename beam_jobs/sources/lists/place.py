@@ -11,9 +11,9 @@ class RowPlace(NamedTuple):
     """One row of the lists of an input.
 
     Attributes:
-        number: of its list among all.
+        number: number of its list among all.
         line: number of its last line in the list, counted from 1.
-        path: of the list.
+        path: path of the list.
     """
 
     number: int

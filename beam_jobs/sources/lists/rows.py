@@ -15,7 +15,7 @@ from beam_jobs.file_kinds import UTF16_BOMS
 from beam_jobs.text_files.spans.json_arrays import array_spans
 from beam_jobs.text_files.spans.lines import BOM
 from tpudata.errors import SourceError
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 
 MOST_ROW_BYTES = 1 << 26
 
@@ -70,7 +70,7 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
         if not text.strip():
             continue
         try:
-            value = parse_json(text)
+            value = parse_input_json(text)
         except ValueError as error:
             reader.reject(f"not JSON: {error}. Fix the line")
         if not isinstance(value, dict):
@@ -86,7 +86,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
     Args:
         pieces: bytes of a whole array: lines with their ends, or parts of lines.
         path: names the list in messages.
-        offset: of the first piece in the file.
+        offset: offset of the first piece in the file.
         line: number of the line before the first one.
 
     Raises:
@@ -115,7 +115,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
                 f"{row_origin}: an element of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it."
             )
         try:
-            value = parse_json(span.data.decode())
+            value = parse_input_json(span.data.decode())
         except ValueError as error:
             raise SourceError(f"{row_origin}: not JSON: {error}. Fix the element.") from None
         if not isinstance(value, dict):
@@ -131,7 +131,7 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
     Args:
         data: from the beginning of the file, or the end of an element, to the end of another one.
         path: names the list in messages.
-        offset: of the block in the file.
+        offset: offset of the block in the file.
         line: number of the line in which it begins, or 0 for the first block.
     """
     if offset:

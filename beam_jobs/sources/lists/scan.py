@@ -21,7 +21,7 @@ from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import ListRow
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.json_values import shown_json
+from tpudata.json_values import abbreviate_json
 
 # Some thousand rows: their files are looked up one after the other.
 BLOCK_BYTES = 1 << 18
@@ -33,9 +33,9 @@ class ListScan:
 
     Args:
         file: the list.
-        number: of the list among all.
+        number: number of the list among all.
         roles: columns of path, label and split.
-        reader: of the extra columns.
+        reader: reader of the extra columns.
         separator: between several labels in a CSV cell, or None.
         block_bytes: bytes after which a block ends with its row.
 
@@ -125,12 +125,12 @@ def row_path(row: ListRow, roles: Roles, origin: str) -> str:
     """
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
-        raise BadRecordError(origin, f"column {roles.path!r} has no path: {shown_json(value)}")
+        raise BadRecordError(origin, f"column {roles.path!r} has no path: {abbreviate_json(value)}")
     try:
         key_bytes(value)
     except UnicodeEncodeError:
         # JSON can write half of a surrogate pair.
-        raise BadRecordError(origin, f"column {roles.path!r} is not Unicode: {shown_json(value)}") from None
+        raise BadRecordError(origin, f"column {roles.path!r} is not Unicode: {abbreviate_json(value)}") from None
     return value
 
 

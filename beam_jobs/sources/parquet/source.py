@@ -87,7 +87,7 @@ class ParquetImages(Source):
         source_options: columns and labels.
         files: the files.
         splits: splits in the names of the files.
-        columns: of the first file; all have the same.
+        columns: columns of the first file; all have the same.
         classes: how labels become names.
         note: gets columns that are not stored.
     """
@@ -109,7 +109,7 @@ class ParquetImages(Source):
         """Read the footer of the first file, and look at the names of the others.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: columns and labels.
             files: the files.
 

@@ -153,7 +153,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
 
     Args:
         unit: the tar.
-        name: of the member.
+        name: name of the member.
     """
     stem, _, ending = name.rpartition(".")
     if ending.lower() not in (*IMAGE_FIELDS, *LABEL_FIELDS):

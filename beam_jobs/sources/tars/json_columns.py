@@ -32,7 +32,7 @@ class JsonColumns(NamedTuple):
         Args:
             contents: the JSON of samples.
             declared: kinds by column, which take precedence.
-            path: of the tar.
+            path: path of the tar.
 
         Raises:
             SourceError: values of a column are missing or differ in kind, as for lists.

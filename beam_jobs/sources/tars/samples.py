@@ -12,7 +12,7 @@ from beam_jobs.sources.classes import json_labels
 from beam_jobs.sources.tars.members import Member
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError
-from tpudata.json_values import parse_json
+from tpudata.json_values import parse_input_json
 
 # The fields of a sample that hold its image, and those that may hold its label, the first of them that is there.
 IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff", "jp2", "avif", "heic"))
@@ -79,7 +79,7 @@ def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[s
     origin = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()
-        value: Any = parse_json(text) if field == JSON else text
+        value: Any = parse_input_json(text) if field == JSON else text
     except ValueError as error:
         raise BadRecordError(origin, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
     if field != JSON:
@@ -98,7 +98,7 @@ def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[s
 def json_object(content: MemberContent, path: str) -> dict[str, Any]:
     """Return the keys and values of a field of JSON; none if it is not an object. BadRecordError if it is not JSON."""
     try:
-        value = parse_json(content.data.decode("utf-8-sig"))
+        value = parse_input_json(content.data.decode("utf-8-sig"))
     except ValueError as error:
         reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
         raise BadRecordError(f"{path}/{content.member.name}", reason) from None

@@ -104,7 +104,7 @@ class Tars(ClassifiedSource):
         """Look at the first members of the first tar.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             source_options: labels, or none.
             files: the tars.
 

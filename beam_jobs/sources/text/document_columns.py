@@ -26,7 +26,7 @@ from beam_jobs.text_files.options import PARQUET, TextOptions
 from beam_jobs.text_files.values import DocumentError, missing_field, row_values
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError
-from tpudata.json_values import shown_json
+from tpudata.json_values import abbreviate_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _check_row_key(value: Any, name: str, origin: str) -> str:
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(
             origin,
-            f"field {name!r} is no key: it is {shown_json(value)}; allowed are a text that is not empty or a whole number",
+            f"field {name!r} is no key: it is {abbreviate_json(value)}; allowed are a text that is not empty or a whole number",
         )
     return str(value)
 

@@ -87,7 +87,7 @@ class TextSource(PackSource):
         """Look at the names in the input's folder, and at the first document if it has a label.
 
         Args:
-            options: of the conversion.
+            options: options of the conversion.
             text: form and fields of documents.
 
         Raises:

@@ -40,8 +40,8 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
     InputCounts of the duplicates of each pack.
 
     Args:
-        options: of the conversion.
-        limits: of the requests of each worker.
+        options: options of the conversion.
+        limits: limits of the requests of each worker.
         held_documents: documents that a worker holds back.
     """
 

@@ -48,8 +48,8 @@ class ListReferences(LimitedStep):
 
     Args:
         source: lists the units.
-        options: of the conversion.
-        text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
+        options: options of the conversion.
+        text_bytes: function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
         progress: gets the inputs that are listed.
     """
 

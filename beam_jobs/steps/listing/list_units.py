@@ -30,7 +30,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
     Parts are found by one worker, and split by many. With --no-shuffle one worker does both, since it numbers the units.
 
     Args:
-        source: of the conversion.
+        source: source of the conversion.
         options: options for the shuffle and the limits of requests.
     """
 
@@ -53,7 +53,7 @@ def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]
     """Yield all units of a source, each with its number.
 
     Args:
-        source: of a conversion.
+        source: source of a conversion.
         ignored: gets the path of each file that is skipped by its name here.
     """
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))

@@ -33,7 +33,7 @@ class ScanOutputs(NamedTuple):
     """Results of a scan.
 
     Attributes:
-        parts: of the scanned source.
+        parts: parts of the scanned source.
         facts: about all parts: one element.
         checked: InputCounts of nothing: one element, there once no two rows have one key.
     """
@@ -47,7 +47,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
     """Transform that scans all parts of a source, and yields its facts and parts.
 
     Args:
-        source: of the conversion.
+        source: source of the conversion.
         options: have the limits of requests.
     """
 

@@ -47,7 +47,7 @@ def find_finished(output: str, name: str, inputs: str, *, compression: str | Non
         output: folder of the dataset.
         name: the shard's file name.
         inputs: digest of what decides its bytes.
-        compression: of its records.
+        compression: compression of its records.
         keys: whether it needs a file of keys.
     """
     storage = storage_for(output)

@@ -28,7 +28,7 @@ class ShardConversion:
         summary: counts of the converter.
         rejects: the rejected inputs, in their order.
         rejected_rows: the places of the rejected inputs among all.
-        bytes_read: of inputs that could be read.
+        bytes_read: bytes of the inputs that could be read.
         count: records so far.
     """
 

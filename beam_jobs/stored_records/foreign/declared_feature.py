@@ -31,7 +31,7 @@ class DeclaredFeature:
     """A feature of foreign records whose kind and shape are given.
 
     Attributes:
-        name: of the feature.
+        name: name of the feature.
         text: its kind and shape as they were given.
         feature: the feature as the manifest has it.
     """

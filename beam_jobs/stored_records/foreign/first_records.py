@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from beam_jobs.stored_records.foreign.inferred_features import holds_image
 from beam_jobs.stored_records.foreign.unread_records import unread_records
-from beam_jobs.stored_records.source import file_kind
+from beam_jobs.stored_records.source import detect_record_file
 from beam_jobs.stored_records.stored_files import StoredFile
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
@@ -27,8 +27,8 @@ class FirstRecords(NamedTuple):
     """Facts from first records.
 
     Attributes:
-        path: of the first file with records.
-        names: of all features.
+        path: path of the first file with records.
+        names: names of all features.
         images: names of the features that hold images.
     """
 
@@ -45,7 +45,7 @@ class FirstRecords(NamedTuple):
         """
         damage: list[CorruptionError] = []
         for file in files:
-            kind = file_kind(file.path, file.size)
+            kind = detect_record_file(file.path, file.size)
             if kind is None and (problem := unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
             examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))

@@ -38,7 +38,7 @@ class ValueStatistics:
 
     Attributes:
         kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" before there was a value.
-        key: of the first record that has a value, for messages.
+        key: key of the first record that has a value, for messages.
         records: number of records that have the feature.
         low: fewest values in a record that has it.
         high: most values in a record.
@@ -62,7 +62,7 @@ class ValueStatistics:
         """Merge facts about other records; FeatureError if the values have a different kind.
 
         Args:
-            name: of the feature.
+            name: name of the feature.
             other: facts about the same feature in other records.
         """
         kind = other.kind if not self.kind else self.kind
@@ -111,7 +111,7 @@ class InferredSummary:
     """Statistics of some records' features; those of two shards can be merged in any order.
 
     Attributes:
-        decoded_bytes: of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
+        decoded_bytes: decoded bytes of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
         records: number of records.
         features: by name.
     """
@@ -132,7 +132,7 @@ class InferredSummary:
 
         Args:
             example: its values by feature name.
-            key: of the record.
+            key: key of the record.
             raw: features that are declared, by name.
             images: names of the features that hold images.
             label_maps: names of the features that hold label maps.

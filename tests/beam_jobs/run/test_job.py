@@ -18,7 +18,7 @@ from apache_beam.metrics.metric import MetricName, MetricResults
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from beam_jobs import images
-from beam_jobs.append.new_inputs import count_known
+from beam_jobs.append.new_inputs import count_stored_inputs
 from beam_jobs.run.job import job_counts, job_has_ended
 from beam_jobs.run.runner import pipeline_options
 from tests.helpers.pictures import make_pictures
@@ -105,4 +105,4 @@ class Result:
 def test_counts_attempted_values_if_none_are_committed(values: Any, count: int, known: int | None) -> None:
     result: Any = Result(*values)
     assert job_counts(result)["known"] == count
-    assert count_known(result) == known
+    assert count_stored_inputs(result) == known

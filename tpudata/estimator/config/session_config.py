@@ -117,7 +117,7 @@ def _apply_gpu_options(options: Any) -> None:
 def _apply_graph_options(options: Any) -> None:
     for field, setting in options.ListFields():
         if field.name == "rewrite_options":
-            tf.config.optimizer.set_experimental_options(_list_rewrite_options(setting))
+            tf.config.optimizer.set_experimental_options(_read_rewrite_options(setting))
         elif field.name == "optimizer_options":
             for inner, level in setting.ListFields():
                 if inner.name != "global_jit_level":
@@ -127,7 +127,7 @@ def _apply_graph_options(options: Any) -> None:
             raise _make_unsupported_error(f"graph_options.{field.name}")
 
 
-def _list_rewrite_options(options: Any) -> dict[str, Any]:
+def _read_rewrite_options(options: Any) -> dict[str, Any]:
     options_by_name: dict[str, Any] = {}
     for field, setting in options.ListFields():
         if field.name in _REWRITE_VALUES:

@@ -120,7 +120,7 @@ def _extract_subgraph(blueprint: Blueprint, names: set[str]) -> Any:
 def run_on_host(replay: Replay, variables: Mapping[str, Any]) -> None:
     """Run a replay without arguments now, outside of the steps."""
     with tf.device("CPU:0"):
-        tf.function(lambda: replay((), capture_handles(variables)), autograph=False)()
+        tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)()
 
 
 def fill_tables(blueprint: Blueprint, variables: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ def fill_tables(blueprint: Blueprint, variables: Mapping[str, Any]) -> None:
         run_on_host(Replay(blueprint, (), initializers), variables)
 
 
-def capture_handles(variables: Mapping[str, Any]) -> Callable[[str], Any]:
+def make_handle_getter(variables: Mapping[str, Any]) -> Callable[[str], Any]:
     """Return a function from a variable's name to its handle in the graph that is being built.
 
     Args:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, capture_handles
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
@@ -69,7 +69,7 @@ class PlainCalls:
         replay = Replay(traced.blueprint, list(outputs), updates)
 
         def compute(*batch: Any) -> list[Any]:
-            return finish([[tensor] for tensor in replay(batch, capture_handles(self._variables))])
+            return finish([[tensor] for tensor in replay(batch, make_handle_getter(self._variables))])
 
         call = batch_function(compute, specs)
         # Not `numpy()`, which returns a scalar string as bytes: an array of bytes drops trailing zeros.

@@ -12,7 +12,7 @@ from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.devices.spmd.mesh import local_parts
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceState, DeviceVariables
-from tpudata.estimator.fetching.replay import Replay, capture_handles
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.batch_step import BatchCall, Finish
@@ -46,7 +46,9 @@ class DeviceCalls:
 
         def function(replica: Any, *tensors: Any) -> list[Any]:
             *batch, call_number = tensors
-            values: list[Any] = replay(structure.pack(batch), capture_handles(state.variables), [call_number, replica])
+            values: list[Any] = replay(
+                structure.pack(batch), make_handle_getter(state.variables), [call_number, replica]
+            )
             return values
 
         argument_specs = [_REPLICA_SPEC, *structure.specs, _CALL_SPEC]

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.library import prune_functions
 from tpudata.devices.graphs.random_graph import draw_by_step
-from tpudata.estimator.fetching.replay import Replay, capture_handles
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.effects import list_results, list_training_effects
 from tpudata.estimator.tracing.replica_values import ReplicaValues
@@ -81,7 +81,7 @@ class ReplicaStep:
         replica, record = replica_and_record
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
         loss, fetched, host, written = self._replay(
-            (features, labels), capture_handles(variables), [step, replica, *([record] * len(self._record)), *feeds]
+            (features, labels), make_handle_getter(variables), [step, replica, *([record] * len(self._record)), *feeds]
         )
         with tf.control_dependencies(written):
             return tf.identity(loss), fetched, host

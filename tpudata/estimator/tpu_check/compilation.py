@@ -14,7 +14,7 @@ from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.devices.tpu_compiler.topologies import GIB
 from tpudata.error_text import libraries as texts
 from tpudata.estimator.api.findings import Report
-from tpudata.estimator.fetching.replay import Replay, capture_handles
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.replica_step import make_replica_rewrite
 from tpudata.estimator.tpu_check.memory import byte_size
 from tpudata.estimator.tpu_check.operations import Graph, find_code_line, is_known
@@ -136,7 +136,7 @@ class StepParts:
             # Random draws depend on the step.
             number = tf.cast(self._variables["global_step"].read_value(), tf.int64)
             step_results: list[Any] = replay(
-                (arguments,), capture_handles(self._variables), [number, replica, *tensors]
+                (arguments,), make_handle_getter(self._variables), [number, replica, *tensors]
             )
             return step_results
 
@@ -146,7 +146,7 @@ class StepParts:
         return StepPart(step, specs, len(number_arguments), self._variables, replay.writes, cut, is_whole)
 
 
-def check_room(graph: Graph, report: Report) -> bool:
+def can_compile_here(graph: Graph, report: Report) -> bool:
     """Return whether this machine has memory to compile a step, with its variables; report a finding if not."""
     infos = graph.blueprint.variables
     size = sum(byte_size(graph.blueprint.graph.get_tensor_by_name(info.initial)) for info in infos) / GIB

@@ -29,7 +29,7 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tpu_check.compilation import StepParts, check_room, compile_step
+from tpudata.estimator.tpu_check.compilation import StepParts, can_compile_here, compile_step
 from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
@@ -133,7 +133,7 @@ class _Rehearsal:
         if (
             check_variables(blueprint, self._report)
             and all(spec.shape.is_fully_defined() for spec in _flatten(specs))
-            and check_room(graph, self._report)
+            and can_compile_here(graph, self._report)
         ):
             self._compile(traced, graph, lacking)
 

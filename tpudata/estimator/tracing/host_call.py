@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, capture_handles, run_on_host
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter, run_on_host
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
@@ -68,7 +68,7 @@ class HostCall:
 
     def _replay(self, replay: Replay, *arguments: Any) -> list[Any]:
         with tf.device("CPU:0"):
-            results: list[Any] = replay(arguments, capture_handles(self._local.by_name))
+            results: list[Any] = replay(arguments, make_handle_getter(self._local.by_name))
         return results
 
     def update(self, tensors: Any, result: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.spec import check_metrics
-from tpudata.estimator.fetching.replay import Replay, capture_handles, fill_tables
+from tpudata.estimator.fetching.replay import Replay, fill_tables, make_handle_getter
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
@@ -42,7 +42,7 @@ class HostMetrics:
         (self._update if tf.inside_function() else self._update_now)(tensors)
 
     def _update(self, tensors: Any) -> None:
-        self._replay((tensors,), capture_handles(self.local.by_name))
+        self._replay((tensors,), make_handle_getter(self.local.by_name))
 
     def _call_metric_fn(self, tensors: Any) -> Any:
         metrics = call_host_function(self._metric_fn, tensors, self._seed)
@@ -75,7 +75,7 @@ class MetricReader:
             values = {name: _find_value(metric) for name, metric in metrics.items()}
         replay = Replay(blueprint, values)
         variables = {**other_variables, **local.by_name}
-        self._read = tf.function(lambda: replay((), capture_handles(variables)), autograph=False)
+        self._read = tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)
 
     def values(self) -> dict[str, Any]:
         """Return the values by name, as NumPy values."""

@@ -15,7 +15,7 @@ from tpudata.input.graph.steps.images import move_places, prepare_record, scale_
 from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.graph.steps.transform import check_result, parse_records, transform_batch, transform_record
-from tpudata.input.graph.steps.weights import add_weights, check_room, weigh_records
+from tpudata.input.graph.steps.weights import add_weights, make_weights_check, weigh_records
 from tpudata.input.lists.tables import Table, find_tables
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -97,7 +97,7 @@ class StepPlan:
                 )
             ]
         if not options.training:
-            steps += [check_room(options.weights, records, rows.total)]
+            steps += [make_weights_check(options.weights, records, rows.total)]
         has_targets = self.sequences.targets is not None
         return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
 

@@ -36,11 +36,11 @@ def weigh_records(field: Field) -> Step:
     return take_weights
 
 
-def check_room(option: str, records: int, per_step: int) -> Step:
+def make_weights_check(option: str, records: int, per_step: int) -> Step:
     """Return the step that raises UsageError if evaluation needs weights for padding and the elements cannot have them.
 
     Args:
-        option: option `weights`.
+        option: the option `weights`.
         records: number of records.
         per_step: rows of a global batch.
     """
@@ -67,7 +67,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """Return the step that adds the weights of its rows to a batch.
 
     Args:
-        option: option `weights`.
+        option: the option `weights`.
         field: the weight of records; None without one.
         has_targets: whether tokens have weights.
     """
