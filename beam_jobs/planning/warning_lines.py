@@ -116,6 +116,11 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
         lines[notes.IMAGE_COLUMNS] = (
             f"columns that are not stored: {_list(columns)}; pass --column-types NAME=TYPE to store one"
         )
+    if values := source_notes.examples(notes.ANNOTATION_VALUES):
+        lines[notes.ANNOTATION_VALUES] = (
+            f"values of annotations that are not stored, as they are nested, of several kinds or beyond int64: {_list(values)};"
+            " write them as texts to store them"
+        )
     if fields := source_notes.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
             f"fields of samples that are not stored: {_list(fields)}; keys of json are stored if the first samples have them, and"

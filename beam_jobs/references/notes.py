@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol
 COLUMNS, TEXT_FOLDERS, FOUND_LINES, FOUND_ROWS = "columns", "text_folders", "found_lines", "found_rows"
 # Parquet files with images have extra columns; samples of a WebDataset extra fields, or their classes in text files.
 IMAGE_COLUMNS, SAMPLE_FIELDS, TEXT_CLASSES = "image_columns", "sample_fields", "text_classes"
+# Annotations have values that are not stored.
+ANNOTATION_VALUES = "annotation_values"
 # Blanks were removed from labels of lists; several sets of IDX files become one split.
 LABEL_BLANKS, IDX_SETS = "label_blanks", "idx_sets"
 

@@ -20,6 +20,7 @@ from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnot
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import ANNOTATION_VALUES, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
@@ -52,6 +53,8 @@ class AnnotatedImages(ScannedSource):
         schema: features of the annotations, once they are scanned.
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files, if they are scanned in this process.
+        ignored_values: names of values of the annotations that are not stored, once they are scanned.
+        note: gets notes about the input.
     """
 
     options: ConvertOptions
@@ -61,6 +64,8 @@ class AnnotatedImages(ScannedSource):
     schema: AnnotationSchema | None = None
     annotated: npt.NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))
     blocks: tuple[Unit, ...] | None = None
+    ignored_values: tuple[str, ...] = ()
+    note: Note = ignore_note
 
     has_classes = True
 
@@ -151,7 +156,14 @@ class AnnotatedImages(ScannedSource):
         labels = None if labels_file is None else read_labels(labels_file)
         schema = AnnotationSchema.of(facts.contents, labels, label_offset=self.options.label_offset)
         block_tuple = None if blocks is None else tuple(blocks)
-        return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=block_tuple)
+        ignored_values = facts.contents.ignored_values
+        return dataclasses.replace(
+            self, schema=schema, annotated=annotated, blocks=block_tuple, ignored_values=ignored_values
+        )
+
+    def noting(self, note: Note) -> AnnotatedImages:
+        """Return the source that notes values of the annotations that are not stored."""
+        return dataclasses.replace(self, note=note)
 
     def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
@@ -184,6 +196,8 @@ class AnnotatedImages(ScannedSource):
             reject: called with the error of an annotation without picture, and of a picture without annotation unless
                 `--unannotated` is `skip`, or `empty`, which stores it without objects.
         """
+        for name in self.ignored_values:
+            self.note(ANNOTATION_VALUES, name)
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return

@@ -23,7 +23,7 @@ from tests.beam_jobs.outcomes import SKIP, Outcome, outcome_of
 from tests.beam_jobs.sources.inputs import write_files
 from tests.helpers.label_maps import PALETTE, png_of
 from tpudata.errors import SourceError
-from tpudata.format import Feature
+from tpudata.format import Feature, Manifest
 
 Pixels = npt.NDArray[Any]
 EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
@@ -353,6 +353,22 @@ def convert_rows(folder: Path, *rows: dict[str, Any]) -> Outcome:
     source = folder / "in" / "c"
     tpudata.convert_images(source, folder / "out", annotations=source / "metadata.jsonl", **SKIP)
     return read_outcome(folder, "")
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.matrix)])
+def test_warns_of_values_that_are_not_stored(tmp_path: Path, workers: int) -> None:
+    for name in ("a", "b"):
+        write_files(tmp_path / "in", {f"{name}.png": encode(PICTURE, "PNG")})
+    rows = [
+        {"file_name": "a.png", "n": 1, "nested": {"x": 1}, "mixed": 1},
+        {"file_name": "b.png", "n": 2, "nested": {"x": 2}, "mixed": "1"},
+    ]
+    (tmp_path / "in" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    annotations = tmp_path / "in" / "metadata.jsonl"
+    manifest = tpudata.convert_images(tmp_path / "in", tmp_path / "out", annotations=annotations, workers=workers)
+    assert isinstance(manifest, Manifest)
+    assert {feature.name for feature in manifest.features} & {"n", "nested", "mixed"} == {"n"}
+    assert "mixed, nested;" in manifest.warnings["annotation_values"]
 
 
 def test_stores_captions_classes_and_values_of_pictures(tmp_path: Path) -> None:
