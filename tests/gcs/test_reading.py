@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -173,10 +174,16 @@ def test_requests_slow_down_while_the_store_rejects_them(filled_store: FakeGcs, 
     # Each of 4 streams is rejected 4 times.
     filled_store.faults.add(Fault("429", "read", "*.tfrecord", passing=8, count=16))
     assert child("feed_hosts", "gs://data/set", False, 1, None) == expected
-    rejected = [read.seconds for read in filled_store.reads if read.code == 429]
-    assert len(rejected) == 16
-    # TensorFlow waits longer after each answer of this kind.
-    assert rejected[15] - rejected[8] > 1.5 * (rejected[7] - rejected[0])
+    rejected: dict[str, list[float]] = {}
+    for read in filled_store.reads:
+        if read.code == 429:
+            rejected.setdefault(read.name, []).append(read.seconds)
+    assert sum(map(len, rejected.values())) == 16
+    # TensorFlow waits for 0.1 s after the first answer of this kind, twice as long after each further one, and for up
+    # to a second more that it draws.
+    for times in rejected.values():
+        waits = [after - before for before, after in pairwise(times)]
+        assert all(seconds > 0.1 * 2**n for n, seconds in enumerate(waits)), waits
 
 
 def cut_between_records(data: bytes) -> bytes:

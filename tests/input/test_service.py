@@ -352,9 +352,11 @@ def test_a_lost_worker_raises_an_error_within_the_timeout(
 
 
 def test_the_timeout_counts_only_waiting_time() -> None:
+    ended = threading.Event()
+
     def pause(number: Any) -> Any:
         if number == 3:
-            time.sleep(4)
+            ended.wait(60)
         return number
 
     def late(number: tf.Tensor) -> tf.Tensor:
@@ -368,8 +370,9 @@ def test_the_timeout_counts_only_waiting_time() -> None:
     begin = time.monotonic()
     with pytest.raises(tf.errors.InvalidArgumentError, match="too late"):
         next(iterator)
-    assert 0.5 < time.monotonic() - begin < 3.9
+    assert 0.5 < time.monotonic() - begin < 50
+    ended.set()
     # The end of a pass does not wait for the clock.
     begin = time.monotonic()
     assert list(limit_waits(tf.data.Dataset.range(3), 300.0, "too late").as_numpy_iterator()) == [0, 1, 2]
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 100

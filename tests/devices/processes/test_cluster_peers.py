@@ -182,8 +182,8 @@ def test_a_hanging_wait_for_devices_ends_with_an_error(waits: bool, seconds: flo
             connection, _ = server.accept()
             connection.close()
             begin = time.monotonic()
-            assert process.wait(20) == code
-            assert time.monotonic() - begin < 10
+            assert process.wait(50) == code
+            assert time.monotonic() - begin < 30
             assert ("goes on" in process.stdout) == (code == 0)
             lines = [line for line in process.stderr.splitlines() if "ClusterError: TF_CONFIG: worker 0 lost" in line]
             assert len(lines) == code
@@ -197,7 +197,7 @@ from tpudata.devices.processes.process_group import ProcessGroup
 connection = socket.create_connection(("127.0.0.1", {port}))
 peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 1), {{0: connection}})
 if os.fork() == 0:
-    time.sleep(5)
+    time.sleep(30)
     os._exit(0)
 print("forked", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -215,4 +215,4 @@ def test_a_forked_child_does_not_hide_its_parents_end() -> None:
         begin = time.monotonic()
         with pytest.raises(ClusterError, match="was killed"):
             peers.sum_numbers([1])
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 20

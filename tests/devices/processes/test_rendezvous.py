@@ -107,7 +107,7 @@ def test_a_slow_stranger_does_not_extend_the_wait() -> None:
         with socket.create_connection((host, int(port))) as stranger:
             send_bytes_one_by_one(stranger, waits)
         assert isinstance(failure(waits), ClusterError)
-        assert time.monotonic() - begin < 6
+        assert time.monotonic() - begin < 15
 
 
 def test_a_slow_server_does_not_extend_the_wait() -> None:
@@ -120,7 +120,7 @@ def test_a_slow_server_does_not_extend_the_wait() -> None:
         with connection:
             send_bytes_one_by_one(connection, waits)
         assert isinstance(failure(waits), ClusterError)
-        assert time.monotonic() - begin < 6
+        assert time.monotonic() - begin < 15
 
 
 def test_disconnects_a_silent_stranger() -> None:
@@ -177,7 +177,7 @@ def test_a_wait_ends_at_its_limit_and_names_the_missing_process(index: int, capl
     begin = time.monotonic()
     with caplog.at_level(logging.WARNING, "tpudata"), pytest.raises(ClusterError) as caught:
         meet(group, 1.5)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
     assert f"waited 1.5 s for other processes of the cluster (got no answer from {who})" in str(caught.value)
     assert [record.message for record in caplog.records] == [
         f"RunConfig: process {index} waits for {who}, for 1.5 s at most (RunConfig's session_creation_timeout_secs). Start all "
@@ -201,7 +201,7 @@ def test_a_signal_interrupts_the_wait() -> None:
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         meet(first, 60)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 15
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.matrix)])
@@ -216,5 +216,5 @@ def test_signals_end_a_waiting_process(job: str, number: int, digits_dataset: Pa
         begin = time.monotonic()
         process.send_signal(number)
         assert process.wait(20) != 0
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 15
         assert "Traceback" not in process.output

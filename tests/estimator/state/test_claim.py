@@ -38,7 +38,7 @@ def test_rejects_a_second_training_and_continues_after_a_killed_one(tmp_path: Pa
         begin = time.monotonic()
         with pytest.raises(OutputError) as caught:
             make_estimator(tmp_path).train(train_input_fn, max_steps=2)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 30
         assert str(caught.value).startswith(f"{tmp_path}: another run is at work there (host ")
         assert f"process {process.pid}, since 20" in str(caught.value)
         assert "\n" not in str(caught.value)
