@@ -187,18 +187,8 @@ def build(request: InputRequest) -> InputFn:
         mixes_rows=options.images.mix is not None or options.batch_transform is not None,
         weighs_records=options.weighs_records,
         names=options.tokens.names,
-        row_axes=_find_row_axes(request),
+        row_axes=request.row_axes,
     )
-
-
-def _find_row_axes(request: InputRequest) -> dict[str, int]:
-    """Return the axis of the rows of each transposed tensor."""
-    images, fields = request.options.images, request.fields
-    if images.permutation is None:
-        return {}
-    names = [field.name for field in (*fields.images, *fields.label_maps)]
-    is_bare, axis = request.options.is_bare, images.permutation.index(0)
-    return {"features" if is_bare else f"features[{name!r}]": axis for name in names}
 
 
 def _check_options(name: str, value: Any, kind: Any) -> Any:

@@ -6,9 +6,10 @@ import dataclasses
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.files.open_data import check_scheme, list_fields
 from tpudata.input.files.split_files import SplitFiles
+from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.options import Options
+from tpudata.input.options.tokens import Tokens
 from tpudata.input.text.sequence import Sequences
 from tpudata.input.text.token_names import check_token_names
 
@@ -34,6 +35,17 @@ class InputRequest:
         """Name of the split, for messages."""
         return f"{self.files.dataset.path}: split {self.files.split!r}"
 
+    @property
+    def row_axes(self) -> dict[str, int]:
+        """Axis of the rows of each transposed tensor."""
+        permutation = self.options.images.permutation
+        if permutation is None:
+            return {}
+        axis = permutation.index(0)
+        if self.options.is_bare:
+            return {"features": axis}
+        return {f"features[{field.name!r}]": axis for field in (*self.fields.images, *self.fields.label_maps)}
+
 
 def resolve(options: Options, files: SplitFiles) -> InputRequest:
     """Check options against the files that they are for, and return what is fed.
@@ -43,7 +55,6 @@ def resolve(options: Options, files: SplitFiles) -> InputRequest:
         FeatureError: a feature is missing or has no static shape.
         UsageError: an option does not fit the files.
     """
-    check_scheme(files.dataset.path)
     files.check_cache(options.cache)
     tokens, weights = options.tokens, options.weights
     fields = list_fields(
@@ -63,3 +74,31 @@ def resolve(options: Options, files: SplitFiles) -> InputRequest:
             'weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none. Omit it.'
         )
     return InputRequest(files, fields, options, sequences)
+
+
+def list_fields(
+    files: SplitFiles,
+    columns: FeatureOptions,
+    *,
+    is_parsed_by_user: bool,
+    image_size: tuple[int, int] | None,
+    keep_encoded: bool,
+    sequences: Tokens,
+) -> Fields:
+    """Return the fields of each record; the arguments are those of `SplitFiles.fields`.
+
+    Raises:
+        FeatureError: a feature is missing, or has no static shape.
+        UsageError: features of records that are taken whole, or no features of Examples.
+    """
+    if not is_parsed_by_user:
+        return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
+    for name, value in {
+        "features": files.declared,
+        **columns.selection,
+        "size": image_size,
+        **sequences.selection,
+    }.items():
+        if value:
+            raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
+    return Fields.for_whole_records("serialized")

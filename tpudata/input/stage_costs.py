@@ -16,7 +16,6 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
 from tpudata.format.read_errors import translate_reader_error
-from tpudata.input.files.open_data import list_fields
 from tpudata.input.files.shards import open_shards
 from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
@@ -25,7 +24,7 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.tokens import Tokens
-from tpudata.input.request import InputRequest
+from tpudata.input.request import InputRequest, list_fields
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
 _WARM_UP = 0.2

@@ -1,4 +1,4 @@
-"""Data to feed, opened: a split of a dataset, or files without a manifest; and the fields of its records."""
+"""Data to feed, opened: a split of a dataset, or files without a manifest."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import tensorflow as tf
 
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.input.dataset.fields import Fields
 from tpudata.input.files.plain_dataset import open_files
 from tpudata.input.files.record_files import RecordFiles
 from tpudata.input.files.shards import check_shards, open_shards
 from tpudata.input.files.split_files import SplitFiles
-from tpudata.input.options.columns import FeatureOptions
-from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for
 
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
@@ -28,7 +25,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     """Open a split of a dataset, or files without a manifest.
 
     Raises:
-        UsageError: a split of files, none of a dataset, or data of another type.
+        UsageError: a split of files, none of a dataset, data of another type, or a store that TensorFlow does not read.
         DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
     """
     if isinstance(data, RecordFiles):
@@ -36,7 +33,9 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
             raise UsageError(
                 f"split={split!r}: files without a manifest have no splits. Omit it, and pass the files of one split."
             )
-        return open_files(data)
+        files = open_files(data)
+        _check_scheme(files.dataset.path)
+        return files
     folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
     if not isinstance(folder, str) or not folder:
         raise UsageError(
@@ -47,6 +46,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     if not isinstance(split, str):
         raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
+    _check_scheme(dataset.path)
     return open_shards(dataset, split)
 
 
@@ -66,7 +66,7 @@ def _open(folder: str) -> Dataset:
     )
 
 
-def check_scheme(path: str) -> None:
+def _check_scheme(path: str) -> None:
     """Check that TensorFlow, which reads the shards, has a file system for a path.
 
     Raises:
@@ -80,31 +80,3 @@ def check_scheme(path: str) -> None:
             f"data={path!r}: TensorFlow has no file system for {scheme}:// (expected a local path or {names}). Copy the dataset"
             " there, or read it with tpudata.RecordSource."
         )
-
-
-def list_fields(
-    files: SplitFiles,
-    columns: FeatureOptions,
-    *,
-    is_parsed_by_user: bool,
-    image_size: tuple[int, int] | None,
-    keep_encoded: bool,
-    sequences: Tokens,
-) -> Fields:
-    """Return the fields of each record; the arguments are those of `SplitFiles.fields`.
-
-    Raises:
-        FeatureError: a feature is missing, or has no static shape.
-        UsageError: features of records that are taken whole, or no features of Examples.
-    """
-    if not is_parsed_by_user:
-        return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
-    for name, value in {
-        "features": files.declared,
-        **columns.selection,
-        "size": image_size,
-        **sequences.selection,
-    }.items():
-        if value:
-            raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
-    return Fields.for_whole_records("serialized")
