@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
@@ -53,6 +54,10 @@ class Layout:
         )
 
 
+# Arrays of the variables of one group of a layout.
+DeviceArrays: TypeAlias = tuple[jax.Array, ...]
+
+
 class LoopOutput(NamedTuple):
     """Output of a loop of steps.
 
@@ -66,13 +71,13 @@ class LoopOutput(NamedTuple):
         each: values [capacity, replicas, ...] of each step.
     """
 
-    goes_on: Any
-    report: Any
-    finite: Any
-    fetched: Any
-    each: Any
+    goes_on: jax.Array | None
+    report: jax.Array
+    finite: jax.Array | None
+    fetched: DeviceArrays
+    each: DeviceArrays
 
-    def read_report(self) -> tuple[Any, Any]:
+    def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the global step after each step that was done (NumPy, int64), and the mean loss of all replicas (float32)."""
         report = np.asarray(self.report)
         if report[0, -1] < 0:
@@ -80,9 +85,13 @@ class LoopOutput(NamedTuple):
         return report[0], report[1].astype(np.int32).view(np.float32)
 
 
+# Compiled loop: a function that `DeviceState.run` calls, as `compile_loop` describes it.
+LoopProgram: TypeAlias = Callable[..., tuple[DeviceArrays, DeviceArrays, LoopOutput]]
+
+
 def compile_loop(
     program: ReplicaProgram, layout: Layout, mesh: Mesh, capacity: int | None, checked: Sequence[str], num_fetched: int
-) -> Callable[..., tuple[Any, Any, LoopOutput]]:
+) -> LoopProgram:
     """Compile a loop of steps on all devices, without Python between them.
 
     Args:

@@ -5,7 +5,7 @@ when the other side asks for them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,9 +13,10 @@ import tensorflow as tf
 from jax.sharding import Mesh
 
 from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicate, split, wait
-from tpudata.devices.spmd.programs import Layout
+from tpudata.devices.spmd.programs import DeviceArrays, Layout
 
 _Aggregation = tf.VariableAggregation
+_T = TypeVar("_T")
 
 
 class DeviceVariables:
@@ -137,18 +138,18 @@ class DeviceState:
         self.per_replica = ReplicaVariables(shared.mesh, per_replica)
         self.shared = shared
 
-    def run(self, layout: Layout, program: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Run a program that takes and returns the arrays of its layout; return its other results.
+    def run(self, layout: Layout, program: Callable[..., tuple[DeviceArrays, DeviceArrays, _T]]) -> _T:
+        """Run a program that takes and returns the arrays of its layout; return its other result.
 
         Args:
             layout: layout of the program's variables.
             program: function of the arrays of the layout's three groups that returns those of the first and the third group, and
-                other results.
+                another result.
         """
         shared, per_replica = self.shared, self.per_replica
         arrays = shared.arrays(layout.written), shared.arrays(layout.read), per_replica.arrays(layout.per_replica)
-        written, per_replica_arrays, *results = program(*arrays)
+        written, per_replica_arrays, result = program(*arrays)
         shared.replace(layout.written, written)
         per_replica.replace(layout.per_replica, per_replica_arrays)
-        wait(self.mesh, results, per_replica_arrays, written)
-        return tuple(results)
+        wait(self.mesh, result, per_replica_arrays, written)
+        return result
