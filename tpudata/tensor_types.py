@@ -4,9 +4,10 @@ TensorFlow has no type stubs, so type checkers know nothing of its classes; thes
 structure is one leaf or a dict, list or tuple of structures, as in `tf.nest`; None stands for an absent one.
 """
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import tensorflow as tf
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # Structure of tensors: `tf.Tensor`s, sparse or ragged ones, variables, and other values that TensorFlow converts to tensors.
 Tensors: TypeAlias = Any
@@ -17,4 +18,4 @@ Array: TypeAlias = Any
 # Structure of such values.
 Arrays: TypeAlias = Any
 # What a graph computes or runs.
-GraphElement: TypeAlias = tf.Tensor | tf.Operation
+GraphElement: TypeAlias = "tf.Tensor | tf.Operation"

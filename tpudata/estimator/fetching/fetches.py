@@ -32,7 +32,7 @@ class Fetches:
     def pack(self, values: Mapping[str, Array]) -> Arrays:
         """Return the structure of the fetches with their values, which are passed by tensor name; None for operations."""
 
-        def get_value(leaf: GraphElement | list[tf.Tensor]) -> Array:
+        def get_value(leaf: "GraphElement | list[tf.Tensor]") -> Array:
             if isinstance(leaf, list):
                 return tf.compat.v1.SparseTensorValue(*(values[part.name] for part in leaf))
             return values[leaf.name] if isinstance(leaf, tf.Tensor) else None
