@@ -44,7 +44,7 @@ class ReplicaProgram:
 
         Args:
             inputs: arrays of this device.
-            variables: values of the variables, by name.
+            variables: values of the variables (arrays of their shapes and dtypes), by name.
 
         Returns:
             The results, and the new values of the written variables by name.

@@ -150,7 +150,7 @@ class TPUConfig(NamedTupleMethods):
     @property
     def steps_of_a_loop(self) -> int:
         """Largest number of steps of a loop, as far as it is known before the first one."""
-        return self.iterations_per_loop if self.loop_seconds is None else _STEPS_OF_A_TIMED_LOOP  # type: ignore[return-value]
+        return _STEPS_OF_A_TIMED_LOOP if isinstance(self.iterations_per_loop, str) else self.iterations_per_loop
 
 
 def _parse_duration(text: str) -> int:

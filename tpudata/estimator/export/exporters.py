@@ -46,7 +46,7 @@ class Exporter(abc.ABC):
             estimator: the trained estimator.
             export_path: the exporter's folder.
             checkpoint_path: the evaluated checkpoint.
-            eval_result: the result of evaluate.
+            eval_result: the result of evaluate: NumPy values by name, with "loss" (float32) and "global_step" (int64).
             is_the_final_export: whether training has reached its max_steps.
 
         Returns:

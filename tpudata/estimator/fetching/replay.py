@@ -73,8 +73,8 @@ class Replay:
 
         Args:
             arguments: nested structures of tensors, like the arguments of the blueprint's function.
-            find_handle: function from a variable's name to the handle of the real variable.
-            values: values of the cuts.
+            find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
+            values: tensors of the shapes and dtypes of the cuts, in their order.
 
         Returns:
             The tensors in the given structure, with control dependencies on the updates.

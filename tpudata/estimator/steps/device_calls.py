@@ -97,8 +97,8 @@ def lower_step(
 
     Args:
         traced: the model that the function is part of.
-        function: the function, which reads and writes variables.
-        specs: specs of its arguments.
+        function: function of an int32 scalar and of tensors that reads and writes variables, and returns a list of tensors.
+        specs: specs of its arguments, with static shapes.
         variables: the variables by name.
         per_replica: names of those with a separate value on each replica.
         writes: names of those that it may change.

@@ -74,7 +74,7 @@ class ReplicaStep:
             features: features of the batch.
             labels: labels of the batch, or None.
             variables: the real variables by name.
-            feeds: values of the placeholders.
+            feeds: tensors of the shapes and dtypes of the placeholders, in their order.
 
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.

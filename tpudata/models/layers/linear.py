@@ -20,7 +20,7 @@ def dense(
         inputs: floats [..., size].
         units: number of outputs.
         name: name of the variable scope.
-        kernel_initializer: initializer of the kernel; None for Glorot's uniform one.
+        kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
         use_bias: whether there is a bias.
 
     Returns:
@@ -55,7 +55,7 @@ def conv(
         kernel_size: height and width of the kernel, an odd number.
         name: name of the variable scope.
         strides: stride along height and width.
-        kernel_initializer: initializer of the kernel; None for Glorot's uniform one.
+        kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
         use_bias: whether there is a bias, which is initially 0.
 
     Returns:

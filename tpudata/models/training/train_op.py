@@ -76,7 +76,7 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
     """Return the operation of a training step: gradients, clipping, the optimizer, and the updates of UPDATE_OPS.
 
     Args:
-        loss: loss of this replica, a mean over rows, without weight decay.
+        loss: float32 scalar, the loss of this replica: a mean over rows, without weight decay.
         params: params of training.
     """
     step = _v1.train.get_or_create_global_step()

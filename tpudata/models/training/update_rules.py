@@ -7,10 +7,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-_v1 = tf.compat.v1
 
-
-class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
+class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFlow is untyped
     """Adam that also subtracts learning_rate * weight_decay times the weights (Loshchilov and Hutter, 2019).
 
     Args:
@@ -43,7 +41,7 @@ class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
             return var.assign_sub(decay).op
 
 
-class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
+class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
     """Momentum whose rate is scaled, for each kernel, by the ratio of the norms of weights and gradient (You et al., 2017).
 
     For a weight w with gradient g: ratio = trust_coefficient * |w| / (|g| + weight_decay * |w|), then

@@ -79,7 +79,7 @@ class DeviceLoops:
             iteration: the data.
             size: largest number of steps.
             fetches: tensors that the last step returns and operations that it runs.
-            feeds: values for model_fn's placeholders with a default, by name.
+            feeds: NumPy values for model_fn's placeholders with a default, by name.
             summarises: whether to fetch the summaries of the last step.
 
         Raises:

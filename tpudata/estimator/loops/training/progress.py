@@ -78,7 +78,7 @@ class Progress:
             before: global step at which the loop began.
             steps: global step after each step of the loop.
             losses: losses of these steps.
-            fetched: values fetched from the last step, by name.
+            fetched: NumPy values fetched from the last step, by name.
         """
         starts = [before, *steps[:-1]]
         self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)
