@@ -20,6 +20,7 @@ ROOMS = (
     "json_values",
     "entry_points",
     "_tensorflow",
+    "tensor_types",
     "tensorflow_internals",
     "_gcs_billing",
     "console",

@@ -30,27 +30,34 @@ __all__ = [
 MERGING_MODULES = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
 
 
-def eager_mode() -> AbstractContextManager[Any]:
+def eager_mode() -> AbstractContextManager[None]:
     """Return a context in which operations run at once, also within a graph."""
-    mode: AbstractContextManager[Any] = tf.__internal__.eager_context.eager_mode()
+    mode: AbstractContextManager[None] = tf.__internal__.eager_context.eager_mode()
     return mode
 
 
-def save_slice_info(variable: Any) -> Any:
-    """Return the place of a v1 variable in the partitioned variable that it belongs to, or None."""
+def save_slice_info(variable: tf.Variable) -> Any:
+    """Return the place of a v1 variable in the partitioned variable that it belongs to (a `SaveSliceInfo`), or None."""
     return variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
 
 
-def graph_of_function(graph: Any, name: str) -> Any:
+def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     """Return the graph of a function that `graph` calls, or None if it is unknown."""
     return getattr(graph._get_function(name), "graph", None)
 
 
-def replace_listeners(hook: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+def replace_listeners(
+    hook: tf.compat.v1.train.CheckpointSaverHook,
+    choose: Callable[
+        [Sequence[tf.compat.v1.train.CheckpointSaverListener]], Sequence[tf.compat.v1.train.CheckpointSaverListener]
+    ],
+) -> None:
     """Give a CheckpointSaverHook the listeners that `choose` returns for those that it has."""
     hook._listeners = choose(hook._listeners)
 
 
-def profile_file_and_timer(hook: Any) -> tuple[str, Any]:
+def profile_file_and_timer(
+    hook: tf.compat.v1.train.ProfilerHook,
+) -> tuple[str, tf.compat.v1.train.SecondOrStepTimer]:
     """Return the path pattern of a v1 ProfilerHook's files, and its SecondOrStepTimer."""
     return str(hook._output_file), hook._timer

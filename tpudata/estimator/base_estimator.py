@@ -4,11 +4,15 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook
+from tpudata.estimator.api.spec import ModelSpec
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.engine import Engine
 from tpudata.estimator.export.saved_model import export_saved_model
 from tpudata.estimator.export.serving_input import ServingInputReceiver
 from tpudata.estimator.state.model_dir import ModelDir
+from tpudata.tensor_types import Array, Arrays, Tensors
 
 _E = TypeVar("_E", bound="BaseEstimator")
 
@@ -38,7 +42,7 @@ class BaseEstimator(ModelDir):
     def model_fn(self) -> Callable[..., Any]:
         """The model_fn, as a function of (features, labels, mode, config), with the params filled in."""
 
-        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        def model_fn(features: Tensors, labels: Tensors, mode: str, config: object) -> ModelSpec:
             del config  # The estimator's config applies, as in the original.
             runtime = self._engine.training
             return runtime.user_model.call_model(features, labels, runtime.deployment(mode))
@@ -52,11 +56,11 @@ class BaseEstimator(ModelDir):
 
     def train(
         self: _E,
-        input_fn: Callable[..., Any],
-        hooks: Sequence[Any] | None = None,
+        input_fn: InputFunction,
+        hooks: Sequence[SessionRunHook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
-        saving_listeners: Sequence[Any] | None = None,
+        saving_listeners: Sequence[CheckpointSaverListener] | None = None,
     ) -> _E:
         """Train from the newest checkpoint of model_dir, or from the start.
 
@@ -94,7 +98,7 @@ class BaseEstimator(ModelDir):
         self._engine.train(input_fn, steps, max_steps, hooks, saving_listeners)
         return self
 
-    def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:
+    def check_model(self, input_fn: InputFunction, mode: str) -> tuple[str, ...]:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
 
         It finds errors of train, evaluate or predict early; these calls reuse what it builds.
@@ -116,12 +120,12 @@ class BaseEstimator(ModelDir):
 
     def evaluate(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: InputFunction,
         steps: int | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Array]:
         """Evaluate a checkpoint and write the results as summaries under `eval_dir(name)`.
 
         Args:
@@ -146,12 +150,12 @@ class BaseEstimator(ModelDir):
 
     def predict(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: InputFunction,
         predict_keys: Sequence[str] | str | None = None,
-        hooks: Sequence[Any] | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
-    ) -> Iterator[Any]:
+    ) -> Iterator[Arrays]:
         """Yield a prediction for each row of the data, in order.
 
         A batch shorter than predict_batch_size is padded for the model, and the padding is dropped from the predictions, as are

@@ -1,8 +1,7 @@
 """Functions of `tf.contrib.layers` that TensorFlow no longer has, with the same results and names."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -13,7 +12,9 @@ _EPSILON = 1e-12
 _HALF_EPSILON = 1e-3
 
 
-def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
+def flatten(
+    inputs: tf.Tensor, outputs_collections: str | Sequence[str] | None = None, scope: str | None = None
+) -> tf.Tensor:
     """Flatten each row as `tf.contrib.layers.flatten` did; `tf.layers.flatten` needs the old Keras.
 
     Args:
@@ -46,7 +47,7 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> 
         return outputs
 
 
-def l1_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
+def l1_regularizer(scale: float, scope: str | None = None) -> Callable[[tf.Tensor], tf.Tensor | None]:
     """Return a function that computes `scale * sum(abs(weights))`, as `tf.contrib.layers.l1_regularizer` did.
 
     Args:
@@ -59,7 +60,7 @@ def l1_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
     return _regularizer("l1_regularizer", scale, scope, lambda weights: tf.reduce_sum(tf.abs(weights)))
 
 
-def l2_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
+def l2_regularizer(scale: float, scope: str | None = None) -> Callable[[tf.Tensor], tf.Tensor | None]:
     """Return a function that computes `scale * sum(weights ** 2) / 2`, as `tf.contrib.layers.l2_regularizer` did.
 
     Args:
@@ -73,18 +74,18 @@ def l2_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
 
 
 def layer_norm(
-    inputs: Any,
+    inputs: tf.Tensor,
     center: bool = True,
     scale: bool = True,
-    activation_fn: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
+    activation_fn: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    reuse: object = None,
+    variables_collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    outputs_collections: str | Sequence[str] | None = None,
     trainable: bool = True,
     begin_norm_axis: int = 1,
     begin_params_axis: int = -1,
-    scope: Any = None,
-) -> Any:
+    scope: str | tf.compat.v1.VariableScope | None = None,
+) -> tf.Tensor:
     """Normalize each row as `tf.contrib.layers.layer_norm` did, with the same names of variables (as in BERT).
 
     Args:
@@ -124,7 +125,7 @@ def layer_norm(
                 f"layer_norm: {inputs.name} must have known sizes from axis {params} on, got {inputs.shape}. Set its shape."
             )
 
-        def parameter(name: str, initializer: Any) -> Any:
+        def parameter(name: str, initializer: Callable[[], object]) -> tf.Variable:
             return v1.get_variable(
                 name,
                 shape,
@@ -147,13 +148,15 @@ def layer_norm(
         return outputs
 
 
-def _regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _regularizer(
+    kind: str, scale: float, scope: str | None, penalty: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor | None]:
     if isinstance(scale, int) or scale < 0:
         raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
     if scale == 0:
         return lambda _: None
 
-    def regularize(weights: Any, name: str | None = None) -> Any:
+    def regularize(weights: tf.Tensor, name: str | None = None) -> tf.Tensor:
         with tf.compat.v1.name_scope(scope, kind, [weights]) as inner:
             factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
             return tf.multiply(factor, penalty(weights), name=name or inner)
@@ -161,7 +164,7 @@ def _regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], A
     return regularize
 
 
-def _collections(given: Any, name: str) -> list[str] | None:
+def _collections(given: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str) -> list[str] | None:
     if isinstance(given, dict):
         given = given.get(name)
     if not given:

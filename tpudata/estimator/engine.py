@@ -2,8 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -11,10 +10,12 @@ from tpudata.checks import require_one_of
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
 from tpudata.estimator.api.counts import check_steps
+from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.loops.evaluation import evaluate
-from tpudata.estimator.loops.prediction import predict
+from tpudata.estimator.loops.prediction import PredictOptions, predict
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.checkpointing import CheckpointFollower
 from tpudata.estimator.loops.training.loop import train
@@ -23,6 +24,7 @@ from tpudata.estimator.state.claim import claim_model_dir
 from tpudata.estimator.steps.eval_step import EvalStep
 from tpudata.estimator.tpu_check.rehearsal import rehearse
 from tpudata.estimator.tpu_check.result import Rehearsal, make_placeholder_metrics
+from tpudata.tensor_types import Array, Arrays
 from tpudata.tensorflow_internals import eager_mode
 
 
@@ -65,11 +67,11 @@ class Engine:
 
     def train(
         self,
-        input_fn: Any,
+        input_fn: InputFunction,
         steps: int | None,
         max_steps: int | None,
-        hooks: Any = None,
-        saving_listeners: Any = None,
+        hooks: Sequence[SessionRunHook] | None = None,
+        saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         follower: CheckpointFollower | None = None,
     ) -> None:
         """Train as described in `TPUEstimator.train`; `follower` follows the checkpoints."""
@@ -92,14 +94,14 @@ class Engine:
 
     def evaluate(
         self,
-        input_fn: Any,
+        input_fn: InputFunction,
         steps: int | None,
-        hooks: Any,
+        hooks: Sequence[SessionRunHook] | None,
         checkpoint_path: str | None,
         events_dir: str,
         *,
         shares_variables: bool = False,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Array]:
         """Evaluate as described in `TPUEstimator.evaluate`, with summaries in `events_dir`.
 
         With `shares_variables`, a training that waits for the evaluation lends its variables, and loads them again afterwards.
@@ -115,7 +117,7 @@ class Engine:
         with eager_mode(), taken as idle:
             return evaluate(idle, input_fn, steps, hooks, checkpoint_path, folder)
 
-    def predict(self, input_fn: Any, *options: Any) -> Iterator[Any]:
+    def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         """Return an iterator of predictions as described in `TPUEstimator.predict`, whose other arguments are `options`."""
         if self.rehearses:
             self.rehearse_call({ModeKeys.PREDICT: input_fn})
@@ -126,14 +128,14 @@ class Engine:
         with eager_mode():  # Hooks call from within a graph.
             return iter(list(rows))
 
-    def _predict(self, *arguments: Any) -> Iterator[Any]:
+    def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         runtime = self.predicting
         if runtime.trains:
             with self._idle(runtime) as runtime:
                 pass  # Evaluations and predictions may share one.
-        yield from predict(runtime, *arguments)
+        yield from predict(runtime, input_fn, *options)
 
-    def check_model(self, input_fn: Any, mode: str) -> tuple[str, ...]:
+    def check_model(self, input_fn: InputFunction, mode: str) -> tuple[str, ...]:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
         require_one_of("check_model(mode=...)", mode, MODES)
         with self._idle(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
@@ -151,7 +153,9 @@ class Engine:
                 runtime.store.load(step.blueprint, step.saved, start)
         return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()
 
-    def rehearse(self, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick") -> Rehearsal:
+    def rehearse(
+        self, input_fns: Mapping[str, InputFunction], tpu: TPUSlice | None = None, effort: str = "quick"
+    ) -> Rehearsal:
         """Rehearse the modes of `input_fns` that run on the TPU; see `check_tpu_compatibility`."""
         # Without a look at the devices, which a rehearsal does not need.
         modes = {
@@ -160,7 +164,7 @@ class Engine:
         with eager_mode():
             return rehearse(self.training, modes, tpu, effort)
 
-    def rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
+    def rehearse_call(self, input_fns: Mapping[str, InputFunction], *, has_limit: bool = True) -> dict[str, Array]:
         """Rehearse instead of a call; return placeholders for the metrics.
 
         Args:

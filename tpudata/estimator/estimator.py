@@ -2,14 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import local_topology
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.mode_keys import MODES
+from tpudata.estimator.api.user_functions import ModelFunction
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, choose_model_dir, copy_params, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig, get_task
@@ -49,10 +49,10 @@ class Estimator(BaseEstimator):
 
     def __init__(
         self,
-        model_fn: Callable[..., Any],
+        model_fn: ModelFunction,
         model_dir: str | os.PathLike[str] | None = None,
         config: RunConfig | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         check_model_fn(model_fn)

@@ -1,25 +1,25 @@
 """input_fns from arrays in memory, with the names of `tf.compat.v1.estimator.inputs`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.checks import require, require_positive_int
+from tpudata.tensor_types import Array, Arrays
 
 __all__ = ["numpy_input_fn"]
 
 
 def numpy_input_fn(
-    x: Any,
-    y: Any = None,
+    x: Arrays,
+    y: Arrays = None,
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
     queue_capacity: int = 1000,
     num_threads: int = 1,
-) -> Callable[..., Any]:
+) -> Callable[[], tf.data.Dataset]:
     """Return an input_fn over arrays.
 
     Batches continue across epochs: a batch may contain rows of two epochs, and the last one may be shorter.
@@ -52,7 +52,7 @@ def numpy_input_fn(
     elements = features if labels is None else (features, labels)
     buffer = max(queue_capacity, batch_size)
 
-    def input_fn() -> Any:
+    def input_fn() -> tf.data.Dataset:
         dataset = tf.data.Dataset.from_tensor_slices(elements)
         if shuffle:
             dataset = dataset.shuffle(min(buffer, next(iter(lengths.values()))))
@@ -61,7 +61,7 @@ def numpy_input_fn(
     return input_fn
 
 
-def _convert_arrays(name: str, arrays: Any) -> Any:
+def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
     if isinstance(arrays, Mapping):
         if not arrays:
             raise ValueError(f"numpy_input_fn({name}=...) is an empty dict (expected arrays). Add one.")
@@ -71,7 +71,7 @@ def _convert_arrays(name: str, arrays: Any) -> Any:
     return np.asarray(arrays)
 
 
-def _name_arrays(name: str, arrays: Any) -> list[tuple[str, Any]]:
+def _name_arrays(name: str, arrays: Arrays) -> list[tuple[str, Array]]:
     """Return (label for messages, array) pairs."""
     if arrays is None:
         return []

@@ -1,19 +1,19 @@
 """Check of a program's compatibility with TPUs, on a machine without one."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from tpudata.checks import require_one_of, require_type
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.errors import UsageError
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.tpu_check.result import Findings
 
 
 def check_tpu_compatibility(
     estimator: BaseEstimator,
-    input_fns: Mapping[str, Callable[..., Any]],
+    input_fns: Mapping[str, InputFunction],
     *,
     tpu: str | None = None,
     tpu_effort: str = "quick",

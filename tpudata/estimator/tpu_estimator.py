@@ -1,12 +1,12 @@
 """TPUEstimator: trains, evaluates and predicts on any device."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from tpudata.checks import require_positive_int, require_type
 from tpudata.devices.processes.topology import local_topology
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.user_functions import InputFunction, ModelFunction
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import (
     check_batch_axis,
@@ -84,10 +84,10 @@ class TPUEstimator(BaseEstimator):
 
     def __init__(
         self,
-        model_fn: Callable[..., Any],
+        model_fn: ModelFunction,
         model_dir: str | None = None,
         config: RunConfig | None = None,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         use_tpu: bool = True,
         train_batch_size: int | None = None,
         eval_batch_size: int | None = None,
@@ -98,7 +98,7 @@ class TPUEstimator(BaseEstimator):
         export_to_cpu: bool = True,
         warm_start_from: str | WarmStartSettings | None = None,
         embedding_config_spec: None = None,
-        export_saved_model_api_version: Any = 1,
+        export_saved_model_api_version: object = 1,
         *,
         rehearse: bool = False,
     ) -> None:
@@ -159,6 +159,6 @@ class TPUEstimator(BaseEstimator):
         evaluating = None if eval_on_tpu else runtime.clone_on(lambda: local_topology(None))
         super().__init__(Engine(runtime, evaluating, rehearses=rehearse))
 
-    def rehearse(self, input_fns: Mapping[str, Callable[..., Any]], tpu: str | None = None) -> tuple[Finding, ...]:
+    def rehearse(self, input_fns: Mapping[str, InputFunction], tpu: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of `check_tpu_compatibility`."""
         return tuple(check_tpu_compatibility(self, input_fns, tpu=tpu))

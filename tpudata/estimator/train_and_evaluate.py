@@ -3,20 +3,22 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.checks import require_positive_int, require_seconds, require_type
-from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
+from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook, check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.base_estimator import BaseEstimator, engine_of
 from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import find_latest
+from tpudata.tensor_types import Array
 
 _log = logging.getLogger("tpudata")
 
@@ -35,10 +37,10 @@ class TrainSpec(NamedTupleMethods):
         ValueError: max_steps is not positive.
     """
 
-    input_fn: Callable[..., Any]
+    input_fn: InputFunction
     max_steps: int | None = None
-    hooks: Sequence[Any] | None = None
-    saving_listeners: Sequence[Any] | None = None
+    hooks: Sequence[SessionRunHook] | None = None
+    saving_listeners: Sequence[CheckpointSaverListener] | None = None
 
     def __post_init__(self) -> None:
         _require_callable("TrainSpec", self.input_fn)
@@ -68,10 +70,10 @@ class EvalSpec(NamedTupleMethods):
         ValueError: a number is not positive, or exporters have no name or the same name.
     """
 
-    input_fn: Callable[..., Any]
+    input_fn: InputFunction
     steps: int | None = 100
     name: str | None = None
-    hooks: Sequence[Any] | None = None
+    hooks: Sequence[SessionRunHook] | None = None
     exporters: Exporter | Sequence[Exporter] | None = None
     start_delay_secs: float = 120
     throttle_secs: float = 600
@@ -112,7 +114,7 @@ def _exporters(given: Any) -> tuple[Exporter, ...]:
 
 def train_and_evaluate(
     estimator: BaseEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
-) -> tuple[dict[str, Any] | None, list[Any] | None]:
+) -> tuple[dict[str, Array] | None, list[bytes | str | None] | None]:
     """Train, and evaluate and export checkpoints during training.
 
     All checkpoints are evaluated except the one that training starts from and those too soon after an evaluation
@@ -167,8 +169,8 @@ class _Evaluator:
     """Evaluation and export of the newest checkpoint."""
 
     def __init__(self, estimator: BaseEstimator, spec: EvalSpec, max_steps: int | None) -> None:
-        self.metrics: dict[str, Any] | None = None
-        self.exports: list[Any] | None = None
+        self.metrics: dict[str, Array] | None = None
+        self.exports: list[bytes | str | None] | None = None
         self._estimator = estimator
         self._engine = engine_of(estimator)
         self._spec = spec

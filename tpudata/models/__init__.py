@@ -10,10 +10,13 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
+
+if TYPE_CHECKING:
+    from tpudata.estimator.api.user_functions import ModelFunction
 
 _NAMES = ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "text_classifier", "tiny_lm", "unet")
 _MODULES = {name: f"tpudata.models.{name}" for name in _NAMES}
@@ -84,7 +87,7 @@ def get_model(name: str) -> Callable[..., Any]:
     return model_fn
 
 
-def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Callable[..., Any]:
+def make_model_fn(model: Callable[..., Any], params: Mapping[str, object]) -> "ModelFunction":
     """Return the model_fn of a model; a function is its own model_fn.
 
     Args:
@@ -112,7 +115,7 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
             f"The model {model.__module__}:{model.__qualname__}: its objects need a method model_fn(features, labels, "
             "mode, params), or __call__ with these."
         )
-    result: Callable[..., Any] = model_fn
+    result: ModelFunction = model_fn
     return result
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tpudata.models.layers.recurrence import lstm_cell, lstm_recurrence
 from tpudata.models.tasks.language import language_spec, pick_input_ids
 from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
@@ -91,7 +92,7 @@ class _Weights:
 
 
 def _make_layer(number: int, size: int, units: int) -> _Layer:
-    def make_bias(_: Any, **__: Any) -> tf.Tensor:
+    def make_bias(_: object, **__: object) -> tf.Tensor:
         # The forget gate begins open: 1.
         return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
 
@@ -149,7 +150,13 @@ def generate(
     tokens = tf.TensorArray(tf.int32, params.max_new_tokens, element_shape=prompts.shape[:1])
     scores = tf.TensorArray(tf.float32, params.max_new_tokens, element_shape=prompts.shape[:1])
 
-    def step(t: Any, outputs: Any, cells: Any, tokens: Any, scores: Any) -> Any:
+    def step(
+        t: tf.Tensor,
+        outputs: tuple[tf.Tensor, ...],
+        cells: tuple[tf.Tensor, ...],
+        tokens: tf.TensorArray,
+        scores: tf.TensorArray,
+    ) -> tuple[Tensors, ...]:
         logits = weights.logits(outputs[-1])
         token = draw(logits, tf.gather(uniform, t, axis=1), params.temperature)
         score = tf.gather(tf.nn.log_softmax(logits), token, axis=1, batch_dims=1)
@@ -170,7 +177,9 @@ def generate(
     return tf.transpose(tokens.stack()), tf.transpose(scores.stack())
 
 
-def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+def _run(
+    weights: _Weights, input_ids: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int]
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Return the outputs and the cells of each layer, [length, batch, hidden_units]."""
     net = tf.gather(weights.embedding, tf.transpose(input_ids))
     outputs, cells = [], []
@@ -190,7 +199,7 @@ def _gather_step(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.transpose(values, [1, 0, 2]), positions, axis=1, batch_dims=1)
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and the generation of text to an estimator.
 
     Args:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import dense
 from tpudata.models.tasks.classification import classification_spec
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
 # Names of the weights of rows and tokens.
@@ -82,7 +83,7 @@ def iris_mlp(
     return dense(net, params.num_classes, "logits", initializer)
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and prediction to an estimator.
 
     Args:
@@ -105,7 +106,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
-def _join_inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
+def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
     if not isinstance(features, dict):
         features = {"features": features}
     names = params.feature_names

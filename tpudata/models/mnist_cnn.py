@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tpudata.models.layers.linear import conv, dense
 from tpudata.models.tasks.classification import classification_spec
 from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def mnist_cnn(
     return tf.cast(dense(net, num_classes, "dense_1"), tf.float32)
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and prediction to an estimator.
 
     Args:

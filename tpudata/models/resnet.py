@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tpudata.models.layers.normalization import batch_norm
 from tpudata.models.tasks.classification import classification_spec
 from tpudata.models.tasks.images import pick_images
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 # Number of blocks in the four groups, and whether they are bottlenecks.
@@ -146,7 +147,7 @@ class _Network:
         return batch_norm(net, self.training, f"{name}_norm", self.params.batch_norm_momentum, zero_gamma=zero_gamma)
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and prediction to an estimator.
 
     Args:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tpudata.models.layers.linear import dense, variable
 from tpudata.models.tasks.classification import classification_spec
 from tpudata.models.tasks.language import pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
@@ -93,7 +94,7 @@ def text_classifier(
     return dense(net, params.num_classes, "logits")
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and prediction to an estimator.
 
     Args:

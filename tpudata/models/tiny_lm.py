@@ -1,8 +1,8 @@
 """A small decoder-only transformer for packed tokens: a token sees the tokens before it in its document."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from tpudata.models.layers.linear import dense, variable
 from tpudata.models.layers.normalization import layer_norm
 from tpudata.models.tasks.language import language_spec, pick_input_ids
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 _POSITIONS = ("rotary", "learned")
@@ -132,9 +133,10 @@ def tiny_lm(
     return tf.cast(logits, tf.float32)
 
 
-def _make_initializer(parts: int) -> Any:
+def _make_initializer(parts: int) -> Callable[..., tf.Tensor]:
     """Return an initializer of small normal values, smaller if `parts` layers add to one sum (Radford et al., 2019)."""
-    return _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
+    initializer: Callable[..., tf.Tensor] = _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
+    return initializer
 
 
 def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
@@ -154,7 +156,7 @@ def _mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
     return dense(net, params.hidden_size, "mlp_out", _make_initializer(2 * params.num_layers))
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and prediction to an estimator.
 
     Args:

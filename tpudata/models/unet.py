@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tpudata.models.layers.linear import conv, dense
 from tpudata.models.tasks.images import pick_images
 from tpudata.models.tasks.segmentation import segmentation_spec
 from tpudata.models.training.train_op import TrainingParams
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 _PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
@@ -96,7 +97,7 @@ def unet(
     return dense(tf.cast(net, tf.float32), params.num_classes, "logits")
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str, object]) -> TPUEstimatorSpec:
     """Describe training, evaluation and prediction to an estimator.
 
     Args:

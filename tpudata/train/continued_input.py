@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tpudata.tensor_types import Tensors
 from tpudata.train.outputs.history import Section
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ class ContinuedInput:
         first, skipped = divmod(position, self._section.order_batch_size)
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first)
 
-        def skip_rows(number: tf.Tensor, batch: Any) -> Any:
+        def skip_rows(number: tf.Tensor, batch: Tensors) -> Tensors:
             begin = tf.where(number == 0, skipped, 0)
             return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
 
-        def take_host_rows(*batch: Any) -> Any:
+        def take_host_rows(*batch: Tensors) -> Tensors:
             batch = batch if len(batch) > 1 else batch[0]
             return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.last], batch)
 

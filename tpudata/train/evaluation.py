@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import TpudataError
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.loops.training.termination import handle_sigterm
 from tpudata.estimator.new_checkpoints import evaluate_new_checkpoints
+from tpudata.tensor_types import Array
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.early_stopping import EarlyStopping
@@ -32,9 +34,7 @@ class Evaluation:
         records: number of records in the split.
     """
 
-    def __init__(
-        self, estimator: TPUEstimator, options: TrainOptions, input_fn: Callable[..., Any], records: int
-    ) -> None:
+    def __init__(self, estimator: TPUEstimator, options: TrainOptions, input_fn: InputFunction, records: int) -> None:
         self._estimator, self._options, self._input_fn, self._records = estimator, options, input_fn, records
         self.metrics: dict[str, Any] = {}
         self.rows: list[Row] = []
@@ -106,6 +106,6 @@ class Evaluation:
         stopping.print_best(step)
 
 
-def _convert_number(metric: Any) -> Any:
+def _convert_number(metric: Array) -> Any:
     """Return a metric as a Python number, or a list of them: JSON has no numpy values."""
     return metric.tolist() if hasattr(metric, "tolist") else metric

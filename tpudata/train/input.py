@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tpudata
 from tpudata.format import Dataset
 from tpudata.models import learns_label_maps
+from tpudata.tensor_types import Specs
 from tpudata.train.continued_input import ContinuedInput
 from tpudata.train.label_maps import LabelMap
 from tpudata.train.options.train_options import TrainOptions
@@ -49,7 +50,7 @@ class CheckedInput:
         checked = self._checked.pop(_make_key(params, input_context, start_step), None)
         return self._input_fn(params, input_context, start_step) if checked is None else checked
 
-    def element_spec(self) -> Any:
+    def element_spec(self) -> Specs:
         """Return the spec of batches of one row."""
         return self._input_fn({"batch_size": 1}).element_spec
 
@@ -79,7 +80,7 @@ def training_input(
     return CheckedInput(ContinuedInput(input_fn, section))
 
 
-def remove_weights(spec: Any) -> dict[str, Any]:
+def remove_weights(spec: Specs) -> dict[str, tf.TypeSpec]:
     """Return the features of an element's spec without the row and token weights that feeding adds."""
     features = spec[0] if isinstance(spec, tuple) else spec
     return {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}

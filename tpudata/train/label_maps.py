@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.format.manifest.annotation_features import object_tables
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, short_name
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +65,7 @@ class LabelMap:
         return params
 
 
-def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, Any]) -> None:
+def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, object]) -> None:
     """Raise UsageError if neither the manifest nor the user defines the number of classes."""
     if "num_classes" not in params:
         raise UsageError(
@@ -71,8 +74,10 @@ def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Map
         )
 
 
-def _make_label_transform(name: str) -> Callable[..., Any]:
-    def labels_from_map(features: dict[str, Any], labels: Any = None) -> tuple[dict[str, Any], Any]:
+def _make_label_transform(name: str) -> Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor]]:
+    def labels_from_map(
+        features: dict[str, tf.Tensor], labels: tf.Tensor | None = None
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         del labels  # The class of the whole picture, if it has one.
         return {key: feature for key, feature in features.items() if key != name}, features[name]
 

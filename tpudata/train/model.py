@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import DatasetError, UsageError
@@ -13,6 +13,7 @@ from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
     from tpudata.estimator import RunConfig, TPUEstimator, WarmStartSettings
+    from tpudata.estimator.api.user_functions import ModelFunction
 
 
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     return {**derived, **user_params}
 
 
-def _derive_class_params(label: Feature, user_params: Mapping[str, Any], *, has_offset: bool) -> dict[str, int]:
+def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, has_offset: bool) -> dict[str, int]:
     """Return the parameters for a label.
 
     Labels are fed as stored, so the model gets the offset, or else outputs for the numbers below it, too.
@@ -88,7 +89,11 @@ def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None)
 
 
 def _check_sizes(
-    options: TrainOptions, dataset: Dataset, label: Feature | None, derived: dict[str, Any], user_params: dict[str, Any]
+    options: TrainOptions,
+    dataset: Dataset,
+    label: Feature | None,
+    derived: dict[str, Any],
+    user_params: Mapping[str, object],
 ) -> None:
     """Raise an error if the model has fewer outputs than the dataset has classes or tokens."""
     offset, first = user_params.get("label_offset"), 0 if label is None else label.label_offset
@@ -127,7 +132,7 @@ def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def make_estimator(
-    options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any], warm_start: WarmStartSettings | None
+    options: TrainOptions, model_fn: ModelFunction, params: Mapping[str, object], warm_start: WarmStartSettings | None
 ) -> TPUEstimator:
     """Return the estimator of a run.
 

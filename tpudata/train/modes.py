@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import tensorflow as tf
+
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.estimator import ModeKeys, check_tpu_compatibility
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.export.serving_input import NamedReceiver
 from tpudata.estimator.tpu_check.result import raise_if_rejected
 from tpudata.storage import storage_for
@@ -108,7 +111,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
     """
     options = job.options
     serving = serving_features(options, job.dataset)
-    signatures: dict[str, dict[str, Any]] = {}
+    signatures: dict[str, dict[str, tf.Tensor]] = {}
 
     def receiver() -> NamedReceiver:
         tensors = serving.build()
@@ -141,7 +144,7 @@ def rehearse(job: Job) -> None:
     if options.tpu is not None:
         find_slice(options.tpu, "--tpu")
     feeding = None if options.feeding is None else read_feeding_rate(options.feeding, "--feeding")
-    modes: dict[str, Callable[..., Any]] = {}
+    modes: dict[str, InputFunction] = {}
     if options.trains:
         modes[ModeKeys.TRAIN] = job.training_input
     if options.evaluates:
@@ -179,7 +182,7 @@ def _make_evaluation(job: Job) -> Evaluation:
     return Evaluation(job.estimator, job.options, job.evaluation_input, records)
 
 
-def _inference_input_fn(job: Job) -> Callable[..., Any]:
+def _inference_input_fn(job: Job) -> InputFunction:
     """Return the input_fn of a mode that does not train."""
     return job.evaluation_input if job.options.prompt is None else prompt_input_fn(job.options)
 

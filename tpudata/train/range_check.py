@@ -13,6 +13,7 @@ from tpudata.error_text.libraries import LABEL_OUTSIDE
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Feature
 from tpudata.models import learns_label_maps, param_defaults
+from tpudata.tensor_types import Tensors
 from tpudata.train.label_maps import LabelMap
 from tpudata.train.options.train_options import TrainOptions
 
@@ -45,7 +46,7 @@ class ValueRange:
 
 
 def value_ranges(
-    options: TrainOptions, dataset: Dataset, split: str, label: Feature | None, params: Mapping[str, Any]
+    options: TrainOptions, dataset: Dataset, split: str, label: Feature | None, params: Mapping[str, object]
 ) -> list[ValueRange]:
     """Return the ranges of labels and token ids of a bundled model; [] for a user's model, whose ranges are unknown.
 
@@ -113,7 +114,7 @@ class RangeCheckedInput:
         # Prefetched, to run in parallel with steps: the check of a batch takes 40 us, and a step of iris_mlp 350 us.
         return dataset.map(without_autograph(self._check_element)).prefetch(1)
 
-    def _check_element(self, *element: Any) -> Any:
+    def _check_element(self, *element: Tensors) -> Tensors:
         import tensorflow as tf
 
         features = element[0]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -19,6 +18,7 @@ from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, RunConfig, WarmStartSettings
+from tpudata.estimator.api.user_functions import ModelFunction
 from tpudata.estimator.feeding.signature import call_model_fn
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.input.serving import ServingFeatures
@@ -59,7 +59,7 @@ class WarmStart:
         self._patterns: list[str] = []
         self.settings = WarmStartSettings(path, self._patterns)
 
-    def choose(self, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: ServingFeatures) -> None:
+    def choose(self, model_fn: ModelFunction, params: Mapping[str, object], serving: ServingFeatures) -> None:
         """Choose the model's variables, without the last layer if it has another size.
 
         Args:
@@ -100,8 +100,8 @@ class WarmStart:
 
 
 def _model_variables(
-    options: TrainOptions, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: ServingFeatures
-) -> tuple[dict[str, Any], list[str]]:
+    options: TrainOptions, model_fn: ModelFunction, params: Mapping[str, object], serving: ServingFeatures
+) -> tuple[dict[str, tf.Variable], list[str]]:
     """Return the model's variables by name, without the optimizer's, and the names of those of the last layer.
 
     The model is built for prediction in a scratch graph, as predictions need no optimizer.

@@ -80,7 +80,7 @@ def test_a_loop_runs_the_requested_steps_of_a_stack() -> None:
     assert losses.tolist() == [*(2 * ROWS[1:4].mean(1))]  # The mean of the replicas' losses.
     assert output.fetched[0].tolist() == [[replica, 7] for replica in range(REPLICAS)]
     assert output.each[0][:3].tolist() == (-ROWS[1:4]).tolist()
-    assert output.finite.tolist() == [True, True]
+    assert np.asarray(output.finite).tolist() == [True, True]
     assert values["global_step"] == 13
     assert values["differs"] == ROWS[3, 0]  # The first replica's.
     assert values["flag"]
@@ -112,7 +112,7 @@ def test_a_nan_loss_on_any_replica_ends_a_loop() -> None:
     assert values["global_step"] == 13
     assert np.isnan(losses[2])
     rows[2] = np.inf
-    assert Loop()(rows, 0, 3)[1].finite.tolist() == [False, True]
+    assert np.asarray(Loop()(rows, 0, 3)[1].finite).tolist() == [False, True]
 
 
 def test_a_loop_after_an_ended_one_changes_nothing() -> None:

@@ -87,7 +87,7 @@ def test_a_state_runs_programs_on_its_three_groups_of_variables(variables: dict[
     state = DeviceState(shared, variables, own)
 
     def program(written: Any, read: Any, owned: Any) -> Any:
-        return [written[0] * 2], [owned[0] + 1], read[0], "result"
+        return [written[0] * 2], [owned[0] + 1], (read[0], "result")
 
     results = state.run(Layout(("a",), ("b",), ("own",), frozenset()), program)
     assert (value(results[0]), results[1]) == (2**40, "result")
@@ -119,5 +119,5 @@ def test_a_state_waits_for_all_cpu_devices(variables: dict[str, Any]) -> None:
 
     state = DeviceState(shared, variables, {})
     for _ in range(2):  # The first call compiles.
-        ((early, late),) = state.run(Layout(("a",), (), (), frozenset()), program)
+        early, late = state.run(Layout(("a",), (), (), frozenset()), program)
         assert all(shard.data.is_ready() for array in (early, late) for shard in array.addressable_shards)

@@ -157,7 +157,7 @@ HARMLESS: dict[str, Any] = {
     ],
 )
 def test_only_a_tpu_rejects_tpu_layout_options(arguments: dict[str, Any], tmp_path: Path) -> None:
-    def model_fn(features: Any) -> None: ...
+    def model_fn(features: Any) -> Any: ...
 
     config = RunConfig(TPUConfig(**arguments), model_dir=str(tmp_path))
     TPUEstimator(model_fn, config=config, use_tpu=False)
@@ -167,7 +167,7 @@ def test_only_a_tpu_rejects_tpu_layout_options(arguments: dict[str, Any], tmp_pa
 
 
 def test_accepts_harmless_values_of_unsupported_options(tmp_path: Path) -> None:
-    def model_fn(features: Any) -> None: ...
+    def model_fn(features: Any) -> Any: ...
 
     config = RunConfig(TPUConfig(**HARMLESS), protocol="grpc", checkpoint_save_graph_def=False, model_dir=str(tmp_path))
     TPUEstimator(model_fn, config=config, train_batch_size=8, export_to_tpu=False)

@@ -22,7 +22,7 @@ from tpudata.estimator import (
     TPUEstimatorSpec,
 )
 from tpudata.estimator import tpu_estimator as estimator_module
-from tpudata.estimator.feeding.deployment import Deployment
+from tpudata.estimator.feeding.deployment import Deployment, TPUContext
 from tpudata.estimator.feeding.replica_elements import ReplicaElements
 from tpudata.estimator.feeding.user_model import UserModel
 
@@ -101,7 +101,9 @@ def test_training_calls_input_fn_by_mode_on_two_hosts(
     for deployment in deployments:
         params = deployment.params(None)
         assert params["batch_size"] == model_batch_size
-        assert (params["context"].num_replicas, params["context"].num_hosts) == (4, 2)
+        context = params["context"]
+        assert isinstance(context, TPUContext)
+        assert (context.num_replicas, context.num_hosts) == (4, 2)
 
 
 @pytest.mark.parametrize(

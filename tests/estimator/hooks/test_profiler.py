@@ -27,7 +27,7 @@ def test_profiles_the_given_steps(
     step_of = runtime.step
 
     def noted(mode: str, spec: Any) -> Any:
-        step = step_of(mode, spec)
+        step: Any = step_of(mode, spec)
         inner = step.run
 
         def counted(*arguments: Any, **options: Any) -> Any:

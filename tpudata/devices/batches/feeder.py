@@ -4,10 +4,12 @@ A stack has for each tensor of an element a global array [capacity, replicas, ..
 steps of one stack, the next is on the devices, and the one after it is read on the host.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import enum
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -16,6 +18,11 @@ from tpudata.devices.batches.stack_layout import StackLayout
 from tpudata.devices.batches.step_reader import StepReader, Steps
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.peers import Peers
+from tpudata.tensor_types import Tensors
+
+if TYPE_CHECKING:
+    import jax
+    from jax.sharding import Mesh
 
 # Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. Sending one takes 10 ms, far longer than starting a loop.
 STACK_BYTES = 64 * 2**20
@@ -49,7 +56,7 @@ class Portion:
         count: number of steps.
     """
 
-    arrays: list[Any]
+    arrays: list[jax.Array]
     start: int
     count: int
 
@@ -78,8 +85,8 @@ class StackFeed:
 
     def __init__(
         self,
-        dataset: Any,
-        mesh: Any,
+        dataset: tf.data.Dataset,
+        mesh: Mesh,
         local_replicas: int,
         capacity: int,
         *,
@@ -98,7 +105,7 @@ class StackFeed:
         self.layout = StackLayout(specs, mesh, local_replicas, self.capacity)
         self._reader = StepReader(dataset, local_replicas, self.capacity, endless=endless)
 
-    def iterate(self, steps: int | None = None) -> "StackIteration":
+    def iterate(self, steps: int | None = None) -> StackIteration:
         """Begin a pass over the data, which a thread reads ahead.
 
         Args:
@@ -127,7 +134,7 @@ class StackIteration:
         self._remaining_steps = steps
         self._stacks = feed.prefetch(steps)
         self._stack: Portion | None = None
-        self._zeros: list[Any] | None = None
+        self._zeros: list[jax.Array] | None = None
         self._failure: Exception | None = None
         self._is_over = False
 
@@ -156,7 +163,7 @@ class StackIteration:
         capacity: int = self._feed.capacity
         return capacity
 
-    def next(self) -> Any:
+    def next(self) -> Tensors:
         """Return the next step's element, whose tensors are stacks [1, replicas, ...]; None at the end.
 
         The feed must have a capacity of 1. The errors are those of `take`.
@@ -219,7 +226,7 @@ class StackIteration:
             return stack, error
         return stack, None
 
-    def _make_zeros(self) -> list[Any]:
+    def _make_zeros(self) -> list[jax.Array]:
         """Return the arrays of a stack of zeros, which are kept for further calls."""
         if self._zeros is None:
             self._zeros = self._feed.layout.place(None)

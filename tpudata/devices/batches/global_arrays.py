@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+import numpy.typing as npt
+
+from tpudata.tensor_types import Array
+
+if TYPE_CHECKING:
+    import jax
+    from jax.sharding import NamedSharding
 
 
 def global_array(
-    shape: Sequence[int], dtype: Any, sharding: Any, axis: int, make_part: Callable[[int, int], Any]
-) -> Any:
+    shape: Sequence[int],
+    dtype: npt.DTypeLike,
+    sharding: NamedSharding,
+    axis: int,
+    make_part: Callable[[int, int], Array],
+) -> jax.Array:
     """Return a global array that is sharded along one axis; each process places its own parts.
 
     On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
@@ -22,7 +34,7 @@ def global_array(
     """
     import jax
 
-    def place(index: tuple[slice, ...]) -> Any:
+    def place(index: tuple[slice, ...]) -> Array:
         first, last, _ = index[axis].indices(shape[axis])
         return make_part(first, last)
 

@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 _Host = TypeVar("_Host")
 _Placed = TypeVar("_Placed")
@@ -30,7 +30,7 @@ class _End:
         self.error = error
 
 
-class _Shared:
+class _Shared(Generic[_Placed]):
     """State of a prefetcher and its thread, which must not keep the prefetcher alive.
 
     Args:
@@ -39,7 +39,7 @@ class _Shared:
     """
 
     def __init__(self, ahead: int, cancel: Callable[[], None]) -> None:
-        self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.ready: queue.SimpleQueue[_Placed | _End] = queue.SimpleQueue()
         # Has an entry for each item that may be placed; a Semaphore takes ten times as long.
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
@@ -88,7 +88,7 @@ class Prefetcher(Generic[_Host, _Placed]):
         name: str,
         cancel: Callable[[], None] = lambda: None,
     ) -> None:
-        self._shared = _Shared(ahead, cancel)
+        self._shared: _Shared[_Placed] = _Shared(ahead, cancel)
         self._is_over = False
         # At exit this runs before the hooks of jax and TensorFlow, which were registered earlier.
         atexit.register(self._shared.close_at_exit)
@@ -115,8 +115,7 @@ class Prefetcher(Generic[_Host, _Placed]):
             finally:
                 del item  # Or the error would be in a circle with this frame.
         self._shared.room.put(None)
-        placed: _Placed = item
-        return placed
+        return item
 
     def close(self) -> None:
         """End the thread as soon as it has read its item; safe at any time, and more than once."""
@@ -124,7 +123,9 @@ class Prefetcher(Generic[_Host, _Placed]):
         self._shared.close()
 
 
-def _run_thread(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared: _Shared) -> None:
+def _run_thread(
+    read: Callable[[], Iterator[_Host]], place: Callable[[_Host], _Placed], shared: _Shared[_Placed]
+) -> None:
     """Place all items, and pass the end or the error on as the last one."""
     end = _End()
     try:
@@ -139,7 +140,9 @@ def _run_thread(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], 
         atexit.unregister(shared.close_at_exit)
 
 
-def _place_all(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared: _Shared) -> None:
+def _place_all(
+    read: Callable[[], Iterator[_Host]], place: Callable[[_Host], _Placed], shared: _Shared[_Placed]
+) -> None:
     """Read and place items until the data ends or the prefetcher is closed."""
     for item in read():
         shared.room.get()

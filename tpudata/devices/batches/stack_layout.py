@@ -1,11 +1,19 @@
 """Layout of stacks on the devices: arrays [capacity, replicas, ...], each device with the column of its replica."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpudata.devices.batches.global_arrays import global_array
+from tpudata.tensor_types import Array
+
+if TYPE_CHECKING:
+    import jax
+    import tensorflow as tf
+    from jax.sharding import Mesh
 
 
 class StackLayout:
@@ -21,7 +29,7 @@ class StackLayout:
         ValueError: the mesh has a different number of this process's devices.
     """
 
-    def __init__(self, specs: Sequence[Any], mesh: Any, local_replicas: int, capacity: int) -> None:
+    def __init__(self, specs: Sequence[tf.TensorSpec], mesh: Mesh, local_replicas: int, capacity: int) -> None:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
@@ -38,7 +46,7 @@ class StackLayout:
                 "Use the devices of the topology."
             )
 
-    def place(self, columns: Sequence[Sequence[Any]] | None) -> list[Any]:
+    def place(self, columns: Sequence[Sequence[Array]] | None) -> list[jax.Array]:
         """Return the global arrays of a stack.
 
         Args:
@@ -50,12 +58,12 @@ class StackLayout:
         with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
             return [self._place_tensor(number, columns) for number in range(len(self._specs))]
 
-    def _place_tensor(self, number: int, columns: Sequence[Sequence[Any]] | None) -> Any:
+    def _place_tensor(self, number: int, columns: Sequence[Sequence[Array]] | None) -> jax.Array:
         """Return the global array of the element's tensor `number`."""
         spec = self._specs[number]
         dtype = spec.dtype.as_numpy_dtype
 
-        def make_part(replica: int, _: int) -> Any:
+        def make_part(replica: int, _: int) -> Array:
             shape = (self._capacity, 1, *spec.shape)
             return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][number].reshape(shape)
 

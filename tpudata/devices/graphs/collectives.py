@@ -1,7 +1,6 @@
 """Sums over the replicas of a program: operations of a scratch graph, and their form for the compiler."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, MutableSequence, Sequence
 
 import tensorflow as tf
 
@@ -20,7 +19,7 @@ _NARROW_DTYPES = (tf.int8, tf.int16, tf.uint8, tf.uint16)
 _DEFAULT_GROUPS = [[0]]
 
 
-def sum_replicas(value: Any, num_replicas: int) -> Any:
+def sum_replicas(value: tf.Tensor | tf.IndexedSlices, num_replicas: int) -> tf.Tensor:
     """Return the sum of a tensor over all replicas, with the tensor's dtype; its gradient is the sum of the replicas' gradients.
 
     Args:
@@ -57,7 +56,7 @@ def sum_replicas(value: Any, num_replicas: int) -> Any:
     )
 
 
-def gather_replicas(value: Any, axis: int, replica: Any, num_replicas: int) -> Any:
+def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replicas: int) -> tf.Tensor:
     """Return the tensors of all replicas, concatenated along an axis in the order of the replicas.
 
     Args:
@@ -75,7 +74,7 @@ def gather_replicas(value: Any, axis: int, replica: Any, num_replicas: int) -> A
     return tf.concat(tf.unstack(sum_replicas(slots, num_replicas), num_replicas), axis)
 
 
-def is_sum_over_all(operation: Any) -> bool:
+def is_sum_over_all(operation: tf.Operation) -> bool:
     """Return whether the results of an operation of a scratch graph are one sum over all replicas, the same on each."""
     if operation.type in (_ALL_REDUCE, _SUM):
         groups = tf.get_static_value(operation.inputs[1])
@@ -83,7 +82,7 @@ def is_sum_over_all(operation: Any) -> bool:
     return bool(operation.type.startswith("Collective") and operation.type != "CollectivePermute")
 
 
-def lower_collectives(graph_def: Any, num_replicas: int) -> Any:
+def lower_collectives(graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
     """Return a graph whose sums over replicas are operations that XLA compiles.
 
     With one replica, a sum is the value itself.
@@ -111,11 +110,11 @@ def lower_collectives(graph_def: Any, num_replicas: int) -> Any:
     return lowered_graph
 
 
-def _is_sum(node: Any) -> bool:
+def _is_sum(node: tf.compat.v1.NodeDef) -> bool:
     return bool(node.op == _SUM)
 
 
-def _list_bodies(graph_def: Any) -> list[Any]:
+def _list_bodies(graph_def: tf.compat.v1.GraphDef) -> list[MutableSequence[tf.compat.v1.NodeDef]]:
     """Return the nodes of the graph, and then those of each function."""
     return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
 
@@ -128,12 +127,12 @@ class _Lowering:
         num_replicas: number of replicas.
     """
 
-    def __init__(self, graph_def: Any, num_replicas: int) -> None:
+    def __init__(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> None:
         self._graph_def = graph_def
         self._num_replicas = num_replicas
         self._all_groups = [list(range(num_replicas))]
 
-    def lower_all(self, nodes: Sequence[Any], *, is_function: bool) -> Iterator[Any]:
+    def lower_all(self, nodes: Sequence[tf.compat.v1.NodeDef], *, is_function: bool) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes of a graph or function body, with each sum replaced."""
         by_name = {node.name: node for node in nodes}
         for node in nodes:
@@ -144,7 +143,9 @@ class _Lowering:
             else:
                 yield from self._lower(node, by_name.get(_find_producer(node.input[1])), is_function)
 
-    def _lower(self, node: Any, constant: Any, is_function: bool) -> Iterator[Any]:
+    def _lower(
+        self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None, is_function: bool
+    ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes that replace a sum; the last keeps its name and output name.
 
         Args:
@@ -186,7 +187,7 @@ class _Lowering:
         # Its output is called "data", while functions refer to the "output" of the sum.
         yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
 
-    def _find_groups(self, node: Any, constant: Any) -> list[list[int]]:
+    def _find_groups(self, node: tf.compat.v1.NodeDef, constant: tf.compat.v1.NodeDef | None) -> list[list[int]]:
         """Return the replica groups of a sum; `constant` is their node, None for a function argument."""
         if constant is None and all(self._covers_all_replicas(groups) for groups in self._find_constant_groups()):
             return self._all_groups  # A function's gradient gets its groups from that function.
@@ -197,7 +198,7 @@ class _Lowering:
             )
         if self._covers_all_replicas(constant):
             return self._all_groups
-        groups: list[list[int]] = _read_constant(constant)
+        groups = _read_constant(constant)
         if sorted(number for group in groups for number in group) != self._all_groups[0]:
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers "
@@ -205,13 +206,13 @@ class _Lowering:
             )
         return groups
 
-    def _find_constant_groups(self) -> Iterator[Any]:
+    def _find_constant_groups(self) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the constant nodes that hold the groups of sums."""
         for nodes in _list_bodies(self._graph_def):
             names = {_find_producer(node.input[1]) for node in nodes if _is_sum(node)}
             yield from (node for node in nodes if node.name in names and node.op == "Const")
 
-    def _covers_all_replicas(self, constant: Any) -> bool:
+    def _covers_all_replicas(self, constant: tf.compat.v1.NodeDef) -> bool:
         return _read_constant(constant) in (self._all_groups, _DEFAULT_GROUPS)
 
 
@@ -220,18 +221,21 @@ def _find_producer(name: str) -> str:
     return name.partition(":")[0]
 
 
-def _read_constant(constant: Any) -> Any:
-    return tf.make_ndarray(constant.attr["value"].tensor).tolist()
+def _read_constant(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
+    groups: list[list[int]] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
+    return groups
 
 
-def _make_node(node: Any, kind: str, name: str, inputs: Sequence[str]) -> Any:
+def _make_node(node: tf.compat.v1.NodeDef, kind: str, name: str, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:
     """Return a new node of type `kind` with the dtype and device of `node`."""
     new_node = type(node)(name=name, op=kind, device=node.device, input=inputs)
     new_node.attr["T"].CopyFrom(node.attr["T"])
     return new_node
 
 
-def _make_constant(node: Any, name: str, value: int | Sequence[Sequence[int]], controls: Sequence[str]) -> Any:
+def _make_constant(
+    node: tf.compat.v1.NodeDef, name: str, value: int | Sequence[Sequence[int]], controls: Sequence[str]
+) -> tf.compat.v1.NodeDef:
     """Return an int32 constant node on the device of `node`."""
     new_node = type(node)(name=name, op="Const", device=node.device, input=controls)
     new_node.attr["dtype"].type = tf.int32.as_datatype_enum

@@ -1,7 +1,6 @@
 """Copies of a `GraphDef` in the graph that is being built."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -12,8 +11,11 @@ SCOPE = "model"
 
 
 def copy_graph(
-    graph_def: Any, feeds: Mapping[str, Any], tensors: Sequence[str], operations: Sequence[str] = ()
-) -> list[Any]:
+    graph_def: tf.compat.v1.GraphDef,
+    feeds: Mapping[str, tf.Tensor],
+    tensors: Sequence[str],
+    operations: Sequence[str] = (),
+) -> list[tf.Tensor]:
     """Copy a graph into the one that is being built.
 
     Args:
@@ -39,7 +41,7 @@ def copy_graph(
         return [tf.identity(tensors_by_name[name]) for name in tensors]
 
 
-def list_input_tensors(graph_def: Any) -> set[str]:
+def list_input_tensors(graph_def: tf.compat.v1.GraphDef) -> set[str]:
     """Return the names of all tensors that are inputs of nodes of a graph."""
     names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
     return {name if ":" in name else f"{name}:0" for name in names}

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -42,8 +42,10 @@ def walk_graph(starts: Iterable[_Item], follow: Callable[[_Item], Iterable[_Item
 
 
 def find_needed_operations(
-    operations: Iterable[Any], inputs: Collection[str] = (), waits_for: Callable[[Any], bool] | None = None
-) -> set[Any]:
+    operations: Iterable[tf.Operation],
+    inputs: Collection[str] = (),
+    waits_for: Callable[[tf.Operation], bool] | None = None,
+) -> set[tf.Operation]:
     """Return operations and all operations that they depend on.
 
     Args:
@@ -52,19 +54,19 @@ def find_needed_operations(
         waits_for: predicate of the operations whose control dependents need them; None for all operations.
     """
 
-    def is_waited_for(operation: Any) -> bool:
+    def is_waited_for(operation: tf.Operation) -> bool:
         if any(tensor.name in inputs for tensor in operation.outputs):
             return False
         return waits_for is None or waits_for(operation)
 
-    def list_dependencies(operation: Any) -> Iterator[Any]:
+    def list_dependencies(operation: tf.Operation) -> Iterator[tf.Operation]:
         yield from (tensor.op for tensor in operation.inputs if tensor.name not in inputs)
         yield from (control for control in operation.control_inputs if is_waited_for(control))
 
     return {*walk_graph(operations, list_dependencies)}
 
 
-def is_effect(operation: Any) -> bool:
+def is_effect(operation: tf.Operation) -> bool:
     """Return whether an operation may change something other than its outputs."""
     if operation.type in _READS or not _is_stateful(operation.type):
         return False

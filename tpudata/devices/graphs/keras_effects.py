@@ -7,7 +7,8 @@ assignments are part of the step nevertheless. The layers of tf_keras behave as 
 
 import traceback
 from collections.abc import Collection, Iterable
-from typing import Any
+
+import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import is_effect
 
@@ -31,7 +32,7 @@ class KerasConditions:
         pass  # The graph's constructor sets a default.
 
 
-def keras_effects(graph: Any, names: Iterable[str]) -> list[Any]:
+def keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
     """Return the operations with side effects that Keras 3 and tf_keras' optimizers added to a graph, in order.
 
     Args:
@@ -60,7 +61,7 @@ def _is_caller(folders: Collection[str]) -> bool:
     return any(_is_in(frame.f_code.co_filename, folders) for frame, _ in traceback.walk_stack(None))
 
 
-def _is_made_by_keras(operation: Any) -> bool:
+def _is_made_by_keras(operation: tf.Operation) -> bool:
     return any(_is_in(frame.filename, _MAKERS) for frame in operation.traceback)
 
 

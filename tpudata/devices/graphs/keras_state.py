@@ -11,7 +11,8 @@ import contextlib
 import random
 import sys
 from collections.abc import Iterator
-from typing import Any
+
+import tensorflow as tf
 
 _MODULE = "keras.src.backend.common.global_state"
 # The counts of names, and the generator of random ops without a seed, a variable that must not outlive its graph.
@@ -25,7 +26,7 @@ def has_seed_name(name: str) -> bool:
     return name.rpartition("/")[2].startswith(_SEED)
 
 
-def is_keras_seed(name: str, dtype: Any) -> bool:
+def is_keras_seed(name: str, dtype: tf.DType) -> bool:
     """Return whether a variable with this name and dtype is a Keras 3 seed generator's state."""
     return has_seed_name(name) and bool(dtype.is_integer)
 
@@ -59,12 +60,12 @@ def fresh_keras_state(seed: int | None) -> Iterator[None]:
                 seeds.generator = generator
 
 
-def _get(name: str) -> Any:
+def _get(name: str) -> object:
     get = getattr(sys.modules.get(_MODULE), "get_global_attribute", None)
     return None if get is None else get(name)
 
 
-def _set(values: list[Any]) -> None:
+def _set(values: list[object]) -> None:
     set_ = getattr(sys.modules.get(_MODULE), "set_global_attribute", None)
     if set_ is not None:
         for name, value in zip(_ATTRIBUTES, values, strict=True):

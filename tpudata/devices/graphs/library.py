@@ -2,13 +2,18 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.tensorflow_internals import FuncGraph, eager_context
 
+# The proto, which TensorFlow's public API does not name.
+FunctionDef: TypeAlias = Any
 
-def find_functions(graph_def: Any, is_match: Callable[[Any], bool]) -> set[str]:
+
+def find_functions(graph_def: tf.compat.v1.GraphDef, is_match: Callable[[tf.compat.v1.NodeDef], bool]) -> set[str]:
     """Return the names of library functions that contain a matching node, directly or through functions that they call.
 
     Args:
@@ -29,13 +34,13 @@ def find_functions(graph_def: Any, is_match: Callable[[Any], bool]) -> set[str]:
     return matching
 
 
-def list_called_functions(node: Any) -> Iterator[str]:
+def list_called_functions(node: tf.compat.v1.NodeDef) -> Iterator[str]:
     """Yield the names of the functions that a node may call; a node's operation can itself be a function."""
     yield node.op
     yield from (reference.name for reference in _list_references(node))
 
 
-def rename_functions(graph_def: Any, names: Mapping[str, str]) -> None:
+def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str]) -> None:
     """Rename functions of a library, and all references to them.
 
     The runtime keeps the first function registered under a name, so a changed function needs a new name.
@@ -56,7 +61,7 @@ def rename_functions(graph_def: Any, names: Mapping[str, str]) -> None:
                 reference.name = names.get(reference.name, reference.name)
 
 
-def prune_functions(graph_def: Any) -> Any:
+def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     """Return the graph without the nodes of functions that TensorFlow does not run; XLA would run those with side effects.
 
     The remaining nodes are those that a function's results and control outputs depend on.
@@ -84,7 +89,7 @@ def prune_functions(graph_def: Any) -> Any:
     return pruned_graph
 
 
-def _find_needed_nodes(function: Any) -> set[str]:
+def _find_needed_nodes(function: FunctionDef) -> set[str]:
     """Return the names of the nodes that a function's results and control outputs depend on."""
     nodes = {node.name: node for node in function.node_def}
 
@@ -96,7 +101,7 @@ def _find_needed_nodes(function: Any) -> set[str]:
     return {*walk_graph((name for name in outputs if name in nodes), list_inputs)}
 
 
-def define_functions(functions: Iterable[Any], graph: Any) -> None:
+def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
     """Register the functions of an imported `GraphDef` with TensorFlow's runtime, which import does not do.
 
     Args:
@@ -116,7 +121,7 @@ def _forget_function(runtime: Any, name: str) -> None:
         runtime.remove_function(name)
 
 
-def _list_references(node: Any) -> Iterator[Any]:
+def _list_references(node: tf.compat.v1.NodeDef) -> Iterator[tf.compat.v1.NameAttrList]:
     for attribute in node.attr.values():
         if attribute.HasField("func"):
             yield attribute.func

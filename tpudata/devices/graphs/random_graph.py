@@ -5,14 +5,17 @@ instead, so that training resumed at step n draws as an uninterrupted one.
 """
 
 from collections.abc import Collection
-from typing import Any
+
+import tensorflow as tf
 
 from tpudata.devices.graphs.draws.functions import DrawRewriter
 from tpudata.devices.graphs.draws.nodes import Scope, rewrite_node
 from tpudata.devices.graphs.draws.replacements import COUNTED
 
 
-def draw_by_step(graph_def: Any, step: str, replica: str | None = None, keras_seeds: Collection[str] = ()) -> Any:
+def draw_by_step(
+    graph_def: tf.compat.v1.GraphDef, step: str, replica: str | None = None, keras_seeds: Collection[str] = ()
+) -> tf.compat.v1.GraphDef:
     """Return a graph in which random operations draw by the step.
 
     Without `replica`, seeded uniform and normal operations repeat a session's draws for that step; unseeded and other random

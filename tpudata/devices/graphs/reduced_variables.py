@@ -8,6 +8,7 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.keras_effects import is_called_by_keras_metric
 from tpudata.devices.graphs.traced_code import traced_code
+from tpudata.tensor_types import Tensors
 
 _REDUCTIONS = {
     tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
@@ -16,7 +17,7 @@ _REDUCTIONS = {
 _ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 
 
-def make_variable(create: Callable[..., Any], **kwargs: Any) -> Any:
+def make_variable(create: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
     """Make a variable whose assignments by replicas are reduced as its aggregation says."""
     variable = create(**kwargs)
     reduction = find_reduction(variable)
@@ -27,7 +28,7 @@ def make_variable(create: Callable[..., Any], **kwargs: Any) -> Any:
     return variable
 
 
-def find_reduction(variable: Any) -> Any:
+def find_reduction(variable: tf.Variable) -> tf.distribute.ReduceOp | None:
     """Return how assignments to a variable are reduced, a `tf.distribute.ReduceOp`, or None.
 
     Variables that are synchronized when they are read (batch norm's moving averages) keep each replica's values.
@@ -39,10 +40,12 @@ def find_reduction(variable: Any) -> Any:
     return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))
 
 
-def _reduce_assignments(variable: Any, assign: Callable[..., Any], reduction: Any) -> Callable[..., Any]:
+def _reduce_assignments(
+    variable: tf.Variable, assign: Callable[..., Tensors], reduction: tf.distribute.ReduceOp
+) -> Callable[..., Tensors]:
     """Return a method of a variable that assigns the reduced values of the replicas."""
 
-    def assign_reduced(value: Any, *args: Any, **kwargs: Any) -> Any:
+    def assign_reduced(value: tf.Tensor, *args: object, **kwargs: object) -> Tensors:
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:  # The value is the same on all replicas.
             return assign(value, *args, **kwargs)

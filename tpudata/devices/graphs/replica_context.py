@@ -5,8 +5,8 @@ the graph. It makes no variables and starts nothing: the traced step is compiled
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -14,13 +14,14 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import gather_replicas, sum_replicas
 from tpudata.devices.graphs.reduced_variables import find_reduction, make_variable
 from tpudata.devices.graphs.traced_code import traced_code
+from tpudata.tensor_types import Tensors
 from tpudata.tensorflow_internals import MERGING_MODULES, tpu_shard_context
 
 _ReduceOp = tf.distribute.ReduceOp
 
 
 @contextlib.contextmanager
-def replica_context(num_replicas: int, replica: Any, *, reduces_assignments: bool = True) -> Iterator[None]:
+def replica_context(num_replicas: int, replica: tf.Tensor, *, reduces_assignments: bool = True) -> Iterator[None]:
     """Trace code inside the context as that of one of several replicas; does nothing for one replica.
 
     Args:
@@ -56,18 +57,23 @@ def num_replicas() -> int:
 class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # TensorFlow is untyped
     """The context of one replica, in its own graph."""
 
-    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    def all_reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Tensors, options: object = None) -> Tensors:
         """Return a nested structure of sums or means over the replicas."""
         del options  # The compiler chooses how.
         return tf.nest.map_structure(lambda tensor: _reduce(reduce_op, tensor, self.num_replicas_in_sync), value)
 
-    def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
+    def all_gather(self, value: Tensors, axis: int, options: object = None) -> Tensors:
         """Return a nested structure of tensors of all replicas, concatenated along an axis."""
         del options
         replica, count = self.replica_id_in_sync_group, self.num_replicas_in_sync
         return tf.nest.map_structure(lambda tensor: gather_replicas(tensor, axis, replica, count), value)
 
-    def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    def merge_call(
+        self,
+        merge_fn: Callable[..., Tensors],
+        args: Sequence[Tensors] = (),
+        kwargs: Mapping[str, Tensors] | None = None,
+    ) -> Tensors:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
             # As in the original, which had no strategy.
@@ -79,7 +85,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
 def _forbid(method: str) -> Callable[..., NoReturn]:
     """Return a method of a strategy that only raises an error."""
 
-    def reject(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    def reject(self: tf.distribute.Strategy, *args: object, **kwargs: object) -> NoReturn:
         del args, kwargs
         raise ModelFnValueError(
             f"{traced_code()}: code of one replica cannot start others (got tf.distribute.get_strategy().{method}() in one of "
@@ -100,11 +106,11 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
         replica: int32 scalar, the number of the replica that runs.
     """
 
-    def __init__(self, count: int, replica: Any) -> None:
+    def __init__(self, count: int, replica: tf.Tensor) -> None:
         self.around = tf.distribute.get_strategy()
         super().__init__(_ReplicaExtended(self, count, replica))
 
-    def scope(self) -> Any:
+    def scope(self) -> contextlib.AbstractContextManager[tf.distribute.Strategy]:
         """Return a context without effect for an optimizer that is called in `hide_replicas`; reject others."""
         if tf.distribute.get_strategy() is self:
             _forbid("scope")(self)
@@ -121,46 +127,67 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
 
     _retrace_functions_for_each_device = False
 
-    def __init__(self, strategy: _ReplicaStrategy, count: int, replica: Any) -> None:
+    def __init__(self, strategy: _ReplicaStrategy, count: int, replica: tf.Tensor) -> None:
         super().__init__(strategy)
         self._count = count
         self._replica = replica
 
-    def reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any = None) -> Any:
+    def reduce_to(
+        self, reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor, destinations: object, options: object = None
+    ) -> tf.Tensor:
         del destinations, options
         return _reduce(reduce_op, value, self._count)
 
-    def batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any = None) -> list[Any]:
+    def batch_reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp | str,
+        value_destination_pairs: Iterable[tuple[tf.Tensor, object]],
+        options: object = None,
+    ) -> list[tf.Tensor]:
         del options
         return [_reduce(reduce_op, value, self._count) for value, _ in value_destination_pairs]
 
-    def update(self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True) -> Any:
+    def update(
+        self,
+        var: tf.Variable,
+        fn: Callable[..., Tensors],
+        args: Sequence[Tensors] = (),
+        kwargs: Mapping[str, Tensors] | None = None,
+        group: bool = True,
+    ) -> Tensors:
         return _group_results(fn(var, *args, **(kwargs or {})), group)
 
     def update_non_slot(
-        self, colocate_with: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
-    ) -> Any:
+        self,
+        colocate_with: object,
+        fn: Callable[..., Tensors],
+        args: Sequence[Tensors] = (),
+        kwargs: Mapping[str, Tensors] | None = None,
+        group: bool = True,
+    ) -> Tensors:
         del colocate_with
         return _group_results(fn(*args, **(kwargs or {})), group)
 
-    def call_for_each_replica(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+    def call_for_each_replica(
+        self, fn: Callable[..., Tensors], args: Sequence[Tensors] = (), kwargs: Mapping[str, Tensors] | None = None
+    ) -> Tensors:
         with _ReplicaContext(self._container_strategy(), self._replica):
             return fn(*args, **(kwargs or {}))
 
-    def colocate_vars_with(self, colocate_with_variable: Any) -> Any:
+    def colocate_vars_with(self, colocate_with_variable: object) -> contextlib.AbstractContextManager[None]:
         del colocate_with_variable
         return contextlib.nullcontext()
 
-    def variable_created_in_scope(self, v: Any) -> bool:  # noqa: ARG002
+    def variable_created_in_scope(self, v: object) -> bool:  # noqa: ARG002
         return True
 
-    def read_var(self, v: Any) -> Any:
+    def read_var(self, v: tf.Variable) -> tf.Tensor:
         return tf.identity(v)
 
-    def value_container(self, value: Any) -> Any:
+    def value_container(self, value: Tensors) -> Tensors:
         return value
 
-    def non_slot_devices(self, var_list: Any) -> Any:
+    def non_slot_devices(self, var_list: Sequence[tf.Variable]) -> tf.Variable:
         return min(var_list, key=lambda variable: variable.name)
 
     @property
@@ -186,22 +213,24 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def _in_multi_worker_mode(self) -> bool:
         return False
 
-    def _local_results(self, value: Any) -> tuple[Any, ...]:
+    def _local_results(self, value: Tensors) -> tuple[Tensors, ...]:
         return (value,)
 
-    def _get_local_replica_id(self, replica_id_in_sync_group: Any) -> Any:
+    def _get_local_replica_id(self, replica_id_in_sync_group: tf.Tensor) -> tf.Tensor:
         return replica_id_in_sync_group
 
-    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def _broadcast_to(self, tensor: tf.Tensor, destinations: object) -> tf.Tensor:
         del destinations
         return tensor
 
-    def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+    def _gather_to_implementation(
+        self, value: tf.Tensor, destinations: object, axis: int, options: object
+    ) -> tf.Tensor:
         del destinations, options
         return gather_replicas(value, axis, self._replica, self._count)
 
 
-def _reduce(reduce_op: Any, value: Any, count: int) -> Any:
+def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor, count: int) -> tf.Tensor:
     """Return the sum or mean of a tensor over `count` replicas; integer means round down."""
     name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
     total = sum_replicas(value, count)
@@ -210,5 +239,5 @@ def _reduce(reduce_op: Any, value: Any, count: int) -> Any:
     return total // count if total.dtype.is_integer else total / count
 
 
-def _group_results(results: Any, group: bool) -> Any:
+def _group_results(results: Tensors, group: bool) -> Tensors:
     return results if group else tf.nest.map_structure(lambda tensor: (tensor,), results)

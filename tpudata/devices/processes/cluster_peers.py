@@ -22,9 +22,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.devices.errors import ClusterError
@@ -32,6 +32,7 @@ from tpudata.devices.processes.links import Link, LinkEndedError
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.error_text import libraries as texts
+from tpudata.tensor_types import Tensors
 
 _log = logging.getLogger("tpudata")
 _SUM, _MIN, _BYTES = b"s", b"m", b"b"
@@ -83,11 +84,11 @@ class ClusterPeers(Peers):
         """Return the chief's bytes in every process, each of which must call this."""
         return self._exchange(_BYTES, b"", lambda _: data)
 
-    def broadcast_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
         """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
         return {name: self._broadcast_value(value) for name, value in values.items()}
 
-    def _broadcast_value(self, value: Any) -> Any:
+    def _broadcast_value(self, value: Tensors) -> tf.Tensor:
         tensor = tf.convert_to_tensor(value)
         if tensor.dtype == tf.string:
             data = self.broadcast_bytes(tf.io.serialize_tensor(tensor).numpy())
@@ -127,7 +128,7 @@ class ClusterPeers(Peers):
         for link in self._links.values() if os.getpid() == self._pid else ():
             link.close()
 
-    def _combine(self, kind: bytes, numbers: Sequence[int], combine: Callable[..., Any]) -> list[int]:
+    def _combine(self, kind: bytes, numbers: Sequence[int], combine: Callable[..., npt.NDArray[np.int64]]) -> list[int]:
         """Return the numbers of all processes, reduced elementwise by `combine` (a NumPy reduction)."""
 
         def reply(sent: list[bytes]) -> bytes:

@@ -30,12 +30,12 @@ class ClusterTask:
     cluster: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task_type: str = "worker"
     task_id: int = 0
-    service: Mapping[str, Any] | None = None
+    service: Mapping[str, object] | None = None
     coordinator_address: str | None = None
     num_processes: int = 1
 
     @classmethod
-    def find(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
+    def find(cls, owner: str, address: str | None, num_processes: int | None, process_id: int | None) -> "ClusterTask":
         """Return the task that three arguments of `owner` describe, or TF_CONFIG if all are None.
 
         Raises:
@@ -94,7 +94,7 @@ class ClusterTask:
         return cls.from_config(config)
 
     @classmethod
-    def from_config(cls, config: Any) -> "ClusterTask":
+    def from_config(cls, config: object) -> "ClusterTask":
         """Return the task that the content of TF_CONFIG describes.
 
         Raises:
@@ -173,7 +173,7 @@ class ClusterTask:
         return sum(len(self.cluster[name]) for name in before) + self.task_id
 
 
-def _parse_cluster(jobs: Any) -> dict[str, tuple[str, ...]]:
+def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
     """Return the addresses of each job from TF_CONFIG's "cluster"; jobs without tasks are omitted."""
     if not isinstance(jobs, Mapping):
         raise ClusterConfigError(
@@ -221,6 +221,6 @@ def _parse_index(number: Any) -> int:
     return index
 
 
-def _shorten(value: Any) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

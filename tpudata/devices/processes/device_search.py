@@ -6,7 +6,8 @@ option `jax_num_cpu_devices`.
 
 import importlib.util
 from collections.abc import Iterable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes.tpu_pod import count_chips
@@ -15,10 +16,13 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import MissingExtraError, UsageError
 from tpudata.installation import install_command
 
+if TYPE_CHECKING:
+    import jax
+
 _CPU_DEVICES = "jax_num_cpu_devices"
 
 
-def import_jax(feature: str) -> Any:
+def import_jax(feature: str) -> ModuleType:
     """Return the module jax.
 
     Raises:
@@ -28,7 +32,8 @@ def import_jax(feature: str) -> Any:
         raise MissingExtraError(feature, "tpu")
     import jax
 
-    return jax
+    module: ModuleType = jax
+    return module
 
 
 def has_started() -> bool:
@@ -53,7 +58,7 @@ def make_cpu_devices(count: int) -> None:
         jax.config.update(_CPU_DEVICES, count)
 
 
-def local_devices(num_replicas: int) -> tuple[Any, ...]:
+def local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
     """Return `num_replicas` jax devices of this machine: GPUs if jax finds enough, else CPU devices.
 
     Raises:
@@ -65,7 +70,7 @@ def local_devices(num_replicas: int) -> tuple[Any, ...]:
     return select_devices(num_replicas, 1)
 
 
-def select_devices(per_process: int, processes: int) -> tuple[Any, ...]:
+def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]:
     """Return the first jax devices of each process, in the order of the processes, chosen as in `local_devices`.
 
     Raises:
@@ -85,7 +90,7 @@ def select_devices(per_process: int, processes: int) -> tuple[Any, ...]:
     return selected
 
 
-def tpu_devices() -> tuple[Any, ...]:
+def tpu_devices() -> tuple["jax.Device", ...]:
     """Return the cores of the TPU; those of all processes that have joined, in their order.
 
     Raises:
@@ -115,7 +120,7 @@ def _explain(reason: str, platforms: str | None) -> str:
     return f"jax cannot start the TPU: {first_line(reason)}. Run `tpudata doctor`."
 
 
-def _list_devices(platform: str) -> list[Any]:
+def _list_devices(platform: str) -> list["jax.Device"]:
     """Return the devices of a platform, none if it is missing; raise UsageError if the CPU devices cannot start."""
     import jax
 
@@ -130,9 +135,9 @@ def _list_devices(platform: str) -> list[Any]:
         ) from error
 
 
-def _select_first(devices: Iterable[Any], count: int, processes: int) -> tuple[Any, ...]:
+def _select_first(devices: Iterable["jax.Device"], count: int, processes: int) -> tuple["jax.Device", ...]:
     """Return the first `count` devices of each process; () if a process has fewer, or none at all."""
-    by_process: dict[int, list[Any]] = {}
+    by_process: dict[int, list[jax.Device]] = {}
     for device in _sort_devices(devices):
         by_process.setdefault(device.process_index, []).append(device)
     if len(by_process) < processes or any(len(devices) < count for devices in by_process.values()):
@@ -140,5 +145,5 @@ def _select_first(devices: Iterable[Any], count: int, processes: int) -> tuple[A
     return tuple(device for process_devices in by_process.values() for device in process_devices[:count])
 
 
-def _sort_devices(devices: Iterable[Any]) -> tuple[Any, ...]:
+def _sort_devices(devices: Iterable["jax.Device"]) -> tuple["jax.Device", ...]:
     return tuple(sorted(devices, key=lambda device: (device.process_index, device.id)))

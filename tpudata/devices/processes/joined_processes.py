@@ -12,7 +12,8 @@ several processes exchange values), and, while jax joins, `jax_enable_preemption
 import dataclasses
 import socket
 import threading
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.devices.processes.rendezvous import meet, split_address
 from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
+
+if TYPE_CHECKING:
+    import jax
 
 _STARTED = (
     "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
@@ -55,7 +59,7 @@ class JoinedProcesses:
     group: ProcessGroup
     devices_per_process: int | None
     peers: Peers
-    devices: tuple[Any, ...]
+    devices: tuple["jax.Device", ...]
 
 
 _joined: JoinedProcesses | None = None
@@ -122,7 +126,7 @@ def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
         )
 
 
-def _initialize(jax: Any, group: ProcessGroup) -> None:
+def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
     """Let jax join the processes, which all run by now."""
     options = jax.config
     if options.jax_cpu_collectives_implementation is None:
@@ -148,7 +152,9 @@ def _initialize(jax: Any, group: ProcessGroup) -> None:
         options.update("jax_enable_preemption_service", preemption)
 
 
-def _finish_joining(jax: Any, peers: Peers, origin: str, devices: tuple[Any, ...]) -> tuple[Any, ...]:
+def _finish_joining(
+    jax: ModuleType, peers: Peers, origin: str, devices: tuple["jax.Device", ...]
+) -> tuple["jax.Device", ...]:
     """Connect the devices, shut down jax's service if they do not need it, and return them in the order of the processes."""
     platform = devices[0].platform
     process_index = jax.local_devices(backend=platform)[0].process_index

@@ -3,7 +3,8 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+
+from tpudata.tensor_types import Tensors
 
 # Entered before each loop: making one takes as long as entering it.
 _NO_WAIT = contextlib.nullcontext()
@@ -45,7 +46,7 @@ class Peers:
         """Return the chief's bytes in every process, each of which must call this."""
         return data
 
-    def broadcast_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
         """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
         return dict(values)
 

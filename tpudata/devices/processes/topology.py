@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes.cluster_task import ClusterTask
@@ -12,6 +12,9 @@ from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup, make_process_group
 from tpudata.devices.processes.tpu_pod import pod_group
+
+if TYPE_CHECKING:
+    import jax
 
 _LOCAL = ("", "local")
 # Seconds that a process waits for others.
@@ -31,7 +34,7 @@ class Topology:
     """
 
     num_replicas: int = 1
-    devices: tuple[Any, ...] = ()
+    devices: tuple["jax.Device", ...] = ()
     is_tpu: bool = False
     peers: Peers = dataclasses.field(default_factory=Peers)
 
@@ -51,7 +54,7 @@ class Topology:
         return self.peers.index * self.local_replicas
 
     @property
-    def local_devices(self) -> tuple[Any, ...]:
+    def local_devices(self) -> tuple["jax.Device", ...]:
         """The jax devices of this process's replicas."""
         return self.devices[self.first_replica : self.first_replica + self.local_replicas]
 

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import tensorflow as tf
@@ -38,12 +37,14 @@ class ReplicaProgram:
     variables: tuple[str, ...]
     updates: tuple[str, ...]
 
-    def __call__(self, inputs: Sequence[Any], variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def __call__(
+        self, inputs: Sequence[jax.Array], variables: Mapping[str, jax.Array]
+    ) -> tuple[list[jax.Array], dict[str, jax.Array]]:
         """Run the program on one replica, inside of jax's `shard_map`.
 
         Args:
             inputs: arrays of this device.
-            variables: values of the variables, by name.
+            variables: values of the variables (arrays of their shapes and dtypes), by name.
 
         Returns:
             The results, and the new values of the written variables by name.
@@ -53,7 +54,9 @@ class ReplicaProgram:
         return list(returned[:count]), dict(zip(self.updates, returned[count:], strict=True))
 
 
-def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variables: Mapping[str, Any]) -> ReplicaProgram:
+def lower(
+    function: Callable[..., list[tf.Tensor]], specs: Sequence[tf.TensorSpec], variables: Mapping[str, tf.Variable]
+) -> ReplicaProgram:
     """Lower a function of tensors and variables to StableHLO for one replica.
 
     Args:
@@ -107,7 +110,7 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
     return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], captured_names, updates)
 
 
-def _explain_shape(outputs: Sequence[Any]) -> str:
+def _explain_shape(outputs: Sequence[tf.Tensor]) -> str:
     """Return an error message for the first result without a static shape; "" if all have one."""
     for tensor in outputs:
         if not tensor.shape.is_fully_defined():

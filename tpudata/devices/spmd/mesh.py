@@ -2,27 +2,28 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tpudata.tensor_types import Array
+
 AXIS = "replicas"
 
 
-def make_mesh(devices: Sequence[Any]) -> Mesh:
+def make_mesh(devices: Sequence[jax.Device]) -> Mesh:
     """Return the mesh of the devices, in the order of the replicas."""
     return Mesh(np.asarray(devices), (AXIS,))
 
 
-def local_devices(mesh: Mesh) -> list[Any]:
+def local_devices(mesh: Mesh) -> list[jax.Device]:
     """Return the devices of this process, in the order of the replicas."""
     process_index = jax.process_index()
     return [device for device in mesh.devices.flat if device.process_index == process_index]
 
 
-def replicate(mesh: Mesh, value: Any) -> jax.Array:
+def replicate(mesh: Mesh, value: Array) -> jax.Array:
     """Return an array with a copy of `value` (NumPy) on every device; all processes must pass the same value."""
     # Copied: on CPUs jax may share the memory of an array, and a step writes to donated arrays.
     copies = [jax.device_put(np.array(value), device) for device in local_devices(mesh)]
@@ -30,7 +31,7 @@ def replicate(mesh: Mesh, value: Any) -> jax.Array:
     return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
 
 
-def split(mesh: Mesh, rows: Sequence[Any]) -> jax.Array:
+def split(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
     """Return an array [replicas, ...] with a row on each device.
 
     Args:
@@ -49,7 +50,7 @@ def first_copy(array: jax.Array) -> jax.Array:
     return array.addressable_data(0)
 
 
-def wait(mesh: Mesh, *results: Any) -> None:
+def wait(mesh: Mesh, *results: object) -> None:
     """Wait for the program with these results if devices are several CPUs, on which concurrent programs can deadlock."""
     if mesh.size > 1 and mesh.devices.flat[0].platform == "cpu":
         # All results are ready together; waiting for each of 1,800 variables on 8 devices takes 20 ms.
@@ -58,7 +59,7 @@ def wait(mesh: Mesh, *results: Any) -> None:
             break
 
 
-def local_parts(array: jax.Array, axis: int = 0) -> list[Any]:
+def local_parts(array: jax.Array, axis: int = 0) -> list[Array]:
     """Return the NumPy parts of this process's replicas of an array that is split along `axis`, without that axis."""
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
     return [np.asarray(shard.data).squeeze(axis) for shard in shards]

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
@@ -17,6 +18,7 @@ _GLOBAL_STEP = "global_step"
 _REPLICATED = PartitionSpec()
 _SPLIT = PartitionSpec(AXIS)
 _STACKED = PartitionSpec(None, AXIS)
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,10 @@ class Layout:
         )
 
 
+# Arrays of the variables of one group of a layout.
+DeviceArrays: TypeAlias = tuple[jax.Array, ...]
+
+
 class LoopOutput(NamedTuple):
     """Output of a loop of steps.
 
@@ -66,13 +72,13 @@ class LoopOutput(NamedTuple):
         each: values [capacity, replicas, ...] of each step.
     """
 
-    goes_on: Any
-    report: Any
-    finite: Any
-    fetched: Any
-    each: Any
+    goes_on: jax.Array | None
+    report: jax.Array
+    finite: jax.Array | None
+    fetched: DeviceArrays
+    each: DeviceArrays
 
-    def read_report(self) -> tuple[Any, Any]:
+    def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the global step after each step that was done (NumPy, int64), and the mean loss of all replicas (float32)."""
         report = np.asarray(self.report)
         if report[0, -1] < 0:
@@ -80,9 +86,13 @@ class LoopOutput(NamedTuple):
         return report[0], report[1].astype(np.int32).view(np.float32)
 
 
+# Compiled loop: a function that `DeviceState.run` calls, as `compile_loop` describes it.
+LoopProgram: TypeAlias = Callable[..., tuple[DeviceArrays, DeviceArrays, LoopOutput]]
+
+
 def compile_loop(
     program: ReplicaProgram, layout: Layout, mesh: Mesh, capacity: int | None, checked: Sequence[str], num_fetched: int
-) -> Callable[..., tuple[Any, Any, LoopOutput]]:
+) -> LoopProgram:
     """Compile a loop of steps on all devices, without Python between them.
 
     Args:
@@ -101,17 +111,25 @@ def compile_loop(
     """
 
     def run(
-        written: Any, read: Any, per_replica: Any, goes_on: Any, portion: Any, stacks: Any, shared_inputs: Any
-    ) -> tuple[Any, Any, LoopOutput]:
+        written: DeviceArrays,
+        read: DeviceArrays,
+        per_replica: DeviceArrays,
+        goes_on: jax.Array | None,
+        portion: jax.Array,
+        stacks: DeviceArrays,
+        shared_inputs: DeviceArrays,
+    ) -> tuple[DeviceArrays, DeviceArrays, LoopOutput]:
         first, count = portion
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 
-        def run_step(number: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
+        def run_step(
+            number: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
+        ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
             batch = [lax.dynamic_index_in_dim(stack, first + number, keepdims=False)[0] for stack in stacks]
             return _step(program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica)
 
-        def body(carry: Any) -> Any:
+        def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             number, _, written, per_replica, losses, steps, _, each = carry
             written, per_replica, (loss, *values) = run_step(number, written, per_replica)
             loss = lax.pmean(loss, AXIS)
@@ -133,7 +151,7 @@ def compile_loop(
                 each,
             )
 
-        def continues(carry: Any) -> Any:
+        def continues(carry: tuple[Any, ...]) -> jax.Array:
             return (carry[0] < count) & carry[1]
 
         _, *results = program.results
@@ -170,7 +188,9 @@ def compile_loop(
     )
 
 
-def compile_call(program: ReplicaProgram, layout: Layout, mesh: Mesh) -> Callable[..., tuple[Any, Any, Any]]:
+def compile_call(
+    program: ReplicaProgram, layout: Layout, mesh: Mesh
+) -> Callable[..., tuple[DeviceArrays, DeviceArrays, DeviceArrays]]:
     """Compile one call of a program on all devices.
 
     Args:
@@ -183,7 +203,13 @@ def compile_call(program: ReplicaProgram, layout: Layout, mesh: Mesh) -> Callabl
         replicas get. It returns the arrays of the first and the third group, and the program's results [replicas, ...].
     """
 
-    def run(written: Any, read: Any, per_replica: Any, stacks: Any, shared_inputs: Any) -> tuple[Any, Any, Any]:
+    def run(
+        written: DeviceArrays,
+        read: DeviceArrays,
+        per_replica: DeviceArrays,
+        stacks: DeviceArrays,
+        shared_inputs: DeviceArrays,
+    ) -> tuple[DeviceArrays, DeviceArrays, DeviceArrays]:
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
@@ -205,24 +231,28 @@ def compile_call(program: ReplicaProgram, layout: Layout, mesh: Mesh) -> Callabl
 
 
 def _compile_on_mesh(
-    function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any, donated: tuple[int, ...]
-) -> Callable[..., Any]:
+    function: Callable[..., _T],
+    mesh: Mesh,
+    in_specs: tuple[PartitionSpec, ...],
+    out_specs: tuple[PartitionSpec | LoopOutput, ...],
+    donated: tuple[int, ...],
+) -> Callable[..., _T]:
     """Return a function compiled for all devices of the mesh; `donated` are its arguments whose memory results may take."""
     # check_vma is off: jax's check of replicated values does not see into exported modules.
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    compiled: Callable[..., Any] = jax.jit(mapped, donate_argnums=donated)
+    compiled: Callable[..., _T] = jax.jit(mapped, donate_argnums=donated)
     return compiled
 
 
 def _step(
     program: ReplicaProgram,
     layout: Layout,
-    replica: Any,
-    inputs: Sequence[Any],
-    read_values: Mapping[str, Any],
-    written: Sequence[Any],
-    per_replica: Sequence[Any],
-) -> tuple[tuple[Any, ...], tuple[Any, ...], list[Any]]:
+    replica: jax.Array,
+    inputs: Sequence[jax.Array],
+    read_values: Mapping[str, jax.Array],
+    written: Sequence[jax.Array],
+    per_replica: Sequence[jax.Array],
+) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
     """Run one step of this replica; return the new values of the layout's first and third group, and the results."""
     values = {
         **read_values,
@@ -234,11 +264,11 @@ def _step(
     return tuple(values[name] for name in layout.written), tuple(values[name] for name in layout.per_replica), results
 
 
-def _take_first_replica(values: Mapping[str, Any]) -> dict[str, Any]:
+def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Return the first replica's values on all replicas, by one sum for each dtype in which the others are 0."""
     if lax.axis_size(AXIS) == 1:
         return dict(values)
-    first_values: dict[str, Any] = {}
+    first_values: dict[str, jax.Array] = {}
     for dtype in dict.fromkeys(value.dtype for value in values.values()):
         names = [name for name, value in values.items() if value.dtype == dtype]
         flat = jnp.concatenate([values[name].ravel() for name in names])

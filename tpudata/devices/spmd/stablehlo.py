@@ -92,25 +92,26 @@ def _join_version(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
 
-def _find_updates(module: Any) -> dict[int, int]:
+def _find_updates(module: ir.Module) -> dict[int, int]:
     """Return the index of the argument that each result updates, by result index."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}
     updates = {}
-    for entry in attributes["mhlo.input_output_alias"]:
+    aliases: Any = attributes["mhlo.input_output_alias"]  # An array of dicts, which jaxlib's types do not tell.
+    for entry in aliases:
         position = [int(number) for number in re.findall(r"-?\d+", str(entry["output_index"]).partition(":")[2])]
         argument = int(str(entry["alias"]["parameter_number"]).partition(" ")[0])
         updates[position[0] if position else 0] = argument  # A lone result has no index.
     return updates
 
 
-def _adapt_to_shard_map(module: Any) -> None:
+def _adapt_to_shard_map(module: ir.Module) -> None:
     """Change the module, in place, to one that jax can call under `shard_map`."""
-    copies: list[Any] = []
-    collectives: list[Any] = []
+    copies: list[ir.Operation] = []
+    collectives: list[ir.Operation] = []
 
-    def visit(operation: Any) -> Any:
+    def visit(operation: ir.Operation) -> ir.WalkResult:
         if operation.name == "mhlo.copy":
             copies.append(operation)
         elif operation.name in _COLLECTIVES:
@@ -129,11 +130,11 @@ def _adapt_to_shard_map(module: Any) -> None:
         del module.operation.attributes[name]
 
 
-def _make_spec(kind: Any) -> jax.ShapeDtypeStruct:
+def _make_spec(kind: ir.RankedTensorType) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(kind.shape), _parse_dtype(str(kind.element_type)))
 
 
-def _parse_dtype(name: str) -> Any:
+def _parse_dtype(name: str) -> np.dtype[np.generic]:
     """Return the NumPy dtype of an MLIR type name, such as "bf16" or "complex<f32>"."""
     if name == "i1":
         return np.dtype(bool)
@@ -144,5 +145,6 @@ def _parse_dtype(name: str) -> Any:
     if complex_bits is not None:
         return np.dtype(f"complex{2 * int(complex_bits)}")
     if kind == "bf":
-        return jax.numpy.bfloat16.dtype
+        bfloat16: np.dtype[np.generic] = jax.numpy.bfloat16.dtype
+        return bfloat16
     return np.dtype({"ui": "uint", "i": "int", "f": "float"}[kind] + bits)

@@ -5,7 +5,7 @@ when the other side asks for them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -13,9 +13,11 @@ import tensorflow as tf
 from jax.sharding import Mesh
 
 from tpudata.devices.spmd.mesh import first_copy, local_devices, local_parts, replicate, split, wait
-from tpudata.devices.spmd.programs import Layout
+from tpudata.devices.spmd.programs import DeviceArrays, Layout
+from tpudata.tensor_types import Array
 
 _Aggregation = tf.VariableAggregation
+_T = TypeVar("_T")
 
 
 class DeviceVariables:
@@ -29,7 +31,7 @@ class DeviceVariables:
         variables: the `tf.Variable`s by name; more may be added to it later.
     """
 
-    def __init__(self, mesh: Mesh, variables: Mapping[str, Any]) -> None:
+    def __init__(self, mesh: Mesh, variables: Mapping[str, tf.Variable]) -> None:
         self.mesh = mesh
         self._variables = variables
         self._arrays: dict[str, jax.Array] = {}
@@ -81,12 +83,12 @@ class DeviceVariables:
             self._arrays.pop(name, None)
             self._newer_on_devices.discard(name)
 
-    def _transfer(self, variable: Any) -> jax.Array:
+    def _transfer(self, variable: tf.Variable) -> jax.Array:
         with jax.enable_x64(True):
             return replicate(self.mesh, variable.numpy())
 
-    def _fetch(self, names: Sequence[str]) -> list[Any]:
-        values: list[Any] = jax.device_get([first_copy(self._arrays[name]) for name in names])
+    def _fetch(self, names: Sequence[str]) -> list[Array]:
+        values: list[Array] = jax.device_get([first_copy(self._arrays[name]) for name in names])
         return values
 
 
@@ -97,18 +99,18 @@ class ReplicaVariables(DeviceVariables):
     first one. The arguments are those of DeviceVariables.
     """
 
-    def _transfer(self, variable: Any) -> jax.Array:
+    def _transfer(self, variable: tf.Variable) -> jax.Array:
         host_value = variable.numpy()
         # The replicas' sum must equal the value on the host.
         other_value = np.zeros_like(host_value) if variable.aggregation is _Aggregation.SUM else host_value
         with jax.enable_x64(True):
             return split(self.mesh, [host_value, *[other_value] * (len(local_devices(self.mesh)) - 1)])
 
-    def _fetch(self, names: Sequence[str]) -> list[Any]:
+    def _fetch(self, names: Sequence[str]) -> list[Array]:
         return [self._join(self._variables[name].aggregation, local_parts(self._arrays[name])) for name in names]
 
     @staticmethod
-    def _join(aggregation: Any, parts: list[Any]) -> Any:
+    def _join(aggregation: tf.VariableAggregation, parts: list[Array]) -> Array:
         if aggregation is _Aggregation.SUM:
             return np.sum(parts, axis=0, dtype=parts[0].dtype)
         return np.mean(parts, axis=0, dtype=parts[0].dtype) if aggregation is _Aggregation.MEAN else parts[0]
@@ -130,25 +132,27 @@ class DeviceState:
         per_replica: variables with a separate value on each replica, by name.
     """
 
-    def __init__(self, shared: DeviceVariables, variables: Mapping[str, Any], per_replica: Mapping[str, Any]) -> None:
+    def __init__(
+        self, shared: DeviceVariables, variables: Mapping[str, tf.Variable], per_replica: Mapping[str, tf.Variable]
+    ) -> None:
         self.mesh = shared.mesh
         self.variables = {**variables, **per_replica}
         self.per_replica_names = frozenset(per_replica)
         self.per_replica = ReplicaVariables(shared.mesh, per_replica)
         self.shared = shared
 
-    def run(self, layout: Layout, program: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Run a program that takes and returns the arrays of its layout; return its other results.
+    def run(self, layout: Layout, program: Callable[..., tuple[DeviceArrays, DeviceArrays, _T]]) -> _T:
+        """Run a program that takes and returns the arrays of its layout; return its other result.
 
         Args:
             layout: layout of the program's variables.
             program: function of the arrays of the layout's three groups that returns those of the first and the third group, and
-                other results.
+                another result.
         """
         shared, per_replica = self.shared, self.per_replica
         arrays = shared.arrays(layout.written), shared.arrays(layout.read), per_replica.arrays(layout.per_replica)
-        written, per_replica_arrays, *results = program(*arrays)
+        written, per_replica_arrays, result = program(*arrays)
         shared.replace(layout.written, written)
         per_replica.replace(layout.per_replica, per_replica_arrays)
-        wait(self.mesh, results, per_replica_arrays, written)
-        return tuple(results)
+        wait(self.mesh, result, per_replica_arrays, written)
+        return result

@@ -1,7 +1,6 @@
 """A user's function, compiled for the devices of a mesh."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +14,7 @@ from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.devices.system.traced_function import NUMBERS, TracedFunction, find_function_name
+from tpudata.tensor_types import Array, Arrays, Tensors
 
 
 class DeviceFunction:
@@ -38,8 +38,8 @@ class DeviceFunction:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        structure: Any,
+        function: Callable[..., Tensors],
+        structure: jax.tree_util.PyTreeDef,
         specs: Sequence[tf.TensorSpec],
         splits: Sequence[bool],
         state: DeviceVariables,
@@ -61,7 +61,7 @@ class DeviceFunction:
     def _lower(self, traced: TracedFunction, specs: Sequence[tf.TensorSpec]) -> ReplicaProgram:
         """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's number."""
 
-        def run(replica: Any, *inputs: Any) -> list[Any]:
+        def run(replica: tf.Tensor, *inputs: tf.Tensor) -> list[tf.Tensor]:
             *tensors, call_number = inputs
             tensors_by_index = dict(zip(self._argument_order, tensors, strict=True))
             return traced(replica, call_number, *(tensors_by_index[index] for index in range(len(specs))))
@@ -70,7 +70,7 @@ class DeviceFunction:
         inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
         return lower(run, inputs, traced.variables)
 
-    def __call__(self, number: int, tensors: Sequence[Any]) -> Any:
+    def __call__(self, number: int, tensors: Sequence[Array]) -> Arrays:
         """Run the function on all devices of the mesh.
 
         Args:
@@ -91,7 +91,7 @@ class DeviceFunction:
         wait(state.mesh, results, written)
         return jax.tree.unflatten(self._result_structure, [np.stack(local_parts(result)) for result in results])
 
-    def _stack(self, rows: Any) -> jax.Array:
+    def _stack(self, rows: Array) -> jax.Array:
         """Return an array [1, replicas, rows, ...] from the rows of this process's replicas."""
         mesh = self._state.mesh
         process_devices = local_devices(mesh)

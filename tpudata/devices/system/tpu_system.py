@@ -5,7 +5,8 @@ Functions run on the chips; plain `tf.Variable`s, gradients and loops of the pro
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +18,11 @@ from tpudata.devices.processes.device_search import local_devices
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_group, tpu_topology
 from tpudata.errors import UsageError
+from tpudata.tensor_types import Array, Arrays, Tensors
 
 if TYPE_CHECKING:
+    import jax
+
     from tpudata.devices.spmd.variables import DeviceVariables
     from tpudata.devices.system.device_function import DeviceFunction
 
@@ -82,15 +86,15 @@ class TPUSystem:
         num_hosts: number of processes.
     """
 
-    def __init__(self, devices: Sequence[Any], peers: Peers | None = None) -> None:
+    def __init__(self, devices: Sequence["jax.Device"], peers: Peers | None = None) -> None:
         peers = peers or Peers()
         self.devices = tuple(devices)
         self.host = peers.index
         self.num_hosts = peers.count
         # Variables that functions use, by name, and their values by the devices that ran the functions.
-        self._variables: dict[str, Any] = {}
-        self._states: dict[Any, DeviceVariables] = {}
-        self._functions: dict[Any, DeviceFunction] = {}
+        self._variables: dict[str, tf.Variable] = {}
+        self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
+        self._functions: dict[object, DeviceFunction] = {}
         self._calls = 0
         self._is_open = True
 
@@ -100,18 +104,18 @@ class TPUSystem:
         return len(self.devices)
 
     @property
-    def local_devices(self) -> tuple[Any, ...]:
+    def local_devices(self) -> tuple["jax.Device", ...]:
         """The devices of this process."""
         share = self.num_replicas // self.num_hosts
         return self.devices[self.host * share : (self.host + 1) * share]
 
     def run(
         self,
-        function: Callable[..., Any],
-        *args: Any,
+        function: Callable[..., Tensors],
+        *args: Tensors,
         split: bool | Sequence[bool] = True,
         device: int | None = None,
-    ) -> Any:
+    ) -> Arrays:
         """Run a function on all devices, or on one of them.
 
         It is traced and compiled at its first call, and again for each other shape. It may use tensors, `tf.Variable`s that were
@@ -178,7 +182,12 @@ class TPUSystem:
         self._is_open = False
 
     def _compile_function(
-        self, function: Any, structure: Any, specs: Any, splits: Any, devices: Any
+        self,
+        function: Callable[..., Tensors],
+        structure: "jax.tree_util.PyTreeDef",
+        specs: tuple[tf.TensorSpec, ...],
+        splits: tuple[bool, ...],
+        devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
@@ -191,7 +200,7 @@ class TPUSystem:
         self._functions[function, structure, specs, splits, devices] = compiled
         return compiled
 
-    def _find_local_device(self, number: int) -> Any:
+    def _find_local_device(self, number: int) -> "jax.Device":
         if not 0 <= number < len(self.local_devices):
             raise UsageError(
                 f"{_NAME}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
@@ -200,8 +209,8 @@ class TPUSystem:
         return self.local_devices[number]
 
     def _flatten_arguments(
-        self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]
-    ) -> tuple[list[Any], tuple[bool, ...]]:
+        self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
+    ) -> tuple[list[Array], tuple[bool, ...]]:
         """Return the arrays of all arguments, and for each whether its rows are split over devices."""
         choices = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(choices) != len(args):
@@ -217,7 +226,7 @@ class TPUSystem:
                 splits.append(bool(is_split))
         return tensors, tuple(splits)
 
-    def _check_argument(self, number: int, array: Any, is_split: bool) -> None:
+    def _check_argument(self, number: int, array: Array, is_split: bool) -> None:
         argument = f"{_NAME}: argument {number} of the function"
         if array.dtype.kind in "OSU":
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
@@ -229,7 +238,7 @@ class TPUSystem:
                 "Pass split=False to give each device all of it."
             )
 
-    def _make_replica_spec(self, tensor: Any, is_split: bool) -> tf.TensorSpec:
+    def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:
         shape = tensor.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])

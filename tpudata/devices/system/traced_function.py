@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import tensorflow as tf
@@ -17,6 +16,7 @@ from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.error_text.libraries import NEW_VARIABLE
 from tpudata.error_text.own import find_own
 from tpudata.errors import UsageError
+from tpudata.tensor_types import Tensors
 
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
@@ -41,13 +41,17 @@ class TracedFunction:
     """
 
     def __init__(
-        self, function: Callable[..., Any], structure: Any, specs: Sequence[tf.TensorSpec], num_replicas: int
+        self,
+        function: Callable[..., Tensors],
+        structure: jax.tree_util.PyTreeDef,
+        specs: Sequence[tf.TensorSpec],
+        num_replicas: int,
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
         converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        structures: list[Any] = []
+        structures: list[jax.tree_util.PyTreeDef] = []
 
-        def trace(replica: Any, number: Any, *tensors: Any) -> list[Any]:
+        def trace(replica: tf.Tensor, number: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             del number  # `draw_by_step` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
                 leaves, result_structure = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
@@ -84,19 +88,19 @@ class TracedFunction:
             )
         self._graph_def = self._prepare_for_devices(graph.as_graph_def(), num_replicas)
 
-    def __call__(self, *tensors: Any) -> list[Any]:
+    def __call__(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
         """Add the graph to the one that is being built, and return its results.
 
         Args:
             tensors: the replica's index, the number of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
-        feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
+        feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
         feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
         return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
-    def _prepare_for_devices(self, graph_def: Any, num_replicas: int) -> Any:
+    def _prepare_for_devices(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
         """Remove the placeholders, and make collectives compile in XLA and draws depend on replica and call."""
         placeholders = {name.partition(":")[0] for name in (*self._arguments, *self._captured, *self._constants)}
         nodes = [
@@ -113,11 +117,11 @@ class TracedFunction:
         return draw_by_step(lower_collectives(graph_def, num_replicas), call_number, replica, seeds)
 
 
-def _list_captures(graph: Any) -> list[tuple[Any, str]]:
+def _list_captures(graph: tf.Graph) -> list[tuple[tf.Tensor, str]]:
     return [(external, internal.name) for external, internal in graph.captures]
 
 
-def find_function_name(function: Callable[..., Any]) -> str:
+def find_function_name(function: Callable[..., object]) -> str:
     """Return the name of a function, for messages."""
     if isinstance(function, functools.partial):
         return find_function_name(function.func)

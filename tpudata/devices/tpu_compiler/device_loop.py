@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import jax
 import numpy as np
@@ -96,6 +96,6 @@ def export_loop(
     return DeviceLoop(exported, AXIS, [tuple(spec) for _, _, spec in leaves], donated, steps, size)
 
 
-def _is_argument(item: Any) -> bool:
+def _is_argument(item: object) -> bool:
     """Return whether an item is a triple of shape, dtype and PartitionSpec."""
     return isinstance(item, tuple) and len(item) == 3 and isinstance(item[2], PartitionSpec)

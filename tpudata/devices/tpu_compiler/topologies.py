@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
@@ -73,8 +72,19 @@ class Chip:
         return self.bandwidth / self.devices
 
 
-def _chip(name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any) -> Chip:
-    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, f"{_DOCS}/{name}", **options)
+def _chip(
+    name: str,
+    teraflops: float,
+    gigabytes: float,
+    gib: int,
+    shapes: Mapping[int, tuple[int, ...]],
+    *,
+    cores: int = 1,
+    devices: int = 1,
+    config: str | None = None,
+) -> Chip:
+    source = f"{_DOCS}/{name}"
+    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, source, cores, devices, config)
 
 
 # Peak TFLOP/s (bfloat16) and GB/s of a chip, and GiB of its HBM.
@@ -124,10 +134,10 @@ class TPUSlice:
         return f"{self.chip.name}:{'x'.join(map(str, self.chip.shapes[self.chips]))}"
 
     @property
-    def topology_options(self) -> dict[str, Any]:
+    def topology_options(self) -> dict[str, object]:
         """Keyword arguments of `jax.experimental.topologies.get_topology_desc`."""
         bounds = (*self.chip.shapes[self.chips], 1)[:3] if self.hosts == 1 else (2, 2, 1)
-        options: dict[str, Any] = {"chips_per_host_bounds": list(bounds)}
+        options: dict[str, object] = {"chips_per_host_bounds": list(bounds)}
         return options if self.chip.config is None else {**options, "chip_config_name": self.chip.config}
 
     @property

@@ -33,13 +33,13 @@ def main(folder: Path) -> None:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        result: dict[str, Any] = {"error": str(error)}
+        result: dict[str, object] = {"error": str(error)}
     else:
         result = {**describe(compiled), "seconds": time.monotonic() - begin}
     (folder / "answer.json").write_text(json.dumps(result))
 
 
-def lower_program(request: dict[str, Any], program: bytes) -> Any:
+def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered:
     """Return a program as a `jax.stages.Lowered` for all devices of a topology.
 
     Args:
@@ -60,7 +60,7 @@ def lower_program(request: dict[str, Any], program: bytes) -> Any:
     return jax.jit(exported.call, donate_argnums=request["donated"]).lower(*arguments)
 
 
-def describe(compiled: Any) -> dict[str, Any]:
+def describe(compiled: jax.stages.Compiled) -> dict[str, object]:
     """Return the compiler's numbers of one device."""
     memory, costs = compiled.memory_analysis(), compiled.cost_analysis()
     return {

@@ -4,8 +4,6 @@ These are for errors during a run: TpudataErrors that are also of the types that
 raise plain TypeError and ValueError.
 """
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnError, ModelFnValueError
@@ -28,7 +26,7 @@ class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type
     def __init__(self, message: str) -> None:
         tf.errors.NotFoundError.__init__(self, None, None, message)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.message,)
 
 
@@ -59,7 +57,7 @@ class RehearsalError(TpudataError):
         super().__init__(message)
         self.findings = findings
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (*self.args, self.findings)
 
 

@@ -2,22 +2,25 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tpudata.checks import require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import ModelFnTypeError
+from tpudata.tensor_types import Tensors
 
 DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+# The proto, which TensorFlow's public API does not name.
+SignatureDef: TypeAlias = Any
 
 
 class ExportOutput(abc.ABC):
     """One output of an exported model, which becomes a signature of the SavedModel."""
 
     @abc.abstractmethod
-    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
         """Return the `SignatureDef` that computes this output from `receiver_tensors` (from name to tensor).
 
         Raises:
@@ -35,7 +38,7 @@ class PredictOutput(ExportOutput):
         ValueError: there are no outputs, a value is not a tensor, or a name is not a string.
     """
 
-    def __init__(self, outputs: Any) -> None:
+    def __init__(self, outputs: tf.Tensor | Mapping[str, tf.Tensor]) -> None:
         self.outputs = dict(outputs) if isinstance(outputs, Mapping) else {"output": outputs}
         if not self.outputs:
             raise ModelFnValueError("PredictOutput({}) has no outputs (expected at least one). Pass one.")
@@ -44,7 +47,7 @@ class PredictOutput(ExportOutput):
                 raise ModelFnValueError(f"PredictOutput: the names of outputs must be strings, got {name!r}.")
             _require_tensor(f"PredictOutput: the output {name!r}", tensor)
 
-    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
         """Return a predict signature, which takes any inputs."""
         return tf.compat.v1.saved_model.predict_signature_def(dict(receiver_tensors), self.outputs)
 
@@ -60,7 +63,7 @@ class ClassificationOutput(ExportOutput):
         ValueError: both are None, or one has the wrong dtype.
     """
 
-    def __init__(self, scores: Any = None, classes: Any = None) -> None:
+    def __init__(self, scores: tf.Tensor | None = None, classes: tf.Tensor | None = None) -> None:
         if scores is None and classes is None:
             raise ModelFnValueError("ClassificationOutput() needs scores, classes or both (got neither). Pass one.")
         _require_floating("ClassificationOutput(scores=...)", scores)
@@ -74,7 +77,7 @@ class ClassificationOutput(ExportOutput):
         self.scores = scores
         self.classes = classes
 
-    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
         """Return a classification signature; ValueError unless the input is one string tensor."""
         examples = _require_examples("classification", receiver_tensors)
         return tf.compat.v1.saved_model.classification_signature_def(examples, self.classes, self.scores)
@@ -90,23 +93,23 @@ class RegressionOutput(ExportOutput):
         ValueError: the value is not a floating tensor.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: tf.Tensor) -> None:
         if value is None:
             raise ModelFnValueError("RegressionOutput(value=...) must be a floating tensor, got None.")
         _require_floating("RegressionOutput(value=...)", value)
         self.value = value
 
-    def make_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+    def make_signature_def(self, receiver_tensors: Mapping[str, tf.Tensor]) -> SignatureDef:
         """Return a regression signature; ValueError unless the input is one string tensor."""
         examples = _require_examples("regression", receiver_tensors)
         return tf.compat.v1.saved_model.regression_signature_def(examples, self.value)
 
 
-def _require_tensor(label: str, tensor: Any) -> None:
+def _require_tensor(label: str, tensor: object) -> None:
     require_type(label, tensor, isinstance(tensor, tf.Tensor), "a tensor", ModelFnValueError)
 
 
-def _require_floating(label: str, tensor: Any) -> None:
+def _require_floating(label: str, tensor: tf.Tensor | None) -> None:
     if tensor is None:
         return
     _require_tensor(label, tensor)
@@ -114,7 +117,7 @@ def _require_floating(label: str, tensor: Any) -> None:
         raise ModelFnValueError(f"{label} must be of a floating dtype, got {tensor.dtype.name}.")
 
 
-def _require_examples(kind: str, receiver_tensors: Mapping[str, Any]) -> Any:
+def _require_examples(kind: str, receiver_tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the one string tensor of the receiver; raise ValueError if it has other inputs."""
     tensors = list(receiver_tensors.values())
     if len(tensors) == 1 and tensors[0].dtype == tf.string:
@@ -123,7 +126,7 @@ def _require_examples(kind: str, receiver_tensors: Mapping[str, Any]) -> Any:
     raise ValueError(f"a {kind} signature takes one string tensor, serialised Examples; the receiver has {inputs}")
 
 
-def check_export_outputs(export_outputs: Any, owner: str) -> None:
+def check_export_outputs(export_outputs: Mapping[str, ExportOutput] | None, owner: str) -> None:
     """Raise an error if a spec's export_outputs are not valid.
 
     Raises:
@@ -145,7 +148,7 @@ def check_export_outputs(export_outputs: Any, owner: str) -> None:
         )
 
 
-def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, ExportOutput]:
+def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Tensors) -> dict[str, ExportOutput]:
     """Return the outputs to export by signature name: the spec's export_outputs, or else its predictions.
 
     A single output is also the default signature.

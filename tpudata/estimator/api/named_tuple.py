@@ -21,7 +21,7 @@ class NamedTupleMethods:
     def _asdict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._fields}
 
-    def _replace(self: _T, **changes: Any) -> _T:
+    def _replace(self: _T, **changes: object) -> _T:
         """Return a copy with `changes`.
 
         Raises:

@@ -2,8 +2,8 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -12,11 +12,30 @@ from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
-from tpudata.estimator.api.hook_lists import check_hooks
+from tpudata.estimator.api.hook_lists import SessionRunHook, check_hooks
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
+from tpudata.tensor_types import GraphElement, Tensors
 
 RESERVED_METRICS = ("loss", "global_step")
+
+
+class KerasMetric(Protocol):
+    """Metric of tf_keras or Keras 3 whose update_state was called."""
+
+    @property
+    def variables(self) -> Iterable[tf.Variable]:
+        """The variables that hold its state."""
+
+    def result(self) -> tf.Tensor:
+        """Return the value."""
+
+
+# (value, update_op) of v1 metrics, or a Keras metric.
+Metric: TypeAlias = tuple[tf.Tensor, GraphElement] | KerasMetric
+# Tensors whose values metric_fn and host_fn get, by position or by keyword.
+HostTensors: TypeAlias = Sequence[tf.Tensor] | Mapping[str, tf.Tensor]
+_T = TypeVar("_T")
 
 
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
@@ -76,16 +95,16 @@ class TPUEstimatorSpec(NamedTupleMethods):
     """
 
     mode: str
-    predictions: Any = None
-    loss: Any = None
-    train_op: Any = None
-    eval_metrics: tuple[Callable[..., Mapping[str, Any]], Sequence[Any] | Mapping[str, Any]] | None = None
+    predictions: Tensors = None
+    loss: tf.Tensor | None = None
+    train_op: tf.Operation | tf.Tensor | None = None
+    eval_metrics: tuple[Callable[..., Mapping[str, Metric]], HostTensors] | None = None
     export_outputs: Mapping[str, ExportOutput] | None = None
-    scaffold_fn: Callable[[], Any] | None = None
-    host_call: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]] | None = None
-    training_hooks: Sequence[Any] | None = None
-    evaluation_hooks: Sequence[Any] | None = None
-    prediction_hooks: Sequence[Any] | None = None
+    scaffold_fn: Callable[[], tf.compat.v1.train.Scaffold | None] | None = None
+    host_call: tuple[Callable[..., object], HostTensors] | None = None
+    training_hooks: Sequence[SessionRunHook] | None = None
+    evaluation_hooks: Sequence[SessionRunHook] | None = None
+    prediction_hooks: Sequence[SessionRunHook] | None = None
 
     def __post_init__(self) -> None:
         _check_common(self)
@@ -105,7 +124,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
             TypeError, ValueError: metric_fn or scaffold_fn returned a value of the wrong type.
         """
         metrics = None if self.eval_metrics is None else _call_host_function(self.eval_metrics)
-        host_call_hooks: tuple[Any, ...] = ()
+        host_call_hooks: tuple[SessionRunHook, ...] = ()
         if self.host_call is not None:
             host_call_hooks = (FetchHook(_call_host_function(self.host_call)),)
         return EstimatorSpec(
@@ -144,16 +163,16 @@ class EstimatorSpec(NamedTupleMethods):
     """
 
     mode: str
-    predictions: Any = None
-    loss: Any = None
-    train_op: Any = None
-    eval_metric_ops: Mapping[str, Any] | None = None
+    predictions: Tensors = None
+    loss: tf.Tensor | None = None
+    train_op: tf.Operation | tf.Tensor | None = None
+    eval_metric_ops: Mapping[str, Metric] | None = None
     export_outputs: Mapping[str, ExportOutput] | None = None
-    training_chief_hooks: Sequence[Any] | None = None
-    training_hooks: Sequence[Any] | None = None
-    scaffold: Any = None
-    evaluation_hooks: Sequence[Any] | None = None
-    prediction_hooks: Sequence[Any] | None = None
+    training_chief_hooks: Sequence[SessionRunHook] | None = None
+    training_hooks: Sequence[SessionRunHook] | None = None
+    scaffold: tf.compat.v1.train.Scaffold | None = None
+    evaluation_hooks: Sequence[SessionRunHook] | None = None
+    prediction_hooks: Sequence[SessionRunHook] | None = None
 
     def __post_init__(self) -> None:
         _check_common(self)
@@ -166,7 +185,7 @@ class EstimatorSpec(NamedTupleMethods):
             check_metrics(self.eval_metric_ops, "EstimatorSpec(eval_metric_ops=...)")
 
 
-def _require_dense(tensors: Any, label: str) -> None:
+def _require_dense(tensors: Tensors, label: str) -> None:
     """Raise ModelFnTypeError if a tensor of a structure is sparse or ragged."""
     tensors_by_name = (
         tensors
@@ -179,7 +198,7 @@ def _require_dense(tensors: Any, label: str) -> None:
             require_type(f"{label}: {name!r}", tensor, is_dense, "a dense tensor", ModelFnTypeError)
 
 
-def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: bool) -> None:
+def _check_host_function(field: str, function_name: str, pair: object, *, is_used: bool) -> None:
     """Check a (function, tensors) field; the tensors are only checked if the mode uses them."""
     owner = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"
@@ -206,7 +225,7 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
         raise HostFunctionError(f"{owner}: {function_name}{signature} does not take {passed}: {error}.") from None
 
 
-def _call_host_function(pair: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]]) -> Any:
+def _call_host_function(pair: tuple[Callable[..., _T], HostTensors]) -> _T:
     function, tensors = pair
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
@@ -218,16 +237,34 @@ class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Ten
         fetches: a nested structure of operations and tensors, or None.
     """
 
-    def __init__(self, fetches: Any) -> None:
+    def __init__(self, fetches: Tensors) -> None:
         self._fetches = [fetch for fetch in tf.nest.flatten(fetches) if fetch is not None]
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
         """Request the operations."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
-def check_spec(spec: Any) -> None:
+ModelSpec: TypeAlias = TPUEstimatorSpec | EstimatorSpec
+
+
+def get_host_call(spec: ModelSpec) -> tuple[Callable[..., object], HostTensors] | None:
+    """Return the host_call of a spec; None for an EstimatorSpec, which has none."""
+    return spec.host_call if isinstance(spec, TPUEstimatorSpec) else None
+
+
+def get_eval_metrics(spec: ModelSpec) -> tuple[Callable[..., Mapping[str, Metric]], HostTensors] | None:
+    """Return the eval_metrics of a spec; None for an EstimatorSpec, which has eval_metric_ops instead."""
+    return spec.eval_metrics if isinstance(spec, TPUEstimatorSpec) else None
+
+
+def get_metric_ops(spec: ModelSpec) -> Mapping[str, Metric]:
+    """Return the eval_metric_ops of a spec; none for a TPUEstimatorSpec, which has eval_metrics instead."""
+    return (spec.eval_metric_ops or {}) if isinstance(spec, EstimatorSpec) else {}
+
+
+def check_spec(spec: object) -> None:
     """Raise ModelFnTypeError if the result of model_fn is not a spec."""
     if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
         raise ModelFnTypeError(
@@ -235,7 +272,7 @@ def check_spec(spec: Any) -> None:
         )
 
 
-def check_metrics(metrics: Any, label: str) -> None:
+def check_metrics(metrics: Mapping[str, Metric], label: str) -> None:
     """Check a dict of metrics.
 
     Args:

@@ -3,8 +3,7 @@
 import copy
 import logging
 import tempfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ _log = logging.getLogger("tpudata")
 _RESERVED_PARAMS = ("batch_size", "context")
 
 
-def check_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
+def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tuple[int, ...] | None:
     """Return a batch_axis as a tuple of ints, checked; None for None.
 
     Raises:
@@ -37,7 +36,7 @@ def check_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | No
     return tuple(batch_axis)
 
 
-def check_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
+def check_params(params: Mapping[str, object] | None) -> dict[str, object]:
     """Return a copy of params, checked.
 
     Raises:
@@ -54,7 +53,7 @@ def check_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
     return params_copy
 
 
-def copy_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any]:
+def copy_params(params: Mapping[str, object] | None, owner: str) -> dict[str, object]:
     """Return a copy of params.
 
     Raises:
@@ -66,7 +65,7 @@ def copy_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any]:
     return copy.deepcopy(dict(params))
 
 
-def check_plain_config(config: Any) -> RunConfig:
+def check_plain_config(config: RunConfig | None) -> RunConfig:
     """Check the config of an Estimator; return it, or the default.
 
     Raises:
@@ -101,7 +100,7 @@ def choose_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPU
     return folder
 
 
-def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
+def check_export(to_tpu: object, to_cpu: object, api_version: object) -> None:
     """Check an estimator's arguments about exports.
 
     Raises:

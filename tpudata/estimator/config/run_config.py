@@ -77,7 +77,7 @@ class RunConfig:
     tpu_config: TPUConfig = dataclasses.field(default_factory=TPUConfig)
     evaluation_master: str | None = None
     master: str | None = None
-    cluster: Any = None
+    cluster: tf.distribute.cluster_resolver.ClusterResolver | None = None
     _: dataclasses.KW_ONLY
     tpu_name: str | None = None
     zone: str | None = None
@@ -87,20 +87,20 @@ class RunConfig:
     save_summary_steps: int | None = 100
     save_checkpoints_steps: int | None = None
     save_checkpoints_secs: int | float | Default | None = DEFAULT
-    session_config: Any = None
+    session_config: tf.compat.v1.ConfigProto | None = None
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: int | float = 10000
     log_step_count_steps: int | None = 100
     profile_steps: tuple[int, int] | None = None
     exit_on_sigterm: bool = True
-    tf_config: Mapping[str, Any] | None = None
+    tf_config: Mapping[str, object] | None = None
     coordinator_address: str | None = None
     num_processes: int | None = None
     process_id: int | None = None
-    train_distribute: Any = None
-    eval_distribute: Any = None
-    experimental_distribute: Any = None
-    device_fn: Any = None
+    train_distribute: object = None
+    eval_distribute: object = None
+    experimental_distribute: object = None
+    device_fn: object = None
     protocol: str | None = None
     experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: int = JOIN_TIMEOUT_SECONDS
@@ -173,7 +173,7 @@ class RunConfig:
         require("RunConfig", "protocol", self.protocol, self.protocol in (None, "grpc"), "'grpc' or None", ValueError)
 
     def _check_profile_steps(self) -> None:
-        steps: Any = self.profile_steps
+        steps = self.profile_steps
         if steps is None:
             return
         is_pair = isinstance(steps, tuple | list) and len(steps) == 2 and all(type(step) is int for step in steps)
@@ -211,7 +211,7 @@ class RunConfig:
         # The old evaluation_master belongs to the old master.
         if "master" in changes:
             changes.setdefault("evaluation_master", None)
-        passed: Mapping[str, Any] = dict(changes)
+        passed = dict(changes)
         if passed.get("save_checkpoints_steps") is not None:
             changes.setdefault("save_checkpoints_secs", None)
         if passed.get("save_checkpoints_secs") is not None:
@@ -219,7 +219,7 @@ class RunConfig:
         return dataclasses.replace(self, **changes)
 
     @property
-    def cluster_spec(self) -> Any:
+    def cluster_spec(self) -> tf.train.ClusterSpec:
         """The cluster, a `tf.train.ClusterSpec`; empty without TF_CONFIG."""
         return tf.train.ClusterSpec({job: list(tasks) for job, tasks in self._task.cluster.items()})
 
@@ -254,7 +254,7 @@ class RunConfig:
         return self._task.global_id
 
     @property
-    def service(self) -> Mapping[str, Any] | None:
+    def service(self) -> Mapping[str, object] | None:
         """Value of TF_CONFIG's "service"."""
         return self._task.service
 

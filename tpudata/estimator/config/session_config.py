@@ -1,10 +1,10 @@
 """Fields of a v1 session's ConfigProto that have a counterpart without a session."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
+from google.protobuf.message import Message
 
 from tpudata.checks import require_type
 from tpudata.estimator.api.errors import ArgumentTypeError
@@ -31,7 +31,7 @@ _TOGGLE_NAMES = frozenset(
 _TOGGLE_OFF = 2
 
 
-def apply_session_config(config: Any) -> None:
+def apply_session_config(config: tf.compat.v1.ConfigProto | None) -> None:
     """Set this process's TensorFlow options from a `tf.compat.v1.ConfigProto`.
 
     Args:
@@ -77,7 +77,7 @@ def _make_unsupported_error(name: str) -> ValueError:
     )
 
 
-def _apply_device_count(counts: Any) -> None:
+def _apply_device_count(counts: Mapping[str, int]) -> None:
     for kind, count in counts.items():
         devices = tf.config.list_physical_devices(kind)
         if kind == "CPU" and count != 1:
@@ -89,7 +89,7 @@ def _apply_device_count(counts: Any) -> None:
             )
 
 
-def _apply_gpu_options(options: Any) -> None:
+def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
         if field.name == "allow_growth":
@@ -114,7 +114,7 @@ def _apply_gpu_options(options: Any) -> None:
             raise _make_unsupported_error(f"gpu_options.{field.name}")
 
 
-def _apply_graph_options(options: Any) -> None:
+def _apply_graph_options(options: tf.compat.v1.GraphOptions) -> None:
     for field, setting in options.ListFields():
         if field.name == "rewrite_options":
             tf.config.optimizer.set_experimental_options(_read_rewrite_options(setting))
@@ -127,8 +127,8 @@ def _apply_graph_options(options: Any) -> None:
             raise _make_unsupported_error(f"graph_options.{field.name}")
 
 
-def _read_rewrite_options(options: Any) -> dict[str, Any]:
-    options_by_name: dict[str, Any] = {}
+def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
+    options_by_name: dict[str, bool | int] = {}
     for field, setting in options.ListFields():
         if field.name in _REWRITE_VALUES:
             options_by_name[field.name] = _REWRITE_VALUES[field.name](setting)
@@ -139,7 +139,7 @@ def _read_rewrite_options(options: Any) -> dict[str, Any]:
     return options_by_name
 
 
-def _apply_before_start(setting: str, apply: Callable[[], Any]) -> None:
+def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
     try:
         apply()
     except RuntimeError as error:

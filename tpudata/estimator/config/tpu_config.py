@@ -5,7 +5,6 @@ import enum
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from tpudata.checks import require, require_flag, require_positive_int, require_seconds
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
@@ -71,11 +70,11 @@ class TPUConfig(NamedTupleMethods):
     per_host_input_for_training: bool | int | InputPipelineConfig = True
     tpu_job_name: str | None = None
     initial_infeed_sleep_secs: int | float | None = None
-    input_partition_dims: Sequence[Any] | Mapping[str, Any] | None = None
+    input_partition_dims: Sequence[object] | Mapping[str, object] | None = None
     eval_training_input_configuration: int | InputPipelineConfig = InputPipelineConfig.PER_HOST_V1
     experimental_host_call_every_n_steps: int = 1
     experimental_allow_per_host_v2_parallel_get_next: bool = False
-    experimental_feed_hook: Callable[..., Any] | None = None
+    experimental_feed_hook: Callable[..., object] | None = None
     _: dataclasses.KW_ONLY
     computation_shape: Sequence[int] | None = None
     num_replicas: int | None = None
@@ -151,7 +150,7 @@ class TPUConfig(NamedTupleMethods):
     @property
     def steps_of_a_loop(self) -> int:
         """Largest number of steps of a loop, as far as it is known before the first one."""
-        return self.iterations_per_loop if self.loop_seconds is None else _STEPS_OF_A_TIMED_LOOP  # type: ignore[return-value]
+        return _STEPS_OF_A_TIMED_LOOP if isinstance(self.iterations_per_loop, str) else self.iterations_per_loop
 
 
 def _parse_duration(text: str) -> int:

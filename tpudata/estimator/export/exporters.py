@@ -4,12 +4,13 @@ import abc
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tpudata.checks import require
 from tpudata.estimator.export.serving_input import ServingInputReceiver
+from tpudata.tensor_types import Array
 
 if TYPE_CHECKING:
     from tpudata.estimator.base_estimator import BaseEstimator
@@ -36,16 +37,16 @@ class Exporter(abc.ABC):
         estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
-        eval_result: Mapping[str, Any],
+        eval_result: Mapping[str, Array],
         is_the_final_export: bool,
-    ) -> Any:
+    ) -> bytes | str | None:
         """Export the checkpoint, or decide not to.
 
         Args:
             estimator: the trained estimator.
             export_path: the exporter's folder.
             checkpoint_path: the evaluated checkpoint.
-            eval_result: the result of evaluate.
+            eval_result: the result of evaluate: NumPy values by name, with "loss" (float32) and "global_step" (int64).
             is_the_final_export: whether training has reached its max_steps.
 
         Returns:
@@ -125,7 +126,7 @@ class LatestExporter(_SavedModelExporter):
         estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
-        eval_result: Mapping[str, Any],
+        eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
         """Export the checkpoint and delete the oldest export beyond those to keep."""
@@ -157,7 +158,7 @@ class FinalExporter(_SavedModelExporter):
         estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
-        eval_result: Mapping[str, Any],
+        eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
         """Export the checkpoint if it is the last one."""
@@ -165,7 +166,7 @@ class FinalExporter(_SavedModelExporter):
         return self._export(estimator, export_path, checkpoint_path) if is_the_final_export else None
 
 
-def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]) -> bool:
+def _loss_smaller(best_eval_result: Mapping[str, Array], current_eval_result: Mapping[str, Array]) -> bool:
     return bool(current_eval_result["loss"] < best_eval_result["loss"])
 
 
@@ -207,14 +208,14 @@ class BestExporter(_SavedModelExporter):
         self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn
         self._model_dir: str | None = None
-        self._best: Mapping[str, Any] | None = None
+        self._best: Mapping[str, Array] | None = None
 
     def export(
         self,
         estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
-        eval_result: Mapping[str, Any],
+        eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
         """Export the checkpoint if it is the best so far."""
@@ -227,14 +228,14 @@ class BestExporter(_SavedModelExporter):
         self._best = eval_result
         return self._export(estimator, export_path, checkpoint_path)
 
-    def _is_better(self, best: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    def _is_better(self, best: Mapping[str, Array], current: Mapping[str, Array]) -> bool:
         return self._compare_fn(best_eval_result=best, current_eval_result=current)
 
-    def _find_recorded_best(self, step: int) -> Mapping[str, Any] | None:
+    def _find_recorded_best(self, step: int) -> Mapping[str, Array] | None:
         """Return the best result in the event files, except for that of `step`, the current evaluation."""
         if self._event_file_pattern is None:
             return None
-        best: Mapping[str, Any] | None = None
+        best: Mapping[str, Array] | None = None
         for path in tf.io.gfile.glob(tf.io.gfile.join(self._model_dir, self._event_file_pattern)):
             for record in tf.data.TFRecordDataset(path):
                 event = tf.compat.v1.Event.FromString(record.numpy())

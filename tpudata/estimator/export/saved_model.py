@@ -9,8 +9,7 @@ import copy
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 
@@ -21,9 +20,9 @@ from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.error_text.libraries import find_reason
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError
-from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, name_outputs
+from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, SignatureDef, name_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.spec import check_spec
+from tpudata.estimator.api.spec import ModelSpec, check_spec
 from tpudata.estimator.export.serving_input import NamedReceiver, ServingInputReceiver
 from tpudata.estimator.feeding.signature import call_model_fn
 from tpudata.estimator.hooks.scaffold import build_scaffold, restore_with
@@ -40,8 +39,8 @@ _EXTRA_ASSETS = "assets.extra"
 
 def export_saved_model(
     runtime: Runtime,
-    export_dir_base: Any,
-    serving_input_receiver_fn: Any,
+    export_dir_base: str | os.PathLike[str],
+    serving_input_receiver_fn: Callable[[], ServingInputReceiver],
     assets_extra: Mapping[str, str] | None,
     as_text: bool,
     checkpoint_path: str | None,
@@ -106,7 +105,9 @@ def _choose_folders(base: str) -> tuple[str, str]:
         stamp += 1
 
 
-def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, Any], Any]:
+def _build(
+    runtime: Runtime, serving_input_receiver_fn: Callable[[], ServingInputReceiver]
+) -> tuple[dict[str, SignatureDef], tf.compat.v1.train.Scaffold]:
     """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold."""
     seed = runtime.config.tf_random_seed
     v1.train.get_or_create_global_step()
@@ -125,7 +126,7 @@ def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, 
     return _make_signatures(receiver, spec), build_scaffold(spec)
 
 
-def _make_signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
+def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[str, SignatureDef]:
     """Return the signatures that can be served, by name; log the others."""
     outputs = name_outputs(spec.export_outputs, spec.predictions)
     candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
@@ -157,22 +158,27 @@ def _make_signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any
     return signatures
 
 
-def _check_inputs_suffice(signature: Any, inputs: Mapping[str, Any]) -> None:
+def _check_inputs_suffice(signature: SignatureDef, inputs: Mapping[str, tf.Tensor]) -> None:
     """Raise ValueError if a signature's outputs need a placeholder that is not among its inputs."""
     fed = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
-    for operation in _find_needed(signature.outputs.values(), fed):
+    for operation in _find_needed((info.name for info in signature.outputs.values()), fed):
         if operation.type == "Placeholder" and operation.outputs[0].name not in fed:
             raise ValueError(f"its outputs need the placeholder {operation.name!r}, which is not an input")
 
 
-def _find_needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
-    """Return the operations of the default graph that outputs (`TensorInfo`s) depend on, up to the fed tensors."""
+def _find_needed(outputs: Iterable[str], fed: Iterable[str] = ()) -> set[tf.Operation]:
+    """Return the operations of the default graph that the tensors with the names `outputs` depend on, up to the fed tensors."""
     graph, fed = v1.get_default_graph(), frozenset(fed)
-    tensors = (graph.get_tensor_by_name(info.name) for info in outputs)
+    tensors = map(graph.get_tensor_by_name, outputs)
     return find_needed_operations((tensor.op for tensor in tensors if tensor.name not in fed), fed)
 
 
-def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any], saver: Any) -> None:
+def _restore(
+    session: tf.compat.v1.Session,
+    checkpoint: Checkpoint,
+    signatures: Mapping[str, SignatureDef],
+    saver: tf.compat.v1.train.Saver | None,
+) -> None:
     """Set the variables to the checkpoint's values; variables that it lacks and no signature needs get initial values.
 
     A scaffold's saver, if there is one, restores them instead.
@@ -182,7 +188,7 @@ def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any]
         restore_with(saver, session, checkpoint)
         return
     variables = {variable.op.name: variable for variable in v1.global_variables()}
-    needed = _find_needed(info for signature in signatures.values() for info in signature.outputs.values())
+    needed = _find_needed(info.name for signature in signatures.values() for info in signature.outputs.values())
     stored_names = checkpoint.reader().get_variable_to_shape_map()
     parts = {name: Part.find(variable) for name, variable in variables.items()}
     restored = {
@@ -196,7 +202,12 @@ def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any]
 
 
 def _write_model(
-    session: Any, folder: str, signatures: Any, main_op: Any, as_text: bool, assets_extra: Mapping[str, str]
+    session: tf.compat.v1.Session,
+    folder: str,
+    signatures: Mapping[str, SignatureDef],
+    main_op: tf.Operation,
+    as_text: bool,
+    assets_extra: Mapping[str, str],
 ) -> None:
     builder = v1.saved_model.Builder(folder)
     builder.add_meta_graph_and_variables(

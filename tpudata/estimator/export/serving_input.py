@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.checks import require_type
+from tpudata.tensor_types import Tensors
 
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -25,14 +25,14 @@ class ServingInputReceiver:
         ValueError: a value is not a tensor, or a name is not a string.
     """
 
-    features: Any
-    receiver_tensors: Any
-    receiver_tensors_alternatives: Mapping[str, Any] | None = None
+    features: Tensors
+    receiver_tensors: Tensors
+    receiver_tensors_alternatives: Mapping[str, Tensors] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", _name_tensors(self.features, "features", "feature"))
         object.__setattr__(self, "receiver_tensors", _name_tensors(self.receiver_tensors, "receiver_tensors", "input"))
-        alternatives: Any = self.receiver_tensors_alternatives
+        alternatives = self.receiver_tensors_alternatives
         if alternatives is None:
             return
         label = "ServingInputReceiver(receiver_tensors_alternatives=...)"
@@ -68,10 +68,10 @@ class NamedReceiver(ServingInputReceiver):
         named_receiver_tensors: the sets, by the signature's name.
     """
 
-    named_receiver_tensors: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    named_receiver_tensors: Mapping[str, Mapping[str, tf.Tensor]] = dataclasses.field(default_factory=dict)
 
 
-def _name_tensors(tensors: Any, field: str, default: str) -> dict[str, Any]:
+def _name_tensors(tensors: Tensors, field: str, default: str) -> dict[str, tf.Tensor]:
     """Return tensors by name, checked; a single tensor gets the name `default`."""
     if tensors is None:
         raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")
@@ -86,7 +86,7 @@ def _name_tensors(tensors: Any, field: str, default: str) -> dict[str, Any]:
 
 
 def build_parsing_serving_input_receiver_fn(
-    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+    feature_spec: Mapping[str, object], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """Make a serving_input_receiver_fn for serialised `tf.train.Example`s, the input "examples" (strings [batch]).
 
@@ -107,7 +107,7 @@ def build_parsing_serving_input_receiver_fn(
 
 
 def build_raw_serving_input_receiver_fn(
-    features: Mapping[str, Any], default_batch_size: int | None = None
+    features: Mapping[str, tf.Tensor | tf.TensorSpec], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """Make a serving_input_receiver_fn whose inputs are the features themselves.
 

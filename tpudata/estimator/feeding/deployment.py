@@ -1,7 +1,6 @@
 """Calls of input_fn: how many, for which replicas, and with which batch size."""
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
@@ -35,7 +34,7 @@ class Call:
     host: int
     replicas: int
 
-    def input_context(self, batches: int) -> Any:
+    def input_context(self, batches: int) -> tf.distribute.InputContext:
         """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step."""
         return tf.distribute.InputContext(self.total, self.index, self.total * batches)
 
@@ -52,7 +51,7 @@ class TPUContext:
         self._topology = topology
         self._call = call
 
-    def __deepcopy__(self, memo: Any) -> "TPUContext":
+    def __deepcopy__(self, memo: object) -> "TPUContext":
         return self  # Programs copy their params.
 
     @property
@@ -203,8 +202,8 @@ class Deployment:
             return [Call(i, replicas, i // per_host, 1) for i in range(replicas)]
         return [Call(host, hosts, host, per_host) for host in range(hosts)]
 
-    def params(self, call: Call | None) -> dict[str, Any]:
+    def params(self, call: Call | None) -> dict[str, object]:
         """Return the params that the estimator adds for a call of input_fn, or for model_fn if `call` is None."""
         size = self.model_batch_size if call is None else self.batch_size
-        sizes = {} if size is None else {"batch_size": size}
+        sizes: dict[str, object] = {} if size is None else {"batch_size": size}
         return {**sizes, "context": TPUContext(self.topology, call)} if self.topology.is_sharded else sizes

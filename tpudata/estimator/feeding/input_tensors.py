@@ -1,7 +1,7 @@
 """Datasets of input_fns of TensorFlow 1 that return the tensors of a batch, such as an iterator's `get_next()`."""
 
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.feeding.sparse_parts import split_sparse
 from tpudata.estimator.graph.input_graph import InputGraph
+from tpudata.tensor_types import Array, Tensors
 
 _v1 = tf.compat.v1
 _NOT_INITIALIZED = (
@@ -17,13 +18,13 @@ _NOT_INITIALIZED = (
 )
 
 
-def are_tensors(element: Any) -> bool:
+def are_tensors(element: object) -> bool:
     """Return whether an input_fn returned the tensors (or arrays) of a batch."""
     leaves = [leaf for leaf in tf.nest.flatten(element) if leaf is not None]
     return bool(leaves) and all(isinstance(leaf, tf.Tensor | tf.SparseTensor | np.ndarray) for leaf in leaves)
 
 
-def make_tensor_dataset(call: Callable[[], Any], seed: int | None) -> Any:
+def make_tensor_dataset(call: Callable[[], Tensors], seed: int | None) -> tf.data.Dataset:
     """Return a dataset of the batches of an input_fn that returns tensors.
 
     It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
@@ -54,11 +55,11 @@ def make_tensor_dataset(call: Callable[[], Any], seed: int | None) -> Any:
             [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]
         )
 
-    def generate_batches() -> Iterator[tuple[Any, ...]]:
+    def generate_batches() -> Iterator[tuple[Array, ...]]:
         """Run the graph in a session until it is out of range."""
         session = graph.session()
         coordinator = tf.train.Coordinator()
-        threads: list[Any] = []
+        threads: list[threading.Thread] = []
         try:
             for runner in graph.get_collection(_v1.GraphKeys.QUEUE_RUNNERS):
                 threads += runner.create_threads(session, coordinator, daemon=True, start=True)

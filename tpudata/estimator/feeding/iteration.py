@@ -11,9 +11,13 @@ open iterators first. Each iterator gets its thread at the start, as an ending i
 
 import threading
 import weakref
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
+
+from tpudata.devices.batches.feeder import StackIteration
+from tpudata.tensor_types import Tensors
 
 # A deletion's part before its wait takes milliseconds, or more on a busy machine.
 _WAIT_SECONDS_AT_EXIT = 2.0
@@ -31,7 +35,7 @@ class Iteration:
         is_endless: as the attribute.
     """
 
-    def __init__(self, dataset: Any, *, is_endless: bool = False) -> None:
+    def __init__(self, dataset: tf.data.Dataset, *, is_endless: bool = False) -> None:
         self.is_endless = is_endless
         iterator = iter(dataset)
         self.spec = tf.type_spec_from_value(iterator)
@@ -48,12 +52,12 @@ class Iteration:
         weakref.finalize(self, self._closed.set)
 
     @property
-    def tensors(self) -> tuple[Any, ...]:
+    def tensors(self) -> tuple[tf.Tensor, ...]:
         """Tensors of the iterator. A tf.function that is passed the iterator itself inspects its type at each call."""
-        tensors: tuple[Any, ...] = self._parts[1]
+        tensors: tuple[tf.Tensor, ...] = self._parts[1]
         return tensors
 
-    def next(self) -> Any:
+    def next(self) -> Tensors:
         """Return the next element; None at the end."""
         element = self._parts[0].get_next_as_optional()
         return element.get_value() if element.has_value() else None
@@ -63,7 +67,11 @@ class Iteration:
         self._closed.set()
 
 
-def _delete(parts: list[Any], closed: threading.Event, deleted: threading.Event) -> None:
+# Pass over the data of a run: on one device, or over stacks on several.
+StepIteration: TypeAlias = Iteration | StackIteration
+
+
+def _delete(parts: list[object], closed: threading.Event, deleted: threading.Event) -> None:
     closed.wait()
     parts.clear()
     deleted.set()
@@ -74,6 +82,6 @@ def _wait_for_deletion(closed: threading.Event, deleted: threading.Event) -> Non
     deleted.wait(_WAIT_SECONDS_AT_EXIT)
 
 
-def pack_iterator(spec: Any, tensors: Any) -> Any:
+def pack_iterator(spec: tf.TypeSpec, tensors: Sequence[tf.Tensor]) -> tf.data.Iterator:
     """Return the iterator with these tensors, in the tf.function that is being built."""
     return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)

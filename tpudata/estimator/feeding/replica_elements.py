@@ -5,7 +5,6 @@ zeros, whose features["weights"] are 0 and which yield no prediction.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,8 +15,9 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.row_masks import add_row_masks
 from tpudata.estimator.feeding.signature import list_leaves, row_weights, split_element
+from tpudata.tensor_types import Specs, Tensors
 
-CallInputFn = Callable[[Call], Any]
+CallInputFn = Callable[[Call], tf.data.Dataset]
 
 
 class ReplicaElements:
@@ -38,7 +38,7 @@ class ReplicaElements:
         self._batch_axis = batch_axis
         self.endless = True
 
-    def dataset(self, call: Call) -> Any:
+    def dataset(self, call: Call) -> tf.data.Dataset:
         """Return the checked dataset of one call; for predictions, with row masks."""
         deployment = self._deployment
         dataset = self._call_input_fn(call)
@@ -50,7 +50,7 @@ class ReplicaElements:
             self._check_static_shapes(dataset)
         return dataset
 
-    def worker_dataset(self, num_workers: int, worker: int) -> Any:
+    def worker_dataset(self, num_workers: int, worker: int) -> tf.data.Dataset:
         """Return a dataset of the elements of the replicas that one input worker feeds, in turn."""
         topology, pipeline = self._deployment.topology, self._deployment.pipeline
         count = topology.num_replicas // num_workers
@@ -68,7 +68,7 @@ class ReplicaElements:
             return datasets[0]  # Each of its batches is split into a whole step.
         return self._interleave_steps(datasets, shares)
 
-    def _check_axes(self, dataset: Any) -> list[int] | None:
+    def _check_axes(self, dataset: tf.data.Dataset) -> list[int] | None:
         """Return the batch axis of each tensor of input_fn's elements, checked; None for 0."""
         if self._batch_axis is None:
             return None
@@ -87,7 +87,7 @@ class ReplicaElements:
                 )
         return axes
 
-    def _list_element_axes(self, element_spec: Any) -> list[int]:
+    def _list_element_axes(self, element_spec: Specs) -> list[int]:
         """Return the batch axis of each tensor of a checked element."""
         # For predictions, the mask replaces the labels.
         count = len(tf.nest.flatten(element_spec))
@@ -97,7 +97,7 @@ class ReplicaElements:
             return list(self._batch_axis)
         return [*list(self._batch_axis)[: count - 1], 0]
 
-    def _check_static_shapes(self, dataset: Any) -> None:
+    def _check_static_shapes(self, dataset: tf.data.Dataset) -> None:
         """Raise ValueError if a tensor has a dynamic shape, or not params["batch_size"] rows."""
         deployment = self._deployment
         size = deployment.batch_size
@@ -125,7 +125,7 @@ class ReplicaElements:
                     "by params['batch_size']."
                 )
 
-    def _split(self, dataset: Any, num_replicas: int, local: slice) -> Any:
+    def _split(self, dataset: tf.data.Dataset, num_replicas: int, local: slice) -> tf.data.Dataset:
         """Return a dataset with an element for each replica in `local`, of the `num_replicas` that the given elements feed.
 
         BROADCAST repeats each element; with PER_HOST_V2 and PER_SHARD_V1, each element is one replica's already.
@@ -138,7 +138,7 @@ class ReplicaElements:
             return dataset.flat_map(lambda *element: tf.data.Dataset.from_tensors(whole(element)).repeat(count))
         axes = self._list_element_axes(dataset.element_spec)
 
-        def split(*element: Any) -> Any:
+        def split(*element: Tensors) -> Tensors:
             tensors = tf.nest.flatten(element)
             parts = [
                 tf.stack(tf.split(tensor, num_replicas, axis)[local])
@@ -148,7 +148,7 @@ class ReplicaElements:
 
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
-    def _interleave_steps(self, datasets: list[Any], shares: list[int]) -> Any:
+    def _interleave_steps(self, datasets: list[tf.data.Dataset], shares: list[int]) -> tf.data.Dataset:
         """Interleave datasets, with `shares` elements of each in a step.
 
         An incomplete last step is dropped in training; otherwise it is padded, or fails if an evaluation has no weights.
@@ -168,7 +168,7 @@ class ReplicaElements:
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
         allows_padding = can_fill(self._deployment.mode, spec)
 
-        def reject_padding(element: Any, is_real: Any) -> Any:
+        def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
             with tf.control_dependencies(
                 [] if allows_padding else [tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]
             ):
@@ -177,12 +177,12 @@ class ReplicaElements:
         return steps.map(reject_padding).unbatch()
 
 
-def can_fill(mode: str, element_spec: Any) -> bool:
+def can_fill(mode: str, element_spec: Specs) -> bool:
     """Return whether replicas without data may get rows of zeros, which have the weight 0 or are dropped."""
     return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
 
 
-def choose_short_data(mode: str, element_spec: Any) -> ShortData:
+def choose_short_data(mode: str, element_spec: Specs) -> ShortData:
     """Return the rule for processes whose data ends before that of others."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP

@@ -1,15 +1,17 @@
 """Batches of one size for prediction, with masks of their real rows."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.feeding.signature import row_weights
 from tpudata.estimator.feeding.sparse_parts import list_roles
+from tpudata.tensor_types import Tensors
 
 
-def add_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | None = None) -> Any:
+def add_row_masks(
+    dataset: tf.data.Dataset, batch_size: int | None, axes: Sequence[int] | None = None
+) -> tf.data.Dataset:
     """Drop the labels, pad short batches to `batch_size` and add a mask of the real rows.
 
     Args:
@@ -24,7 +26,7 @@ def add_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | No
         ValueError: no feature has a batch dimension.
     """
 
-    def prepare(*parts: Any) -> tuple[Any, Any]:
+    def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
         features = parts[0]
         tensors = tf.nest.flatten(features)
         # The axes of the labels come after those of the features.
@@ -51,7 +53,7 @@ def add_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | No
     return dataset.map(prepare).prefetch(1)
 
 
-def _pad(tensor: Any, role: str, num_missing: Any, batch_size: int, axis: int) -> Any:
+def _pad(tensor: tf.Tensor, role: str, num_missing: tf.Tensor, batch_size: int, axis: int) -> tf.Tensor:
     if role == "dense_shape":  # Added rows of a sparse tensor are empty.
         return tf.concat([tensor[:1] + tf.cast(num_missing, tensor.dtype), tensor[1:]], 0)
     if role != "dense" or not tensor.shape.rank:

@@ -11,18 +11,22 @@ from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.error_text.libraries import NEEDS_GRAPH
 from tpudata.estimator.api.errors import ModelFnTypeError
+from tpudata.estimator.api.spec import ModelSpec
+from tpudata.estimator.api.user_functions import InputFunction, ModelFunction
+from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.feeding.input_tensors import are_tensors, make_tensor_dataset
 from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
+from tpudata.tensor_types import Specs, Tensors
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 
-def _list_argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
+def _list_argument_names(function: Callable[..., object]) -> tuple[str, ...]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind in kinds)
 
 
-def check_model_fn(model_fn: Any) -> None:
+def check_model_fn(model_fn: ModelFunction) -> None:
     """Raise an error if an estimator cannot call model_fn.
 
     Raises:
@@ -44,15 +48,20 @@ def check_model_fn(model_fn: Any) -> None:
 
 
 def call_model_fn(
-    model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any
-) -> Any:
+    model_fn: ModelFunction,
+    features: Tensors,
+    labels: Tensors,
+    mode: str,
+    params: Mapping[str, object],
+    config: RunConfig,
+) -> ModelSpec:
     """Call model_fn with the arguments that it names.
 
     Raises:
         ModelFnValueError: there are labels, but model_fn has no such argument.
     """
     names = _list_argument_names(model_fn)
-    arguments: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
+    arguments: dict[str, object] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
     if labels is not None and "labels" not in names:
         raise ModelFnValueError(
             "input_fn returned labels, but model_fn has no argument named labels. Return only features, or add the argument."
@@ -61,17 +70,17 @@ def call_model_fn(
 
 
 def call_input_fn(
-    input_fn: Any,
+    input_fn: InputFunction,
     mode: str,
-    params: Mapping[str, Any],
-    config: Any,
-    input_context: Any,
+    params: Mapping[str, object],
+    config: RunConfig,
+    input_context: tf.distribute.InputContext,
     start_step: int = 0,
     *,
     datasets_alone: bool = False,
     needs_params: bool = True,
     takes_sparse: bool = False,
-) -> Any:
+) -> tf.data.Dataset:
     """Call input_fn and check its result.
 
     Args:
@@ -101,7 +110,7 @@ def call_input_fn(
     arguments = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
     arguments = {name: value for name, value in arguments.items() if name in names}
 
-    def call() -> Any:
+    def call() -> tf.data.Dataset | Tensors:
         return input_fn(**arguments, **({"params": dict(params)} if "params" in names else {}))
 
     dataset = _call_eagerly(call)
@@ -134,7 +143,7 @@ def call_input_fn(
     return dataset
 
 
-def _call_eagerly(call: Callable[[], Any]) -> Any:
+def _call_eagerly(call: Callable[[], tf.data.Dataset | Tensors]) -> tf.data.Dataset | Tensors:
     """Return the result of input_fn; None if it uses operations that only work in a graph."""
     try:
         return call()
@@ -144,7 +153,7 @@ def _call_eagerly(call: Callable[[], Any]) -> Any:
         raise
 
 
-def split_element(element: Any) -> tuple[Any, Any]:
+def split_element(element: Tensors) -> tuple[Tensors, Tensors]:
     """Split a dataset's element into (features, labels); a named tuple, or anything but a tuple, is features.
 
     Raises:
@@ -159,7 +168,7 @@ def split_element(element: Any) -> tuple[Any, Any]:
     return element, None
 
 
-def check_for_devices(element_spec: Any) -> None:
+def check_for_devices(element_spec: Specs) -> None:
     """Raise ValueError if devices cannot take a tensor of an element.
 
     Raises:
@@ -185,7 +194,7 @@ def check_for_devices(element_spec: Any) -> None:
             )
 
 
-def row_weights(features: Any) -> Any:
+def row_weights(features: Tensors) -> tf.Tensor | None:
     """Return features["weights"] if they are floats [batch]; None without such a feature, or if it has another type."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     if weights is None or are_sparse_parts(weights):
@@ -193,11 +202,11 @@ def row_weights(features: Any) -> Any:
     return weights if weights.dtype.is_floating and weights.shape.rank == 1 else None
 
 
-def list_leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
+def list_leaves(element: tuple[Tensors, Tensors]) -> list[tuple[str, Any]]:
     """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"; sparse parts are one leaf."""
     found_leaves: list[tuple[str, Any]] = []
 
-    def walk(path: str, node: Any) -> None:
+    def walk(path: str, node: object) -> None:
         if are_sparse_parts(node):
             found_leaves.append((path, node))
         elif isinstance(node, Mapping):

@@ -7,30 +7,40 @@ import collections
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import ClassVar
 
 import tensorflow as tf
 
-_Parts = collections.namedtuple("_Parts", ("indices", "values", "dense_shape"))
+from tpudata.tensor_types import Tensors
+
+
+class _Parts(collections.namedtuple("_Parts", ("indices", "values", "dense_shape"))):
+    """The tensors of a sparse tensor, or their specs.
+
+    Attributes:
+        static_shape: static shape of the sparse tensor; None if its rank is unknown.
+    """
+
+    static_shape: ClassVar[tuple[int | None, ...] | None]
 
 
 @functools.cache
-def _make_parts_class(static_shape: tuple[int | None, ...] | None) -> Any:
+def _make_parts_class(static_shape: tuple[int | None, ...] | None) -> type[_Parts]:
     """Return the class of sparse parts with this static shape, always the same, as tf.nest compares classes."""
     return type("SparseParts", (_Parts,), {"static_shape": static_shape})
 
 
-def are_sparse_parts(leaf: Any) -> bool:
+def are_sparse_parts(leaf: object) -> bool:
     """Return whether a value holds the parts of a sparse tensor, or their specs."""
     return isinstance(leaf, _Parts)
 
 
-def split_sparse(structure: Any) -> Any:
+def split_sparse(structure: Tensors) -> Tensors:
     """Replace each `tf.SparseTensor` of a structure by its parts."""
     return tf.nest.map_structure(_split, structure)
 
 
-def _split(leaf: Any) -> Any:
+def _split(leaf: object) -> Tensors:
     if not isinstance(leaf, tf.SparseTensor):
         return leaf
     shape = leaf.shape
@@ -38,24 +48,24 @@ def _split(leaf: Any) -> Any:
     return parts_class(leaf.indices, leaf.values, leaf.dense_shape)
 
 
-def join_sparse(structure: Any) -> Any:
+def join_sparse(structure: Tensors) -> Tensors:
     """Replace sparse parts in a structure by their `tf.SparseTensor`."""
     return _map_structure(structure, _join, lambda leaf: leaf)
 
 
-def _join(parts: Any) -> Any:
+def _join(parts: _Parts) -> tf.SparseTensor:
     tensor = tf.SparseTensor(*parts)
     if parts.static_shape is not None:
         tensor.set_shape(parts.static_shape)
     return tensor
 
 
-def drop_sparse(structure: Any) -> Any:
+def drop_sparse(structure: Tensors) -> Tensors:
     """Replace sparse parts in a structure by None."""
     return _map_structure(structure, lambda _: None, lambda leaf: leaf)
 
 
-def list_roles(structure: Any) -> list[str]:
+def list_roles(structure: Tensors) -> list[str]:
     """Return for each tensor "dense" or its field of sparse parts, in the order of `tf.nest.flatten`."""
     found_roles: list[str] = tf.nest.flatten(
         _map_structure(structure, lambda parts: type(parts)(*_Parts._fields), lambda _: "dense")
@@ -63,7 +73,9 @@ def list_roles(structure: Any) -> list[str]:
     return found_roles
 
 
-def _map_structure(structure: Any, map_parts: Callable[[Any], Any], map_leaf: Callable[[Any], Any]) -> Any:
+def _map_structure(
+    structure: Tensors, map_parts: Callable[[Tensors], Tensors], map_leaf: Callable[[Tensors], Tensors]
+) -> Tensors:
     if are_sparse_parts(structure):
         return map_parts(structure)
     follow = functools.partial(_map_structure, map_parts=map_parts, map_leaf=map_leaf)

@@ -2,16 +2,18 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tpudata.estimator.api.spec import ModelSpec
+from tpudata.estimator.api.user_functions import InputFunction, ModelFunction
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.signature import call_input_fn, call_model_fn
 from tpudata.estimator.feeding.sparse_parts import join_sparse
+from tpudata.tensor_types import Tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,24 +30,27 @@ class UserModel:
         is_plain: whether this is for an Estimator, which adds nothing to params and does not require input_fn to take them.
     """
 
-    model_fn: Callable[..., Any]
+    model_fn: ModelFunction
     model_dir: str
     config: RunConfig
-    params: Mapping[str, Any]
+    params: Mapping[str, object]
     batch_sizes: Mapping[str, int | None]
     batch_axis: Sequence[int] | None = None
     is_plain: bool = False
 
-    def call_model(self, features: Any, labels: Any, deployment: Deployment) -> Any:
+    def call_model(self, features: Tensors, labels: Tensors, deployment: Deployment) -> ModelSpec:
         """Call model_fn for a mode, and return its result."""
         params = self._make_params(deployment)
         if not self.is_plain:
             params["use_tpu"] = deployment.topology.is_tpu
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
         features, labels = join_sparse(features), join_sparse(labels)
-        return call(self.model_fn, features, labels, deployment.mode, params, self.config)
+        spec: ModelSpec = call(self.model_fn, features, labels, deployment.mode, params, self.config)
+        return spec
 
-    def call_input(self, input_fn: Any, deployment: Deployment, call: Call, start_step: int = 0) -> Any:
+    def call_input(
+        self, input_fn: InputFunction, deployment: Deployment, call: Call, start_step: int = 0
+    ) -> tf.data.Dataset:
         """Call input_fn for some replicas, and return its dataset.
 
         Args:
@@ -67,7 +72,7 @@ class UserModel:
             takes_sparse=not deployment.topology.is_sharded and not deployment.topology.is_tpu,
         )
 
-    def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
+    def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, object]:
         # An Estimator adds nothing to params, except in a rehearsal, which adds the batch size that it would have on a TPU.
         adds = not self.is_plain or deployment.global_batch_size is not None
         return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}

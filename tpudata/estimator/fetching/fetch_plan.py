@@ -8,12 +8,12 @@ those that make summaries, always run on the host: after the step, if they use i
 import dataclasses
 import enum
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.estimator.state.blueprint import Blueprint
+from tpudata.tensor_types import GraphElement
 
 _SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
 _HANDLES = (tf.resource, tf.variant)
@@ -39,7 +39,7 @@ class Timing:
             TensorFlow, whose steps run them.
     """
 
-    def __init__(self, blueprint: Blueprint, writes: Collection[Any] | None = None) -> None:
+    def __init__(self, blueprint: Blueprint, writes: Collection[tf.Operation] | None = None) -> None:
         self.is_on_devices = writes is not None
         self._write_names = {operation.name for operation in writes or ()}
         self._graph = blueprint.graph
@@ -49,11 +49,11 @@ class Timing:
         self._model_names = {operation.name for operation in self._graph.get_operations()}
         self._times: dict[str, When] = {}
 
-    def is_made_by_model_fn(self, operation: Any) -> bool:
+    def is_made_by_model_fn(self, operation: tf.Operation) -> bool:
         """Return whether model_fn made an operation, rather than a hook."""
         return operation.name in self._model_names
 
-    def find_time(self, operation: Any) -> When:
+    def find_time(self, operation: tf.Operation) -> When:
         """Return the time at which an operation is computed."""
         if operation.name not in self._times:
             for other in self._graph.get_operations():  # In the order of creation: inputs come first.
@@ -61,7 +61,7 @@ class Timing:
                     self._times[other.name] = self._compute_time(other)
         return self._times[operation.name]
 
-    def _compute_time(self, operation: Any) -> When:
+    def _compute_time(self, operation: tf.Operation) -> When:
         """Return the time of an operation from its type and the times of its inputs."""
         if operation.name in self._input_names:
             return When.STEP
@@ -80,7 +80,7 @@ class Timing:
             return When.STEP if waits else When.BEFORE
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
 
-    def _runs_on_host(self, operation: Any) -> bool:
+    def _runs_on_host(self, operation: tf.Operation) -> bool:
         """Return whether an operation of model_fn always runs on the host."""
         if operation.type in _SUMMARIES or operation.name in self._write_names:
             return True
@@ -102,15 +102,15 @@ class FetchPlan:
         after_operations: operations run after the step.
     """
 
-    before: tuple[Any, ...]
-    before_operations: tuple[Any, ...]
-    step: tuple[Any, ...]
-    step_operations: tuple[Any, ...]
-    after: tuple[Any, ...]
-    after_operations: tuple[Any, ...]
+    before: tuple[tf.Tensor, ...]
+    before_operations: tuple[tf.Operation, ...]
+    step: tuple[tf.Tensor, ...]
+    step_operations: tuple[tf.Operation, ...]
+    after: tuple[tf.Tensor, ...]
+    after_operations: tuple[tf.Operation, ...]
 
 
-def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
+def plan(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
     """Plan how to compute tensors and operations of the scratch graph.
 
     Args:
@@ -119,14 +119,14 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
         fed: names of tensors whose values hooks provide.
     """
     elements = list(elements)
-    tensors: dict[When, dict[str, Any]] = {when: {} for when in When}
-    operations: dict[When, dict[str, Any]] = {when: {} for when in When}
+    tensors: dict[When, dict[str, tf.Tensor]] = {when: {} for when in When}
+    operations: dict[When, dict[str, tf.Operation]] = {when: {} for when in When}
     for element in elements:
         is_tensor = isinstance(element, tf.Tensor)
         when = timing.find_time(element.op if is_tensor else element)
         (tensors if is_tensor else operations)[when][element.name] = element
 
-    def list_host_inputs(operation: Any) -> Iterator[Any]:
+    def list_host_inputs(operation: tf.Operation) -> Iterator[tf.Operation]:
         for tensor in operation.inputs:
             when = timing.find_time(tensor.op)
             if tensor.name in fed:

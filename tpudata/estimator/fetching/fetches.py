@@ -1,9 +1,14 @@
 """Fetches of hooks: nested structures of tensors and operations, and of their values."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
+
+from tpudata.tensor_types import Array, Arrays, GraphElement
+
+# What a hook may fetch: a tensor or an operation of the graph, its name, or a variable.
+Fetch: TypeAlias = Any
 
 
 class Fetches:
@@ -14,7 +19,7 @@ class Fetches:
         structure: nested structure as for `tf.compat.v1.Session.run`.
     """
 
-    def __init__(self, find_element: Callable[[Any], Any], structure: Any) -> None:
+    def __init__(self, find_element: Callable[[Fetch], GraphElement], structure: object) -> None:
         self._structure = structure
         self._leaves = [
             [fetch.indices, fetch.values, fetch.dense_shape]
@@ -24,10 +29,10 @@ class Fetches:
         ]
         self.elements = tf.nest.flatten(self._leaves)
 
-    def pack(self, values: Mapping[str, Any]) -> Any:
+    def pack(self, values: Mapping[str, Array]) -> Arrays:
         """Return the structure of the fetches with their values, which are passed by tensor name; None for operations."""
 
-        def get_value(leaf: Any) -> Any:
+        def get_value(leaf: "GraphElement | list[tf.Tensor]") -> Array:
             if isinstance(leaf, list):
                 return tf.compat.v1.SparseTensorValue(*(values[part.name] for part in leaf))
             return values[leaf.name] if isinstance(leaf, tf.Tensor) else None

@@ -3,18 +3,19 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
-from tpudata.estimator.fetching.fetches import Fetches
+from tpudata.estimator.fetching.fetches import Fetch, Fetches
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.graph.input_graph import find_input_graph
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 from tpudata.estimator.state.host_copies import HostCopies
+from tpudata.tensor_types import Array, Arrays, GraphElement, Tensors
 from tpudata.tensorflow_internals import eager_mode
 
 # Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
@@ -31,7 +32,7 @@ class _Computation:
         writes: names of those that it writes.
     """
 
-    run: Callable[..., Any]
+    run: Callable[..., Sequence[tf.Tensor]]
     uses: frozenset[str]
     writes: frozenset[str]
 
@@ -55,21 +56,21 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     def __init__(
         self,
         blueprint: Blueprint,
-        variables: Mapping[str, Any],
+        variables: Mapping[str, tf.Variable],
         copies: HostCopies,
-        writes: Collection[Any] | None = None,
+        writes: Collection[tf.Operation] | None = None,
     ) -> None:
         self.timing = Timing(blueprint, writes)
         self._blueprint = blueprint
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        self._functions: dict[Any, _Computation] = {}
-        self._reads: dict[str, Any] = {}
+        self._functions: dict[object, _Computation] = {}
+        self._reads: dict[str, tf.Tensor] = {}
         self._has_written = False
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> tf.Graph:
         """The graph that `begin()` adds operations to."""
         return self._graph
 
@@ -81,9 +82,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     def close(self) -> None:
         """Do nothing, as there is no session to close."""
 
-    def as_default_graph(self) -> contextlib.AbstractContextManager[Any]:
+    def as_default_graph(self) -> contextlib.AbstractContextManager[tf.Graph]:
         """Make the graph the default one inside the context, as hooks expect."""
-        context: contextlib.AbstractContextManager[Any] = self._graph.as_default()
+        context: contextlib.AbstractContextManager[tf.Graph] = self._graph.as_default()
         return context
 
     @contextlib.contextmanager
@@ -101,7 +102,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *new_variables))
         self._functions.clear()
 
-    def find_element(self, fetch: Any) -> Any:
+    def find_element(self, fetch: Fetch) -> GraphElement:
         """Return the graph's tensor or operation for a fetch; for a variable, the tensor of its value.
 
         Raises:
@@ -125,7 +126,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
 
-    def convert_feed(self, key: Any, value: Any) -> tuple[str, Any]:
+    def convert_feed(self, key: Fetch, value: Array) -> tuple[str, npt.NDArray[np.generic]]:
         """Return the name of a fed tensor, and the value to feed as a NumPy array.
 
         Raises:
@@ -142,7 +143,13 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             )
         return tensor.name, array
 
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+    def run(
+        self,
+        fetches: object,
+        feed_dict: Mapping[object, Array] | None = None,
+        options: tf.compat.v1.RunOptions | None = None,
+        run_metadata: tf.compat.v1.RunMetadata | None = None,
+    ) -> Arrays:
         """Compute `fetches` now, on the host.
 
         Args:
@@ -171,8 +178,12 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return flat_fetches.pack(dict(zip([tensor.name for tensor in tensors], values, strict=True)))
 
     def evaluate(
-        self, tensors: Sequence[Any], operations: Sequence[Any], feeds: Mapping[str, Any], when: When | None = None
-    ) -> list[Any]:
+        self,
+        tensors: Sequence[tf.Tensor],
+        operations: Sequence[tf.Operation],
+        feeds: Mapping[str, Array],
+        when: When | None = None,
+    ) -> list[Array]:
         """Compute tensors and run operations of the graph on the host.
 
         Args:
@@ -207,7 +218,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         has_written, self._has_written = self._has_written, False
         return has_written
 
-    def _make_plain_reads(self, tensors: Sequence[Any]) -> _Computation | None:
+    def _make_plain_reads(self, tensors: Sequence[tf.Tensor]) -> _Computation | None:
         """Return a fast computation if all `tensors` are plain reads of variables, such as the step; otherwise None."""
         handles = {info.handle: info.name for info in self._blueprint.variables}
         step_reads = {tensor.name for tensor in self._graph.get_collection(_GLOBAL_STEP_READ)}
@@ -231,7 +242,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return _Computation(reads, frozenset(variable_names.values()), frozenset())
 
     def _make_computation(
-        self, tensors: Sequence[Any], operations: Sequence[Any], fed: Sequence[str], when: When | None
+        self, tensors: Sequence[tf.Tensor], operations: Sequence[tf.Operation], fed: Sequence[str], when: When | None
     ) -> _Computation:
         """Return the compiled computation of tensors and operations; `fed` are the names of fed tensors."""
         cuts = [self._graph.get_tensor_by_name(name) for name in fed]
@@ -239,7 +250,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
         self._check_independent_of_batch(replay, {*fed})
 
-        def compute(*values: Any) -> Any:
+        def compute(*values: tf.Tensor) -> Tensors:
             graph = tf.compat.v1.get_default_graph()
             return replay((), lambda name: graph.capture(self._variables[name].handle), values)
 
@@ -249,7 +260,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         with eager_mode():
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
-        def run(*values: Any) -> Any:
+        def run(*values: Array) -> Tensors:
             # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
@@ -269,7 +280,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                     )
 
 
-def reject_options(options: Any) -> None:
+def reject_options(options: tf.compat.v1.RunOptions | None) -> None:
     """Raise ValueError if there are RunOptions.
 
     Raises:
@@ -282,5 +293,5 @@ def reject_options(options: Any) -> None:
         )
 
 
-def _is_keras_variable(fetch: Any) -> bool:
+def _is_keras_variable(fetch: object) -> bool:
     return not isinstance(fetch, tf.Variable | tf.Tensor | tf.Operation | str | bytes) and hasattr(fetch, "value")

@@ -5,7 +5,6 @@ session, operations on which no fetch depends do not run, such as initializers, 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,9 +13,10 @@ from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.graph_copy import copy_graph, list_input_tensors
 from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.estimator.state.blueprint import Blueprint
+from tpudata.tensor_types import Tensors
 
 
-def _lower_for_one_replica(graph_def: Any) -> Any:
+def _lower_for_one_replica(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     return lower_collectives(graph_def, 1)
 
 
@@ -40,11 +40,11 @@ class Replay:
     def __init__(
         self,
         blueprint: Blueprint,
-        structure: Any,
-        updates: Iterable[Any] = (),
-        cuts: Sequence[Any] = (),
-        waits_for: Callable[[Any], bool] | None = None,
-        rewrite: Callable[[Any], Any] = _lower_for_one_replica,
+        structure: Tensors,
+        updates: Iterable[tf.Operation] = (),
+        cuts: Sequence[tf.Tensor] = (),
+        waits_for: Callable[[tf.Operation], bool] | None = None,
+        rewrite: Callable[[tf.compat.v1.GraphDef], tf.compat.v1.GraphDef] = _lower_for_one_replica,
     ) -> None:
         self._structure = structure
         self._tensors = tf.nest.flatten(structure)
@@ -66,13 +66,15 @@ class Replay:
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
         self.reads = frozenset(self._handles.values())
 
-    def __call__(self, arguments: Iterable[Any], find_handle: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
+    def __call__(
+        self, arguments: Iterable[Tensors], find_handle: Callable[[str], tf.Tensor], values: Sequence[tf.Tensor] = ()
+    ) -> Tensors:
         """Add the copy to the graph that is being built.
 
         Args:
             arguments: nested structures of tensors, like the arguments of the blueprint's function.
-            find_handle: function from a variable's name to the handle of the real variable.
-            values: values of the cuts.
+            find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
+            values: tensors of the shapes and dtypes of the cuts, in their order.
 
         Returns:
             The tensors in the given structure, with control dependencies on the updates.
@@ -81,7 +83,7 @@ class Replay:
             ModelFnValueError: a needed argument is missing.
         """
         inputs = [argument for argument in tf.nest.flatten(tuple(arguments)) if argument is not None]
-        feeds: dict[str, Any] = {
+        feeds: dict[str, tf.Tensor] = {
             old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, inputs, strict=False)
         }
         feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
@@ -97,7 +99,7 @@ class Replay:
         return tf.nest.pack_sequence_as(self._structure, tensors)
 
 
-def _extract_subgraph(blueprint: Blueprint, names: set[str]) -> Any:
+def _extract_subgraph(blueprint: Blueprint, names: set[str]) -> tf.compat.v1.GraphDef:
     """Return the `GraphDef` of the operations `names` of the scratch graph."""
     graph_def = blueprint.graph.as_graph_def()
     nodes = [node for node in graph_def.node if node.name in names]
@@ -117,20 +119,20 @@ def _extract_subgraph(blueprint: Blueprint, names: set[str]) -> Any:
     return graph_def
 
 
-def run_on_host(replay: Replay, variables: Mapping[str, Any]) -> None:
+def run_on_host(replay: Replay, variables: Mapping[str, tf.Variable]) -> None:
     """Run a replay without arguments now, outside of the steps."""
     with tf.device("CPU:0"):
         tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)()
 
 
-def fill_tables(blueprint: Blueprint, variables: Mapping[str, Any]) -> None:
+def fill_tables(blueprint: Blueprint, variables: Mapping[str, tf.Variable]) -> None:
     """Fill the lookup tables of a scratch graph, as a session does before its first run."""
     initializers = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     if initializers:
         run_on_host(Replay(blueprint, (), initializers), variables)
 
 
-def make_handle_getter(variables: Mapping[str, Any]) -> Callable[[str], Any]:
+def make_handle_getter(variables: Mapping[str, tf.Variable]) -> Callable[[str], tf.Tensor]:
     """Return a function from a variable's name to its handle in the graph that is being built.
 
     Args:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -18,15 +17,15 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
 
     def __init__(self) -> None:
         super().__init__()
-        self._initializers: Sequence[Any] = ()
-        self._session: Any = None
+        self._initializers: Sequence[tf.Operation] = ()
+        self._session: tf.compat.v1.Session | None = None
         self._session_lock = threading.Lock()
 
-    def set_initializers(self, operations: Sequence[Any]) -> None:
+    def set_initializers(self, operations: Sequence[tf.Operation]) -> None:
         """Set the operations that each session runs first."""
         self._initializers = operations
 
-    def session(self) -> Any:
+    def session(self) -> tf.compat.v1.Session:
         """Return the open session of the graph, or a new one."""
         with self._session_lock:
             if self._session is None:
@@ -43,7 +42,7 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
                 self._session = None
 
 
-def find_input_graph(fetches: Any) -> InputGraph | None:
+def find_input_graph(fetches: object) -> InputGraph | None:
     """Return the InputGraph that fetches belong to; None if they belong to another graph or are names."""
     graphs = (getattr(fetch, "graph", None) for fetch in tf.nest.flatten(fetches) if not isinstance(fetch, str | bytes))
     return next((graph for graph in graphs if isinstance(graph, InputGraph)), None)

@@ -1,9 +1,10 @@
 """Conversion between nested structures and the flat lists of tensors that tf.functions take."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import tensorflow as tf
+
+from tpudata.tensor_types import Specs, Tensors
 
 
 class Structure:
@@ -13,17 +14,17 @@ class Structure:
         arguments: nested structures of tensors or of their specs; None for an absent argument.
     """
 
-    def __init__(self, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, arguments: tuple[Tensors, ...]) -> None:
         self._arguments = arguments
         self._flat = tf.nest.flatten(arguments)
         self.specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in self._flat if leaf is not None]
 
-    def flatten(self, arguments: tuple[Any, ...]) -> list[Any]:
+    def flatten(self, arguments: tuple[Tensors, ...]) -> list[tf.Tensor]:
         """Return the tensors of `arguments`, without the Nones."""
         tf.nest.assert_same_structure(self._arguments, arguments)
         return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(arguments) if leaf is not None]
 
-    def pack(self, tensors: Iterable[Any]) -> Any:
+    def pack(self, tensors: Iterable[tf.Tensor]) -> Tensors:
         """Return the nested arguments with these tensors in place of the specs."""
         remaining = iter(tensors)
         return tf.nest.pack_sequence_as(
@@ -31,7 +32,7 @@ class Structure:
         )
 
 
-def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
+def batch_function(function: Callable[..., Tensors], specs: tuple[Specs, ...]) -> Callable[..., Tensors]:
     """Make a tf.function with one trace for all batches that fit `specs`, including a short last one.
 
     Args:
@@ -40,7 +41,7 @@ def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Call
     """
     structure = Structure(specs)
 
-    def call_packed(*tensors: Any) -> Any:
+    def call_packed(*tensors: tf.Tensor) -> Tensors:
         return function(*structure.pack(tensors))
 
     compiled = tf.function(call_packed, input_signature=structure.specs, autograph=False)

@@ -1,7 +1,6 @@
 """Summaries in a model_fn, written on the host from the values of a step."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +11,7 @@ from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
 from tpudata.estimator.steps.train_step import TrainStep
 from tpudata.estimator.tracing.effects import list_results
+from tpudata.tensor_types import Array, GraphElement
 
 _Keys = tf.compat.v1.GraphKeys
 
@@ -28,9 +28,11 @@ class ModelSummaries:
         is_enabled: whether to write summaries.
     """
 
-    def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, is_enabled: bool) -> None:
+    def __init__(
+        self, train_step: TrainStep, session: HookSession, scaffold: tf.compat.v1.train.Scaffold, is_enabled: bool
+    ) -> None:
         self._request: Request | None = None
-        self._tensors: list[Any] = []
+        self._tensors: list[tf.Tensor] = []
         self._fetches = train_step.fetches
         self.uses_tf_summary = is_enabled and train_step.uses_tf_summary
         if not is_enabled:
@@ -52,7 +54,7 @@ class ModelSummaries:
         return self._request is not None or self.uses_tf_summary
 
     @property
-    def step(self) -> tuple[Any, ...]:
+    def step(self) -> tuple[GraphElement, ...]:
         """Tensors of the scratch graph that the step must return."""
         return () if self._request is None else self._request.step
 
@@ -71,7 +73,7 @@ class ModelSummaries:
         if self._request is not None:
             self._request.begin()
 
-    def write(self, step: int, fetched: Mapping[str, Any], events: EventWriter) -> None:
+    def write(self, step: int, fetched: Mapping[str, Array], events: EventWriter) -> None:
         """Write the summaries of a step from its fetched values by name; do nothing if the data ended before that step."""
         if self._request is None or any(tensor.name not in fetched for tensor in self._request.step):
             return

@@ -1,14 +1,16 @@
 """Calls of SessionRunHooks, in the order of a MonitoredSession."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.api.hook_lists import SessionRunHook
+from tpudata.estimator.api.spec import EstimatorSpec, ModelSpec
 from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
+from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
 # Errors by which a hook ends a run, as in a MonitoredSession, such as one that feeds from a generator.
@@ -24,14 +26,14 @@ class Request:
         feeds: values by name of a tensor.
     """
 
-    def __init__(self, session: HookSession, plan: FetchPlan, feeds: Mapping[str, Any]) -> None:
+    def __init__(self, session: HookSession, plan: FetchPlan, feeds: Mapping[str, Array]) -> None:
         self._session = session
         self._feeds = dict(feeds)
         self._plan = plan
-        self._before: dict[str, Any] = {}
+        self._before: dict[str, Array] = {}
 
     @property
-    def step(self) -> tuple[Any, ...]:
+    def step(self) -> tuple[GraphElement, ...]:
         """Tensors of the scratch graph that the step must return, and operations that it must run."""
         return (*self._plan.step, *self._plan.step_operations)
 
@@ -46,7 +48,7 @@ class Request:
         values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
 
-    def finish(self, step: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, step: Mapping[str, Array]) -> dict[str, Array]:
         """Compute values after the step, from its values by name; return all values by name."""
         plan = self._plan
         step_values = {**self._feeds, **self._before, **{tensor.name: step[tensor.name] for tensor in plan.step}}
@@ -57,7 +59,7 @@ class Request:
         return {**step_values, **dict(zip([tensor.name for tensor in plan.after], after_values, strict=True))}
 
 
-def tensor_names(elements: Iterable[Any]) -> set[str]:
+def tensor_names(elements: Iterable[GraphElement]) -> set[str]:
     """Return the names of the tensors among the fetches of `Monitor.before_run`."""
     return {element.name for element in elements if isinstance(element, tf.Tensor)}
 
@@ -72,7 +74,9 @@ class Monitor:
         feeds_model: whether the step takes values for model_fn's placeholders with a default.
     """
 
-    def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any, *, feeds_model: bool = False) -> None:
+    def __init__(
+        self, session: HookSession, hooks: Sequence[SessionRunHook], original: Tensors, *, feeds_model: bool = False
+    ) -> None:
         self.hooks = tuple(
             ProfilerHook.from_original(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks
         )
@@ -81,13 +85,13 @@ class Monitor:
                 hook.on_devices = session.is_on_devices
         self.should_stop = False
         # Values that hooks feed to the next step, by name of model_fn's placeholder.
-        self.model_feeds: dict[str, Any] = {}
+        self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
         self._original = _train.SessionRunArgs(original)
-        self._context: Any = None
+        self._context = _train.SessionRunContext(self._original, session)
         self._fetches: dict[int, Fetches] = {}
-        self._single: dict[int, tuple[Any, Fetches]] = {}
+        self._single: dict[int, tuple[tf.Tensor, Fetches]] = {}
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
         self._request: Request | None = None
 
@@ -104,7 +108,7 @@ class Monitor:
             for hook in self.hooks:
                 hook.after_create_session(self._session, tf.train.Coordinator())
 
-    def before_run(self) -> tuple[Any, ...]:
+    def before_run(self) -> tuple[GraphElement, ...]:
         """Call the hooks before a step, and return the tensors that it must return and the operations that it must run.
 
         A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and no step should run.
@@ -115,7 +119,7 @@ class Monitor:
             self._request, self.should_stop = None, True
             return ()
 
-    def _request_fetches(self) -> tuple[Any, ...]:
+    def _request_fetches(self) -> tuple[GraphElement, ...]:
         """Collect the fetches and feeds of all hooks, plan them, and compute the values from before the step."""
         self._request = None
         self.model_feeds = {}
@@ -123,7 +127,7 @@ class Monitor:
             return ()
         self._context = _train.SessionRunContext(self._original, self._session)
         self._fetches = {}
-        feeds: dict[str, Any] = {}
+        feeds: dict[str, Array] = {}
         with self._session.as_default_graph():
             for number, hook in enumerate(self.hooks):
                 arguments = hook.before_run(self._context)
@@ -138,7 +142,9 @@ class Monitor:
         self._request.begin()
         return self._request.step
 
-    def _add_arguments(self, number: int, hook: Any, arguments: Any, feeds: dict[str, Any]) -> None:
+    def _add_arguments(
+        self, number: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
+    ) -> None:
         """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step."""
         if not isinstance(arguments, _train.SessionRunArgs):
             raise TypeError(
@@ -163,7 +169,7 @@ class Monitor:
             if is_in_model:
                 self.model_feeds |= [feed]
 
-    def _parse_fetches(self, structure: Any) -> Fetches:
+    def _parse_fetches(self, structure: object) -> Fetches:
         """Return a hook's fetches, cached if they are a single tensor."""
         if not isinstance(structure, tf.Tensor):
             return Fetches(self._session.find_element, structure)
@@ -172,7 +178,7 @@ class Monitor:
             self._single[id(structure)] = structure, Fetches(self._session.find_element, structure)
         return self._single[id(structure)][1]
 
-    def after_run(self, step: Mapping[str, Any]) -> None:
+    def after_run(self, step: Mapping[str, Array]) -> None:
         """Call the hooks after a step with the values that they fetched; StopIteration or OutOfRangeError set `should_stop`.
 
         Args:
@@ -201,12 +207,12 @@ class Monitor:
                 hook.end(self._session)
 
 
-def training_hooks(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
+def training_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
     """Return the hooks of a training in order: model_fn's chief hooks, those of the call, and model_fn's others."""
-    return (*_chief_hooks(spec), *hooks, *spec.training_hooks)
+    return (*_chief_hooks(spec), *hooks, *(spec.training_hooks or ()))
 
 
-def select_worker_hooks(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
+def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tuple[SessionRunHook, ...]:
     """Return the `training_hooks` that run in processes other than the chief, which write no files."""
     kinds = (
         _train.CheckpointSaverHook,
@@ -218,6 +224,5 @@ def select_worker_hooks(spec: Any, hooks: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(hook for hook in hooks if not isinstance(hook, kinds) and hook not in _chief_hooks(spec))
 
 
-def _chief_hooks(spec: Any) -> Sequence[Any]:
-    hooks: Sequence[Any] = getattr(spec, "training_chief_hooks", ())
-    return hooks
+def _chief_hooks(spec: ModelSpec) -> Sequence[SessionRunHook]:
+    return (spec.training_chief_hooks or ()) if isinstance(spec, EstimatorSpec) else ()

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any
 
 import tensorflow as tf
 
@@ -119,10 +118,10 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._next_step: int | None = None
         self.on_devices = False
         self._end_profile: Callable[[], None] | None = None
-        self._global_step: Any = None
+        self._global_step: tf.Variable | None = None
 
     @classmethod
-    def from_original(cls, hook: Any) -> "ProfilerHook":
+    def from_original(cls, hook: tf.compat.v1.train.ProfilerHook) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
         file, timer = profile_file_and_timer(hook)
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
@@ -134,7 +133,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._next_step = None
         self._global_step = _train.get_global_step()
 
-    def before_run(self, run_context: Any) -> Any:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> tf.compat.v1.train.SessionRunArgs:
         """Begin a profile, if one is due."""
         del run_context
         if self._next_step is not None and self._timer.should_trigger_for_step(self._next_step):
@@ -143,7 +142,9 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
                 _log.warning("ProfilerHook: step %d is not profiled: another profile is running.", self._next_step)
         return _train.SessionRunArgs(self._global_step)
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext, run_values: tf.compat.v1.train.SessionRunValues
+    ) -> None:
         """Write the profile, if one has begun."""
         del run_context
         step = int(run_values.results) + 1
@@ -153,7 +154,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
             self._timer.update_last_triggered_step(step)
         self._next_step = step + 1
 
-    def end(self, session: Any) -> None:
+    def end(self, session: tf.compat.v1.Session) -> None:
         """End a profile that a failed step has left open."""
         del session
         self._write()

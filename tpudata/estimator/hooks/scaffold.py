@@ -1,7 +1,5 @@
 """Scaffolds, with which a model_fn sets the initial values of variables and the content of checkpoints."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.checks import require_type
@@ -9,6 +7,7 @@ from tpudata.devices.errors import ModelFnValueError
 from tpudata.error_text.lines import one_line
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError
+from tpudata.estimator.api.spec import EstimatorSpec, ModelSpec, TPUEstimatorSpec
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.store import VariableStore
@@ -17,12 +16,12 @@ from tpudata.estimator.steps.step import Step
 _Scaffold = tf.compat.v1.train.Scaffold
 
 
-def has_scaffold(spec: Any) -> bool:
+def has_scaffold(spec: ModelSpec) -> bool:
     """Return whether a spec has a scaffold."""
-    return getattr(spec, "scaffold_fn", None) is not None or getattr(spec, "scaffold", None) is not None
+    return (spec.scaffold_fn if isinstance(spec, TPUEstimatorSpec) else spec.scaffold) is not None
 
 
-def make_scaffold(spec: Any, session: HookSession) -> Any:
+def make_scaffold(spec: ModelSpec, session: HookSession) -> tf.compat.v1.train.Scaffold:
     """Return the spec's scaffold, with its saver built, or an empty one.
 
     Raises:
@@ -34,10 +33,10 @@ def make_scaffold(spec: Any, session: HookSession) -> Any:
         return build_scaffold(spec)
 
 
-def build_scaffold(spec: Any) -> Any:
+def build_scaffold(spec: ModelSpec) -> tf.compat.v1.train.Scaffold:
     """Return the spec's scaffold, with its saver built, or an empty one; made in the default graph."""
-    scaffold = getattr(spec, "scaffold", None)
-    if getattr(spec, "scaffold_fn", None) is not None:
+    scaffold = spec.scaffold if isinstance(spec, EstimatorSpec) else None
+    if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
         scaffold = spec.scaffold_fn()
     scaffold = _Scaffold() if scaffold is None else scaffold
     label, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
@@ -52,7 +51,7 @@ def build_scaffold(spec: Any) -> Any:
     return scaffold
 
 
-def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
+def restore_with(saver: tf.compat.v1.train.Saver, session: tf.compat.v1.Session, checkpoint: Checkpoint) -> None:
     """Restore a checkpoint with a scaffold's saver.
 
     Raises:
@@ -67,7 +66,7 @@ def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
         ) from error
 
 
-def save_with(saver: Any, session: HookSession, model_dir: str, step: int) -> Checkpoint:
+def save_with(saver: tf.compat.v1.train.Saver, session: HookSession, model_dir: str, step: int) -> Checkpoint:
     """Write `model.ckpt-STEP` with a scaffold's saver, which also deletes old checkpoints.
 
     Raises:
@@ -96,7 +95,9 @@ class ScaffoldLoader:
         scaffold: scaffold of the run.
     """
 
-    def __init__(self, step: Step, store: VariableStore, session: HookSession, scaffold: Any) -> None:
+    def __init__(
+        self, step: Step, store: VariableStore, session: HookSession, scaffold: tf.compat.v1.train.Scaffold
+    ) -> None:
         self._step = step
         self._store = store
         self._session = session

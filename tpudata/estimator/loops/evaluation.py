@@ -2,15 +2,16 @@
 
 import contextlib
 import logging
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tpudata.checks import require_positive_int
-from tpudata.estimator.api.hook_lists import check_hooks
+from tpudata.estimator.api.hook_lists import SessionRunHook, check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
@@ -19,13 +20,19 @@ from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import find_requested_or_latest
 from tpudata.estimator.steps.eval_step import EvalStep
+from tpudata.tensor_types import Array
 
 _log = logging.getLogger("tpudata")
 
 
 def evaluate(
-    runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str | None
-) -> dict[str, Any]:
+    runtime: Runtime,
+    input_fn: InputFunction,
+    steps: int | None,
+    hooks: Sequence[SessionRunHook] | None,
+    checkpoint_path: str | None,
+    events_dir: str | None,
+) -> dict[str, Array]:
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
@@ -35,10 +42,11 @@ def evaluate(
         raise ValueError(
             "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
         )
-    step: EvalStep = runtime.step(ModeKeys.EVAL, feed.element_spec)
+    step = runtime.step(ModeKeys.EVAL, feed.element_spec)
+    assert isinstance(step, EvalStep)  # As for each mode.
     session = step.session(has_additions=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
     scaffold = make_scaffold(step.spec, session)
-    monitor = Monitor(session, (*hooks, *step.spec.evaluation_hooks), step.spec.loss)
+    monitor = Monitor(session, (*hooks, *(step.spec.evaluation_hooks or ())), step.spec.loss)
     monitor.begin()
     loader = ScaffoldLoader(step, runtime.store, session, scaffold)
     with runtime.lock:
@@ -74,7 +82,7 @@ def evaluate(
     with runtime.lock:
         loader.reload(checkpoint)
         loss = np.float32(total / weight if weight else 0.0)
-        metrics: dict[str, Any] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
+        metrics: dict[str, Array] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
     formatted = ", ".join(f"{name} = {metrics[name]}" for name in sorted(metrics))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", formatted)
     if events_dir is not None:
@@ -82,7 +90,7 @@ def evaluate(
     return metrics
 
 
-def _warn_of_padding(step: EvalStep, weights: Any) -> None:
+def _warn_of_padding(step: EvalStep, weights: Array) -> None:
     """Warn once if a batch has rows of weight 0, which the model counts like real ones."""
     padding = int(np.sum(weights == 0))
     if not padding:
@@ -97,7 +105,7 @@ def _warn_of_padding(step: EvalStep, weights: Any) -> None:
     step.ignores_weights = False  # Warn once.
 
 
-def _write_summaries(folder: str, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
+def _write_summaries(folder: str, metrics: dict[str, Array], checkpoint: Checkpoint | None) -> None:
     """Write the metrics as summaries, each type in the original's form."""
     summary = tf.compat.v1.Summary()
     for name, metric in metrics.items():
@@ -118,14 +126,14 @@ def _write_summaries(folder: str, metrics: dict[str, Any], checkpoint: Checkpoin
     events.close()
 
 
-def _add_numbers(summary: Any, name: str, metric: Any) -> None:
+def _add_numbers(summary: tf.compat.v1.Summary, name: str, metric: Array) -> None:
     if np.ndim(metric) == 0:
         summary.value.add(tag=name, simple_value=float(metric))
     else:  # Such as precision_at_thresholds.
         summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(metric))
 
 
-def _add_images(summary: Any, name: str, serialized: bytes) -> None:
+def _add_images(summary: tf.compat.v1.Summary, name: str, serialized: bytes) -> None:
     """Add the summaries of a metric that is itself a serialised Summary, such as one of images."""
     try:
         values = tf.compat.v1.Summary.FromString(serialized).value

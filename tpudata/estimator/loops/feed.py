@@ -6,14 +6,14 @@ replicas.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tpudata.devices.batches.feeder import StackFeed
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
-from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.feeding.iteration import Iteration, StepIteration
 from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements, choose_short_data
 from tpudata.estimator.feeding.signature import check_for_devices
+from tpudata.tensor_types import Specs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Feed:
             devices, no further elements are read.
     """
 
-    element_spec: Any
+    element_spec: Specs
     endless: bool
-    iterate: Callable[[int | None], Any]
+    iterate: Callable[[int | None], StepIteration]
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -11,35 +11,40 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.errors import UsageError
-from tpudata.estimator.api.hook_lists import check_hooks
+from tpudata.estimator.api.hook_lists import SessionRunHook, check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.feeding.signature import list_leaves
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoints import find_requested_or_latest
 from tpudata.estimator.steps.predict_step import PredictStep
+from tpudata.tensor_types import Arrays, Tensors
 
 _log = logging.getLogger("tpudata")
+# predict_keys, hooks, checkpoint_path and yield_single_examples, as `predict` takes them.
+PredictOptions: TypeAlias = tuple[Sequence[str] | str | None, Sequence[SessionRunHook] | None, str | None, bool]
 
 
 def predict(
     runtime: Runtime,
-    input_fn: Any,
+    input_fn: InputFunction,
     predict_keys: Sequence[str] | str | None,
-    hooks: Any,
+    hooks: Sequence[SessionRunHook] | None,
     checkpoint_path: str | None,
     yield_single_examples: bool,
-) -> Iterator[Any]:
+) -> Iterator[Arrays]:
     """Yield predictions; see `TPUEstimator.predict`."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
-    step: PredictStep = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
+    step = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
+    assert isinstance(step, PredictStep)  # As for each mode.
     keys = _select_keys(step.spec.predictions, predict_keys)
     session = step.session(has_additions=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
     loader = ScaffoldLoader(step, runtime.store, session, make_scaffold(step.spec, session))
-    monitor = Monitor(session, (*hooks, *step.spec.prediction_hooks), step.spec.predictions)
+    monitor = Monitor(session, (*hooks, *(step.spec.prediction_hooks or ())), step.spec.predictions)
     monitor.begin()
     with runtime.lock:
         loader.load(checkpoint)
@@ -86,7 +91,7 @@ def predict(
     loader.note_writes()
 
 
-def _select_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:
+def _select_keys(predictions: Tensors, predict_keys: Sequence[str] | str | None) -> list[str] | None:
     """Return the keys of the predictions to yield; None for all, or for predictions that are not a dict."""
     if predict_keys is None:
         return None

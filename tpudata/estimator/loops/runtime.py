@@ -4,13 +4,15 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.spec import ModelSpec
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Deployment
@@ -26,9 +28,11 @@ from tpudata.estimator.steps.predict_step import PredictStep
 from tpudata.estimator.steps.train_step import TrainStep
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.traced_model import trace_model
+from tpudata.tensor_types import Specs, Tensors
 
 _SEED_BYTES = 3
-_StepKind: TypeAlias = Callable[..., TrainStep | EvalStep | PredictStep]
+ModeStep: TypeAlias = TrainStep | EvalStep | PredictStep
+_StepKind: TypeAlias = Callable[..., ModeStep]
 _PLAIN_STEPS: Mapping[str, _StepKind] = {
     ModeKeys.TRAIN: PlainTrainStep,
     ModeKeys.EVAL: EvalStep,
@@ -63,7 +67,7 @@ class Runtime:
         self.lock = threading.RLock()
         self._find_topology = find_topology
         self._warm_start = warm_start
-        self._steps: list[tuple[str, Any, Any]] = []
+        self._steps: list[tuple[str, tuple[Specs, Specs], ModeStep]] = []
 
     @property
     def config(self) -> RunConfig:
@@ -96,7 +100,7 @@ class Runtime:
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
-        variables: dict[str, Any] = {}
+        variables: dict[str, tf.Variable] = {}
         return VariableStore(variables, _make_host_copies(self.topology, variables), self.peers, self._warm_start)
 
     def clone_on(self, find_topology: Callable[[], Topology]) -> "Runtime":
@@ -112,7 +116,7 @@ class Runtime:
         user_model = self.user_model
         return Deployment(mode, self.topology, user_model.config.tpu_config, user_model.batch_sizes[mode])
 
-    def feed(self, input_fn: Any, mode: str, start_step: int = 0) -> Feed:
+    def feed(self, input_fn: InputFunction, mode: str, start_step: int = 0) -> Feed:
         """Call input_fn for the replicas of `mode`, and return the data.
 
         An input_fn that takes `start_step` gets the number of steps done.
@@ -121,7 +125,7 @@ class Runtime:
         call = functools.partial(self.user_model.call_input, input_fn, deployment, start_step=start_step)
         return make_feed(call, deployment, self.user_model.batch_axis)
 
-    def step(self, mode: str, element_spec: Any) -> Any:
+    def step(self, mode: str, element_spec: Specs) -> ModeStep:
         """Return the compiled step of `mode` for such elements; the first call traces model_fn."""
         specs = split_element(element_spec)
         with self.lock:
@@ -132,11 +136,11 @@ class Runtime:
             self._steps.append((mode, specs, step))
             return step
 
-    def _make_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
+    def _make_step(self, mode: str, specs: tuple[Specs, Specs]) -> ModeStep:
         """Trace model_fn, and return the step of a mode for the elements with these specs."""
         deployment, topology = self.deployment(mode), self.topology
 
-        def call_model(features: Any, labels: Any, mode: str) -> Any:
+        def call_model(features: Tensors, labels: Tensors, mode: str) -> ModelSpec:
             del mode
             if topology.is_tpu:  # Several replicas sum dense gradients anyway; do the same on a single core.
                 tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
@@ -150,7 +154,7 @@ class Runtime:
         return steps[mode](traced, topology, self.store, broadcast=broadcast)
 
 
-def _make_host_copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
+def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
     """Return the host's copies of the variables: they track the devices' values, if jax runs the steps."""
     if not topology.devices:
         return OnlyOnHost()

@@ -17,7 +17,8 @@ from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_effects import KerasConditions
 from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.estimator.state.partition import Part
-from tpudata.estimator.state.variable_requests import Key, make_key_counter, variable_creator
+from tpudata.estimator.state.variable_requests import Key, VariableMaker, make_key_counter, variable_creator
+from tpudata.tensor_types import Specs, Tensors
 
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
@@ -41,11 +42,11 @@ class VariableInfo:
     key: Key
     name: str
     trainable: bool
-    collections: tuple[Any, ...]
+    collections: tuple[str, ...]
     handle: str
-    synchronization: Any
-    aggregation: Any
-    scratch: Any = dataclasses.field(repr=False)
+    synchronization: tf.VariableSynchronization
+    aggregation: tf.VariableAggregation
+    scratch: tf.Variable = dataclasses.field(repr=False)
     creating_operation: str
 
     @property
@@ -94,9 +95,9 @@ class Blueprint:
     """
 
     variables: tuple[VariableInfo, ...]
-    arguments: tuple[Any, ...]
+    arguments: tuple[Tensors, ...]
     result: Any
-    graph: Any
+    graph: tf.Graph
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
     writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -104,7 +105,7 @@ class Blueprint:
         """Return (key of the graph, tensor name), which identifies a variable's initial value."""
         return self.key, info.initial
 
-    def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
+    def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, tf.Tensor]:
         """Return the initial values of `variables`, by name, which are the same at every call if the graph has a seed."""
         if not variables:
             return {}
@@ -120,7 +121,7 @@ class Blueprint:
             # Nothing can be colocated with an omitted operation.
             node.attr.pop("_class", None)
 
-        def compute() -> Any:
+        def compute() -> Tensors:
             return tf.import_graph_def(graph_def, return_elements=names, name="")
 
         # Importing the graph again restarts its random ops.
@@ -133,7 +134,7 @@ class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorF
     """Scratch graph, which behaves as a graph of v1."""
 
 
-def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | None) -> Blueprint:
+def discover(function: Callable[..., Any], specs: Sequence[Specs], seed: int | None) -> Blueprint:
     """Trace `function` in a scratch graph.
 
     Args:
@@ -157,9 +158,9 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
 @contextlib.contextmanager
 def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
     """Record the variables that are made in the default graph inside the context; they are added to `infos` at its end."""
-    created: dict[Key, tuple[Any, Any, str]] = {}
+    created: dict[Key, tuple[tf.Variable, tuple[str, ...], str]] = {}
 
-    def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+    def record(key: Key, create: VariableMaker, kwargs: Mapping[str, Any]) -> tf.Variable:
         variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
         collections = kwargs.get("collections")
         members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
@@ -187,5 +188,5 @@ def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
     ]
 
 
-def _make_placeholder(spec: Any) -> Any:
+def _make_placeholder(spec: tf.TensorSpec | None) -> tf.Tensor | None:
     return None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, name="tpudata_input")

@@ -7,7 +7,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -16,11 +16,28 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state.partition import Part, find_whole_part
+from tpudata.tensor_types import Array
 
 _GLOBAL_STEP = "global_step"
 # Errors that TensorFlow's reader raises for damaged files.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 _FIX = "Use another model_dir, or the model and the input size that wrote it."
+
+
+class CheckpointReader(Protocol):
+    """TensorFlow's reader of a checkpoint, which `tf.train.load_checkpoint` returns."""
+
+    def has_tensor(self, name: str) -> bool:
+        """Return whether the checkpoint has a variable."""
+
+    def get_tensor(self, name: str) -> Array:
+        """Return the value of a variable."""
+
+    def get_variable_to_shape_map(self) -> dict[str, list[int]]:
+        """Return the shapes of the variables by name."""
+
+    def get_variable_to_dtype_map(self) -> dict[str, tf.DType]:
+        """Return the dtypes of the variables by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,18 +97,19 @@ class Checkpoint:
             )
         return int(array)
 
-    def reader(self) -> Any:
+    def reader(self) -> CheckpointReader:
         """Return TensorFlow's reader of the checkpoint.
 
         Raises:
             CheckpointError: the files are damaged.
         """
         try:
-            return tf.train.load_checkpoint(self.prefix)
+            reader: CheckpointReader = tf.train.load_checkpoint(self.prefix)
         except _READ_ERRORS as error:
             raise _make_damage_error(self.prefix, error) from error
+        return reader
 
-    def read(self, variables: Mapping[str, Any], parts: Mapping[str, Part | None]) -> dict[str, Any]:
+    def read(self, variables: Mapping[str, tf.Variable], parts: Mapping[str, Part | None]) -> dict[str, Array]:
         """Return the values (NumPy arrays) of `variables`, by name.
 
         Args:
@@ -124,7 +142,9 @@ class Checkpoint:
         return {name: read_value(reader, self.prefix, name, whole) for name, whole in wholes.items()}
 
 
-def _check_whole(prefix: str, name: str, part: Part, variable: Any, shape: Sequence[int], dtype: Any) -> None:
+def _check_whole(
+    prefix: str, name: str, part: Part, variable: tf.Variable, shape: Sequence[int], dtype: tf.DType
+) -> None:
     if tuple(shape) != part.full_shape or dtype != variable.dtype:
         raise CheckpointError(
             f"{prefix} has the partitioned variable {part.full_name!r} as {dtype.name}{tuple(shape)}, model_fn makes it, with its "
@@ -132,7 +152,7 @@ def _check_whole(prefix: str, name: str, part: Part, variable: Any, shape: Seque
         )
 
 
-def read_value(reader: Any, prefix: str, name: str, whole: Part | None) -> Any:
+def read_value(reader: CheckpointReader, prefix: str, name: str, whole: Part | None) -> Array:
     """Return the value (NumPy) of a variable, or of its slice of a partitioned variable that the checkpoint stores as one.
 
     Raises:
@@ -145,7 +165,7 @@ def read_value(reader: Any, prefix: str, name: str, whole: Part | None) -> Any:
     )
 
 
-def read_tensor(reader: Any, prefix: str, name: str) -> Any:
+def read_tensor(reader: CheckpointReader, prefix: str, name: str) -> Array:
     """Return the value (NumPy) of a variable, from TensorFlow's reader of the checkpoint at `prefix`.
 
     Raises:

@@ -8,7 +8,6 @@ import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 from google.protobuf import text_format
@@ -158,7 +157,7 @@ class Retention:
         return True
 
 
-def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Retention) -> Checkpoint:
+def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retention: Retention) -> Checkpoint:
     """Write `model.ckpt-STEP`, make it the newest and delete old checkpoints.
 
     A checkpoint is valid once the state file names it, which is replaced in one piece.

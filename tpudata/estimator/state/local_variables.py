@@ -1,7 +1,6 @@
 """Variables that no checkpoint contains: the sums of metrics, which restart with each run."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -24,7 +23,7 @@ class LocalVariables:
         self._initial = blueprint.initial_values(infos)
         self.by_name = {info.name: self._make(info) for info in infos}
 
-    def _make(self, info: VariableInfo) -> Any:
+    def _make(self, info: VariableInfo) -> tf.Variable:
         initial = self._initial[info.name]
         is_number = initial.dtype.is_floating or initial.dtype.is_integer
         aggregation = info.aggregation

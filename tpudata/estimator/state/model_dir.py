@@ -1,12 +1,11 @@
 """A folder of checkpoints, read without the model."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
+from tpudata.tensor_types import Array
 
 
 class ModelDir:
@@ -41,7 +40,7 @@ class ModelDir:
         """
         return sorted(self._open_newest().reader().get_variable_to_shape_map())
 
-    def get_variable_value(self, name: str) -> Any:
+    def get_variable_value(self, name: str) -> Array:
         """Return the value (NumPy) of a variable in the newest checkpoint.
 
         Raises:

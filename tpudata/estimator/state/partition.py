@@ -6,8 +6,10 @@ Both can be read.
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
 
+import tensorflow as tf
+
+from tpudata.tensor_types import Array
 from tpudata.tensorflow_internals import save_slice_info
 
 
@@ -28,7 +30,7 @@ class Part:
     shape: tuple[int, ...]
 
     @classmethod
-    def find(cls, variable: Any) -> "Part | None":
+    def find(cls, variable: tf.Variable) -> "Part | None":
         """Return the slice that a v1 variable is; None if it is not partitioned."""
         slice_info = save_slice_info(variable)
         if slice_info is None:
@@ -40,7 +42,7 @@ class Part:
             tuple(slice_info.var_shape),
         )
 
-    def slice_values(self, full_value: Any) -> Any:
+    def slice_values(self, full_value: Array) -> Array:
         """Return this slice of the partitioned variable's value (NumPy)."""
         return full_value[
             tuple(slice(first, first + size) for first, size in zip(self.offset, self.shape, strict=True))

@@ -1,7 +1,6 @@
 """The real variables of a model, shared by its modes, with the source of each value."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -11,6 +10,7 @@ from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
+from tpudata.tensor_types import Array
 
 
 class VariableStore:
@@ -31,7 +31,7 @@ class VariableStore:
 
     def __init__(
         self,
-        variables: dict[str, Any],
+        variables: dict[str, tf.Variable],
         copies: HostCopies,
         peers: Peers,
         warm_start: WarmStartSettings | None = None,
@@ -44,7 +44,7 @@ class VariableStore:
         # training.
         self._sources: dict[str, object] = {}
 
-    def create(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> dict[str, Any]:
+    def create(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> dict[str, tf.Variable]:
         """Return the variables of `infos` by name; make missing ones with their initial values.
 
         Raises:
@@ -118,7 +118,7 @@ class VariableStore:
         for info in infos:
             self._sources[info.name] = source
 
-    def _assign(self, name: str, value: Any, source: object) -> None:
+    def _assign(self, name: str, value: tf.Tensor | Array, source: object) -> None:
         self._sources[name] = None
         self._variables[name].assign(value)
         self.copies.mark_changed_on_host([name])

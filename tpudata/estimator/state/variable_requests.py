@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 Key: TypeAlias = tuple[str, int]
+# The next creator of `tf.variable_creator_scope`, which takes keyword arguments.
+VariableMaker: TypeAlias = Callable[..., tf.Variable]
 
 
 def make_key_counter() -> Callable[[str], Key]:
@@ -32,8 +34,8 @@ def _strip_numbers(name: str) -> str:
 
 
 def variable_creator(
-    make_variable: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], make_key: Callable[[str], Key]
-) -> Callable[..., Any]:
+    make_variable: Callable[[Key, VariableMaker, Mapping[str, Any]], tf.Variable], make_key: Callable[[str], Key]
+) -> Callable[..., tf.Variable]:
     """Return a creator for `tf.variable_creator_scope`.
 
     Args:
@@ -41,7 +43,7 @@ def variable_creator(
         make_key: function from the requested name to the key.
     """
 
-    def creator(create: Callable[..., Any], **kwargs: Any) -> Any:
+    def creator(create: VariableMaker, **kwargs: Any) -> tf.Variable:
         scope = tf.get_current_name_scope()
         name = kwargs.get("name") or "Variable"
         return make_variable(make_key(f"{scope}/{name}" if scope else name), create, kwargs)

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -17,6 +16,7 @@ from tpudata.estimator.state.blueprint import VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint, read_value
 from tpudata.estimator.state.checkpoints import find_latest
 from tpudata.estimator.state.partition import Part
+from tpudata.tensor_types import Array
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")
@@ -42,11 +42,11 @@ class WarmStartSettings(NamedTupleMethods):
 
     ckpt_to_initialize_from: str
     vars_to_warm_start: str | Sequence[str] | None = ".*"
-    var_name_to_vocab_info: Mapping[str, Any] | None = None
+    var_name_to_vocab_info: Mapping[str, object] | None = None
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        path: Any = self.ckpt_to_initialize_from
+        path = self.ckpt_to_initialize_from
         if not path:
             raise ValueError(f"WarmStartSettings(ckpt_to_initialize_from={path!r}) names no checkpoint. Pass its path.")
         is_path = isinstance(path, str | bytes | os.PathLike)
@@ -122,7 +122,7 @@ def _check_pattern(pattern: object) -> None:
         ) from None
 
 
-def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
+def warm_start_settings(warm_start_from: str | WarmStartSettings | None) -> WarmStartSettings | None:
     """Return the settings for TPUEstimator's `warm_start_from`; a path stands for all trainable variables.
 
     Raises:
@@ -137,8 +137,8 @@ def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_values(
-    settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any]
-) -> dict[str, Any]:
+    settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, tf.Variable]
+) -> dict[str, Array]:
     """Read the values (NumPy arrays) of the variables that start from the settings' checkpoint, by name.
 
     Args:
@@ -181,7 +181,10 @@ def warm_values(
 
 
 def _find_skipped(
-    settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any], shapes: Mapping[str, Any]
+    settings: WarmStartSettings,
+    infos: Sequence[VariableInfo],
+    variables: Mapping[str, tf.Variable],
+    shapes: Mapping[str, Sequence[int]],
 ) -> list[str]:
     """Return the names of variables that the pattern matches, but that are skipped because they are not trainable.
 
@@ -218,7 +221,7 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     )
 
 
-def _find_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Any]) -> Part | None:
+def _find_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
     """Return the slice of a partitioned variable that the checkpoint stores as one; None for other variables."""
     part = info.part
     if part is None:

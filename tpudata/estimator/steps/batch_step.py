@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +13,10 @@ from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Array, Specs, Tensors
 
 # Function of the values of replicas, which are tensors in a `tf.function` that is being built, or NumPy.
-Finish: TypeAlias = Callable[[list[list[Any]]], list[list[Any]]]
+Finish: TypeAlias = Callable[[list[list[Tensors]]], list[list[Tensors]]]
 
 
 class BatchCall(NamedTuple):
@@ -27,14 +28,19 @@ class BatchCall(NamedTuple):
     """
 
     writes: frozenset[str]
-    run: Callable[..., list[list[Any]]]
+    run: Callable[..., list[list[Array]]]
 
 
 class BatchCalls(Protocol):
     """Builder of the calls of a step."""
 
     def build(
-        self, traced: TracedModel, specs: Any, outputs: Sequence[Any], updates: Sequence[Any], finish: Finish
+        self,
+        traced: TracedModel,
+        specs: tuple[Specs, ...],
+        outputs: Sequence[tf.Tensor],
+        updates: Sequence[tf.Operation],
+        finish: Finish,
     ) -> BatchCall:
         """Return a call.
 
@@ -46,7 +52,7 @@ class BatchCalls(Protocol):
             finish: function from the replicas' values of each of `outputs` to the values to return.
         """
 
-    def rows(self, feature: Any) -> list[Any]:
+    def rows(self, feature: Tensors) -> list[Array]:
         """Return a feature of a batch as NumPy arrays, one for each replica."""
 
 
@@ -63,19 +69,24 @@ class PlainCalls:
         self._variables = {**step.variables, **step.local.by_name}
 
     def build(
-        self, traced: TracedModel, specs: Any, outputs: Sequence[Any], updates: Sequence[Any], finish: Finish
+        self,
+        traced: TracedModel,
+        specs: tuple[Specs, ...],
+        outputs: Sequence[tf.Tensor],
+        updates: Sequence[tf.Operation],
+        finish: Finish,
     ) -> BatchCall:
         """Return a call, as described in BatchCalls, with `finish` in its `tf.function`."""
         replay = Replay(traced.blueprint, list(outputs), updates)
 
-        def compute(*batch: Any) -> list[Any]:
+        def compute(*batch: Tensors) -> list[list[tf.Tensor]]:
             return finish([[tensor] for tensor in replay(batch, make_handle_getter(self._variables))])
 
         call = batch_function(compute, specs)
         # Not `numpy()`, which returns a scalar string as bytes: an array of bytes drops trailing zeros.
         return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
-    def rows(self, feature: Any) -> list[Any]:
+    def rows(self, feature: Tensors) -> list[Array]:
         """Return a feature of a batch as a NumPy array."""
         return [feature.numpy()]
 
@@ -99,17 +110,17 @@ class BatchStep(Step, abc.ABC):
     ) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
         self._calls = calls(self, store)
-        self._built_key: Any = None
+        self._built_key: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     @abc.abstractmethod
-    def plan_outputs(self) -> tuple[Any, list[Any]]:
+    def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return the tensors that a replica computes for a batch, the fetched ones last, and the operations that it runs."""
 
-    def _finish(self, values: list[list[Any]]) -> list[list[Any]]:
+    def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
         """Consume the values that only the host needs, and return the others."""
         return values
 
-    def _compute(self, *batch: Any) -> tuple[list[list[Any]], dict[str, Any]]:
+    def _compute(self, *batch: Tensors) -> tuple[list[list[Array]], dict[str, Array]]:
         """Compute a batch.
 
         Args:
@@ -130,6 +141,6 @@ class BatchStep(Step, abc.ABC):
         fetched = map(self.replicas.join, values[first:])
         return values[:first], dict(zip(self.fetches.names, fetched, strict=True))
 
-    def rows(self, feature: Any) -> Any:
+    def rows(self, feature: Tensors) -> Array:
         """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
         return self.replicas.concatenate(self._calls.rows(feature))

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,6 +19,7 @@ from tpudata.estimator.steps.replica_step import make_replica_rewrite
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.differences import find_diverging_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Array, Specs, Tensors
 
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
 _CALL_SPEC = tf.TensorSpec([], tf.int64)
@@ -37,16 +37,21 @@ class DeviceCalls:
         self._state = make_device_state(step, store)
 
     def build(
-        self, traced: TracedModel, specs: Any, outputs: Sequence[Any], updates: Sequence[Any], finish: Finish
+        self,
+        traced: TracedModel,
+        specs: tuple[Specs, ...],
+        outputs: Sequence[tf.Tensor],
+        updates: Sequence[tf.Operation],
+        finish: Finish,
     ) -> BatchCall:
         """Return a call of stacks [1, replicas, ...], otherwise as described in BatchCalls."""
         state, cuts = self._state, [traced.step, traced.replica]
         replay = Replay(traced.blueprint, list(outputs), updates, cuts, rewrite=make_replica_rewrite(traced))
         structure = Structure(specs)
 
-        def function(replica: Any, *tensors: Any) -> list[Any]:
+        def function(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             *batch, call_number = tensors
-            values: list[Any] = replay(
+            values: list[tf.Tensor] = replay(
                 structure.pack(batch), make_handle_getter(state.variables), [call_number, replica]
             )
             return values
@@ -58,16 +63,16 @@ class DeviceCalls:
         compiled = compile_call(program, layout, state.mesh)
         numbers = itertools.count()
 
-        def run(*batch: Any) -> list[list[Any]]:
+        def run(*batch: Tensors) -> list[list[Array]]:
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
             number = np.int64(next(numbers))
             with jax.enable_x64(True):
-                (results,) = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (number,)))
+                results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (number,)))
                 return finish([local_parts(result) for result in results])
 
         return BatchCall(replay.writes, run)
 
-    def rows(self, feature: Any) -> list[Any]:
+    def rows(self, feature: jax.Array) -> list[Array]:
         """Return a feature of a batch as NumPy arrays, one for each replica."""
         return [rows[0] for rows in local_parts(feature, axis=1)]
 
@@ -82,9 +87,9 @@ def make_device_state(step: Step, store: VariableStore) -> DeviceState:
 
 def lower_step(
     traced: TracedModel,
-    function: Callable[..., Any],
+    function: Callable[..., list[tf.Tensor]],
     specs: Sequence[tf.TensorSpec],
-    variables: Mapping[str, Any],
+    variables: Mapping[str, tf.Variable],
     per_replica: Collection[str],
     writes: Collection[str],
 ) -> tuple[ReplicaProgram, Layout]:
@@ -92,8 +97,8 @@ def lower_step(
 
     Args:
         traced: the model that the function is part of.
-        function: the function, which reads and writes variables.
-        specs: specs of its arguments.
+        function: function of an int32 scalar and of tensors that reads and writes variables, and returns a list of tensors.
+        specs: specs of its arguments, with static shapes.
         variables: the variables by name.
         per_replica: names of those with a separate value on each replica.
         writes: names of those that it may change.

@@ -1,23 +1,26 @@
 """Training on several devices: loops of steps that run as one program."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.devices.batches.feeder import Portion, StackIteration
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.spmd.mesh import first_copy, local_parts, replicate
-from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_loop
+from tpudata.devices.spmd.programs import Layout, LoopOutput, LoopProgram, compile_loop
+from tpudata.estimator.api.spec import get_host_call
+from tpudata.estimator.feeding.iteration import StepIteration
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.device_calls import lower_step, make_device_state
 from tpudata.estimator.steps.replica_step import ReplicaStep
 from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainStep
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Array
 
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
 # Single steps need an entry for each position in a stack.
@@ -41,8 +44,9 @@ class DeviceTrainStep(TrainStep):
             lambda arrays: jax.numpy.stack([jax.numpy.isfinite(array).all() for array in arrays])
         )
 
-    def run(self, iteration: StackIteration, request: LoopRequest) -> LoopResult:
+    def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:
         """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
+        assert isinstance(iteration, StackIteration)  # The feed of several devices.
         fed = tuple(sorted(request.feeds))
         layout, loop = self._find_compiled(iteration.capacity, fed, request.is_step)
         feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
@@ -59,13 +63,16 @@ class DeviceTrainStep(TrainStep):
             return self._collect_result(outputs, has_data)
 
     def _dispatch(
-        self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, feed_values: tuple[Any, ...]
+        self,
+        layout: Layout,
+        loop: LoopProgram,
+        portion: Portion,
+        goes_on: jax.Array | None,
+        feed_values: tuple[Array, ...],
     ) -> LoopOutput:
         """Start the steps of a portion; on several CPU devices, wait for them."""
         placed_portion, stacks = self._place_portion(portion.start, portion.count), tuple(portion.arrays)
-        output: LoopOutput
-        (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, placed_portion, stacks, feed_values))
-        return output
+        return self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, placed_portion, stacks, feed_values))
 
     def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
         """Join the outputs of portions to the result of the loop, and run host_call for each step."""
@@ -94,39 +101,37 @@ class DeviceTrainStep(TrainStep):
         )
 
     def _run_host_call(self, output: LoopOutput, count: int) -> None:
-        if self._host_call is None:
+        pair = get_host_call(self.spec)
+        if self._host_call is None or pair is None:
             return
         stacks = [local_parts(stack, axis=1) for stack in output.each]
         for number in range(count):
             tensors = [self.replicas.concatenate([values[number] for values in parts]) for parts in stacks]
-            self._host_call.update(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors), None)
+            self._host_call.update(tf.nest.pack_sequence_as(pair[1], tensors), None)
 
-    def check_finite(self) -> Any:
+    def check_finite(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if not self.checked:
             return np.ones(0, bool)
         with jax.enable_x64(True):
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
-    def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, Callable[..., Any]]:
+    def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, LoopProgram]:
         """Return the loop of up to `capacity` steps, or the single step from such stacks, and the layout of its variables.
 
         Single steps check no variables, which would take as long as a step; the host checks them at intervals, by `check_finite`.
         """
         checked, steps = ((), None) if is_step else (self.checked, capacity)
-        compiled: tuple[Layout, Callable[..., Any]] = self._find_loop(
-            (capacity, fed, is_step), lambda: self._compile(steps, fed, checked)
-        )
-        return compiled
+        return self._find_loop((capacity, fed, is_step), lambda: self._compile(steps, fed, checked))
 
     def _compile(
         self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
-    ) -> tuple[Layout, Callable[..., Any]]:
+    ) -> tuple[Layout, LoopProgram]:
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
         structure = Structure(self._traced.specs)
         count = len(structure.specs)
 
-        def function(replica: Any, *tensors: Any) -> list[Any]:
+        def function(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             features, labels = structure.pack(tensors[:count])
             replica_and_record = (
                 replica,
@@ -147,5 +152,5 @@ class DeviceTrainStep(TrainStep):
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)
 
 
-def _concatenate(rows: Sequence[Any]) -> Any:
+def _concatenate(rows: Sequence[Array]) -> Array:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)

@@ -1,18 +1,21 @@
 """Evaluation: the loss of a batch, and its part of the metrics."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
+from tpudata.estimator.api.spec import ModelSpec, get_eval_metrics, get_host_call, get_metric_ops
 from tpudata.estimator.feeding.signature import row_weights
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.steps.batch_step import BatchStep
+from tpudata.estimator.steps.batch_step import BatchCalls, BatchStep, PlainCalls
+from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.metrics import HostMetrics, MetricReader, find_metric_updates
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Array, Tensors
 
 
 class EvalStep(BatchStep):
@@ -23,12 +26,18 @@ class EvalStep(BatchStep):
     """
 
     def __init__(
-        self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool, **options: Any
+        self,
+        traced: TracedModel,
+        topology: Topology,
+        store: VariableStore,
+        *,
+        broadcast: bool,
+        calls: Callable[[Step, VariableStore], BatchCalls] = PlainCalls,
     ) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast, **options)
+        super().__init__(traced, topology, store, broadcast=broadcast, calls=calls)
         self._host_call = make_host_call(traced, topology, self.replicas)
         self._host: HostMetrics | None = None
-        metrics = getattr(traced.spec, "eval_metrics", None)
+        metrics = get_eval_metrics(traced.spec)
         if metrics is not None:
             with self.blueprint.graph.as_default():
                 tensors = self.replicas.convert_host_tensors(metrics, "eval_metrics")
@@ -37,13 +46,13 @@ class EvalStep(BatchStep):
         self.ignores_weights = weights is not None and not _uses(self.spec, weights)
         self._reader: tuple[Blueprint, MetricReader] | None = None
 
-    def plan_outputs(self) -> tuple[Any, list[Any]]:
+    def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return the tensors that a replica computes for a batch, and the operations that it runs.
 
         The tensors are (loss times weight, weight) (float32 scalars), those of eval_metrics, those of host_call, and the fetched
         ones.
         """
-        metrics = getattr(self.spec, "eval_metric_ops", None) or {}
+        metrics = get_metric_ops(self.spec)
         updates = [] if self._host is not None else find_metric_updates(metrics, self.blueprint)
         weights = row_weights(self.blueprint.arguments[0])
         with self.blueprint.graph.as_default():
@@ -51,13 +60,11 @@ class EvalStep(BatchStep):
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
             # A batch that only contains padding may have a loss of NaN.
             weighted = tf.math.multiply_no_nan(loss, weight), weight
-            metric_tensors = self.replicas.convert_host_tensors(
-                getattr(self.spec, "eval_metrics", None), "eval_metrics"
-            )
-            host_call_tensors = self.replicas.convert_host_tensors(getattr(self.spec, "host_call", None), "host_call")
+            metric_tensors = self.replicas.convert_host_tensors(get_eval_metrics(self.spec), "eval_metrics")
+            host_call_tensors = self.replicas.convert_host_tensors(get_host_call(self.spec), "host_call")
         return (weighted, metric_tensors, host_call_tensors, self.fetches.tensors), [*updates, *self.fetches.operations]
 
-    def _finish(self, values: list[list[Any]]) -> list[list[Any]]:
+    def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
         """Add a batch to eval_metrics, run host_call, and return the losses, the weights and the fetched values."""
         remaining = iter(values)
         losses, weights = (next(remaining) for _ in self._outputs[0])
@@ -71,7 +78,7 @@ class EvalStep(BatchStep):
             losses = [self._host_call.update(host_call_values, losses[0]), *losses[1:]]
         return [losses, weights, *remaining]
 
-    def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def run(self, features: Tensors, labels: Tensors) -> tuple[np.float32, np.float32, dict[str, Array]]:
         """Evaluate a batch.
 
         Args:
@@ -101,7 +108,7 @@ class EvalStep(BatchStep):
         if self._host is not None:
             return self._host.reader
         if self._reader is None or self._reader[0] is not self.blueprint:
-            metrics = getattr(self.spec, "eval_metric_ops", None) or {}
+            metrics = get_metric_ops(self.spec)
             self._reader = self.blueprint, MetricReader(metrics, self.blueprint, self.local, self.variables)
         return self._reader[1]
 
@@ -110,13 +117,13 @@ class EvalStep(BatchStep):
         """Names of the metrics that `values` returns."""
         return self._find_metric_reader().names
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Array]:
         """Return the metrics of the batches since `reset`, by name, as NumPy values."""
         self.copy_to_host(self._by_name)
         return self._find_metric_reader().values()
 
 
-def _uses(spec: Any, weights: Any) -> bool:
+def _uses(spec: ModelSpec, weights: tf.Tensor) -> bool:
     """Return whether an operation or a metric of model_fn uses the weights of rows."""
-    metrics = getattr(spec, "eval_metrics", None) or getattr(spec, "eval_metric_ops", None)
+    metrics = get_eval_metrics(spec) or get_metric_ops(spec)
     return bool(weights.consumers()) or any(tensor is weights for tensor in tf.nest.flatten(metrics))

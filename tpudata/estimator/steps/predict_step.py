@@ -1,23 +1,22 @@
 """Prediction: the predictions of a batch."""
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.steps.batch_step import BatchStep
+from tpudata.tensor_types import Array, Arrays, Tensors
 
 
 class PredictStep(BatchStep):
     """Step of a prediction: one batch. The arguments are those of BatchStep."""
 
-    def plan_outputs(self) -> tuple[Any, list[Any]]:
+    def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return (predictions, fetched tensors), which a replica computes for a batch, and the operations that it runs."""
         with self.blueprint.graph.as_default():
             predictions = tf.nest.map_structure(tf.convert_to_tensor, self.spec.predictions)
         return (predictions, self.fetches.tensors), self.fetches.operations
 
-    def run(self, features: Any) -> tuple[Any, dict[str, Any]]:
+    def run(self, features: Tensors) -> tuple[Arrays, dict[str, Array]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
         values, fetched = self._compute(features)
         predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenate(parts) for parts in values]

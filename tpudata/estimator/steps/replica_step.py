@@ -4,18 +4,19 @@ A step only runs operations that a session would run for its loss, its train_op 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.library import prune_functions
 from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.estimator.api.spec import get_host_call
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.effects import list_results, list_training_effects
 from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Tensors
 
 
 class ReplicaStep:
@@ -45,7 +46,7 @@ class ReplicaStep:
         graph = traced.blueprint.graph
         with graph.as_default():
             loss = tf.reshape(tf.cast(traced.spec.loss, tf.float32), [])
-            host = replicas.convert_host_tensors(getattr(traced.spec, "host_call", None), "host_call")
+            host = replicas.convert_host_tensors(get_host_call(traced.spec), "host_call")
         writes = traced.summary_writes if writes_summaries else ()
         self._record = [] if traced.record is None else [traced.record]
         self._replay = Replay(
@@ -60,12 +61,12 @@ class ReplicaStep:
 
     def __call__(
         self,
-        replica_and_record: tuple[Any, Any],
-        features: Any,
-        labels: Any,
-        variables: Mapping[str, Any],
-        feeds: Sequence[Any],
-    ) -> tuple[Any, Any, Any]:
+        replica_and_record: tuple[tf.Tensor, tf.Tensor],
+        features: Tensors,
+        labels: Tensors,
+        variables: Mapping[str, tf.Variable],
+        feeds: Sequence[tf.Tensor],
+    ) -> tuple[tf.Tensor, list[tf.Tensor], Tensors]:
         """Add the step to the graph that is being built.
 
         Args:
@@ -73,7 +74,7 @@ class ReplicaStep:
             features: features of the batch.
             labels: labels of the batch, or None.
             variables: the real variables by name.
-            feeds: values of the placeholders.
+            feeds: tensors of the shapes and dtypes of the placeholders, in their order.
 
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
@@ -87,10 +88,10 @@ class ReplicaStep:
             return tf.identity(loss), fetched, host
 
 
-def make_replica_rewrite(traced: TracedModel) -> Callable[[Any], Any]:
+def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef], tf.compat.v1.GraphDef]:
     """Return the function from a copied `GraphDef` to the one that a replica runs."""
 
-    def rewrite(graph_def: Any) -> Any:
+    def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         number = None if traced.num_replicas is None else traced.replica.op.name
         compiled = graph_def if number is None else prune_functions(graph_def)
         return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, number)

@@ -1,9 +1,11 @@
 """Common base of the steps of all modes: variables, the session of hooks, and fetches."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+
+import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
+from tpudata.estimator.api.spec import ModelSpec, get_metric_ops
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.fetching.replay import fill_tables
 from tpudata.estimator.state.blueprint import Blueprint
@@ -16,7 +18,7 @@ from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 
-def _no_operations(traced: TracedModel) -> list[Any]:
+def _no_operations(traced: TracedModel) -> list[tf.Operation]:
     del traced
     return []
 
@@ -48,7 +50,7 @@ class Step:
         store: VariableStore,
         *,
         broadcast: bool,
-        own_operations: Callable[[TracedModel], list[Any]] = _no_operations,
+        own_operations: Callable[[TracedModel], list[tf.Operation]] = _no_operations,
     ) -> None:
         self.mode = traced.mode
         self.fetches = StepFetches(traced, own_operations)
@@ -73,7 +75,7 @@ class Step:
         return self._traced.blueprint
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> ModelSpec:
         """The spec of the last call of model_fn."""
         return self._traced.spec
 
@@ -104,13 +106,14 @@ class Step:
         return HookSession(self.blueprint, self._by_name, self, writes)
 
     @property
-    def host_summary_writes(self) -> tuple[Any, ...]:
+    def host_summary_writes(self) -> tuple[tf.Operation, ...]:
         """Operations of model_fn that write tf.summary, if the step does not run them itself."""
         return self._traced.summary_writes if self._topology.devices else ()
 
     @property
     def record_name(self) -> str:
         """Name of the bool placeholder that makes tf.summary write."""
+        assert self._traced.record is not None  # There are writes only with it.
         name: str = self._traced.record.name
         return name
 
@@ -135,8 +138,7 @@ class Step:
 def local_names(traced: TracedModel) -> set[str]:
     """Return the names of the variables that no checkpoint contains."""
     names = {info.name for info in traced.blueprint.variables if info.is_local}
-    metrics = getattr(traced.spec, "eval_metric_ops", None) or {}
-    for metric in metrics.values():
+    for metric in get_metric_ops(traced.spec).values():
         # The sums of a Keras metric are local, too, although they are in no collection of local variables.
         names |= {raw_variable(variable).op.name for variable in getattr(metric, "variables", ())}
     return names

@@ -1,12 +1,12 @@
 """Fetches by hooks and summaries from a step."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import GraphElement
 
 
 class StepFetches:
@@ -24,7 +24,7 @@ class StepFetches:
         own_operations: function that returns the operations of the scratch graph that every step runs.
     """
 
-    def __init__(self, traced: TracedModel, own_operations: Callable[[TracedModel], list[Any]]) -> None:
+    def __init__(self, traced: TracedModel, own_operations: Callable[[TracedModel], list[tf.Operation]]) -> None:
         self.values: tuple[str, ...] = ()
         self.effects: tuple[str, ...] = ()
         self._own_operations = own_operations
@@ -33,10 +33,10 @@ class StepFetches:
     def follow(self, traced: TracedModel) -> None:
         """Switch to the tensors and operations of another trace of the same model."""
         self._traced = traced
-        self._always_run: set[Any] | None = None
+        self._always_run: set[tf.Operation] | None = None
         self._effect_cache: dict[str, bool] = {}
 
-    def request(self, elements: Iterable[Any]) -> None:
+    def request(self, elements: Iterable[GraphElement]) -> None:
         """Request tensors and operations of the scratch graph from the next step."""
         elements = list({element.name: element for element in elements}.values())
         effects = [element for element in elements if not isinstance(element, tf.Tensor) or self.has_effect(element)]
@@ -61,16 +61,16 @@ class StepFetches:
         return tuple(name for name in self.effects if ":" not in name)
 
     @property
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[tf.Tensor]:
         """The tensors of the scratch graph with the names `names`."""
         return [self._traced.blueprint.graph.get_tensor_by_name(name) for name in self.names]
 
     @property
-    def operations(self) -> list[Any]:
+    def operations(self) -> list[tf.Operation]:
         """The operations of the scratch graph with the names `names_to_run`."""
         return [self._traced.blueprint.graph.get_operation_by_name(name) for name in self.names_to_run]
 
-    def has_effect(self, tensor: Any) -> bool:
+    def has_effect(self, tensor: tf.Tensor) -> bool:
         """Return whether fetching a tensor makes the step run further operations with side effects."""
         if tensor.name not in self._effect_cache:
             arguments = self._traced.blueprint.arguments

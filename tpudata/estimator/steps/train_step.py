@@ -4,12 +4,16 @@ import abc
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.devices.processes.topology import Topology
+from tpudata.estimator.api.spec import get_host_call
+from tpudata.estimator.feeding.iteration import StepIteration
 from tpudata.estimator.fetching.replay import Replay, run_on_host
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
@@ -18,8 +22,10 @@ from tpudata.estimator.tracing.effects import CREATE_WRITER, list_training_effec
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.optimizer import reject_other_cross_shard
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Array
 
 _log = logging.getLogger("tpudata")
+_T = TypeVar("_T")
 
 
 class LoopRequest(NamedTuple):
@@ -35,7 +41,7 @@ class LoopRequest(NamedTuple):
     limit: int
     record: bool = False
     is_step: bool = False
-    feeds: Mapping[str, Any] = MappingProxyType({})
+    feeds: Mapping[str, Array] = MappingProxyType({})
 
 
 class LoopResult(NamedTuple):
@@ -50,16 +56,18 @@ class LoopResult(NamedTuple):
         fetched: values (tensors or NumPy) fetched from the last step, by name.
     """
 
-    global_step: Any
-    has_data: Any
-    steps: Any
-    losses: Any
-    finite: Any
-    fetched: Mapping[str, Any]
+    global_step: tf.Tensor | int
+    has_data: tf.Tensor | bool
+    steps: tf.Tensor | npt.NDArray[np.int64]
+    losses: tf.Tensor | npt.NDArray[np.float32]
+    finite: tf.Tensor | npt.NDArray[np.bool_]
+    fetched: Mapping[str, tf.Tensor | Array]
 
 
-def _list_always_run(traced: TracedModel) -> list[Any]:
-    return [*list_training_effects(traced.blueprint, traced.summary_writes), traced.spec.loss.op]
+def _list_always_run(traced: TracedModel) -> list[tf.Operation]:
+    loss = traced.spec.loss
+    assert loss is not None  # Specs of training have one.
+    return [*list_training_effects(traced.blueprint, traced.summary_writes), loss.op]
 
 
 class TrainStep(Step, abc.ABC):
@@ -79,7 +87,7 @@ class TrainStep(Step, abc.ABC):
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
-        self._loops: dict[Any, Any] = {}
+        self._loops: dict[object, Any] = {}
         self._loops_values: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
         if self.uses_tf_summary:
@@ -116,7 +124,7 @@ class TrainStep(Step, abc.ABC):
             counting[0].inputs[1]
         ) == 1
 
-    def _find_counting_operations(self) -> list[Any]:
+    def _find_counting_operations(self) -> list[tf.Operation]:
         """Return the operations of a step that can change the global step."""
         (handle,) = (info.handle for info in self.saved if info.name == "global_step")
         needed = find_needed_operations(_list_always_run(self._traced))
@@ -129,7 +137,7 @@ class TrainStep(Step, abc.ABC):
     def _warn_of_unused_updates(self) -> None:
         """Warn if train_op does not depend on operations in UPDATE_OPS."""
         with self.blueprint.graph.as_default():
-            tensors = self.replicas.convert_host_tensors(getattr(self.spec, "host_call", None), "host_call")
+            tensors = self.replicas.convert_host_tensors(get_host_call(self.spec), "host_call")
         host_operations = [tensor.op for tensor in tf.nest.flatten(tensors)]
         names = list_unused_updates(self.blueprint, [*_list_always_run(self._traced), *host_operations])
         if names:
@@ -143,7 +151,7 @@ class TrainStep(Step, abc.ABC):
             )
 
     @abc.abstractmethod
-    def run(self, iteration: Any, request: LoopRequest) -> LoopResult:
+    def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:
         """Run steps; stop before the end of the data and after a loss of NaN.
 
         Args:
@@ -151,17 +159,18 @@ class TrainStep(Step, abc.ABC):
             request: the request.
         """
 
-    def _find_loop(self, key: Any, build: Callable[[], Any]) -> Any:
+    def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
         """Return the loop for a key and the fetched tensors; build it at the first request."""
         if self._loops_values != self.fetches.values:
             self._loops, self._loops_values = {}, self.fetches.values
         key = key, self.fetches.effects
         if key not in self._loops:
             self._loops[key] = build()
-        return self._loops[key]
+        loop: _T = self._loops[key]
+        return loop
 
     @abc.abstractmethod
-    def check_finite(self) -> Any:
+    def check_finite(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
 
     def flush(self) -> None:

@@ -5,7 +5,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -48,12 +47,12 @@ class StepPart:
         is_whole: whether it is the whole step.
     """
 
-    function: Callable[..., Any]
-    specs: Sequence[Any]
+    function: Callable[..., list[tf.Tensor]]
+    specs: Sequence[tf.TensorSpec]
     num_batch: int
-    variables: dict[str, Any]
+    variables: dict[str, tf.Variable]
     writes: frozenset[str]
-    cut: frozenset[Any]
+    cut: frozenset[tf.Operation]
     is_whole: bool
 
 
@@ -77,7 +76,7 @@ class StepParts:
         # XLA does not support strings.
         self._strings = frozenset(argument.op for argument in self._arguments if argument.dtype == tf.string)
 
-    def cut_out(self, cut: Iterable[Any]) -> StepPart:
+    def cut_out(self, cut: Iterable[tf.Operation]) -> StepPart:
         """Return the step without the operations `cut` and the operations that cannot run without them."""
         all_cut = self._strings.union(cut)
         cut_tensors, skipped = _find_boundary(all_cut)
@@ -111,11 +110,11 @@ class StepParts:
 
     def _make_part(
         self,
-        results: Sequence[Any],
-        updates: Sequence[Any],
-        cut_tensors: Sequence[Any],
-        skipped: set[Any],
-        cut: frozenset[Any],
+        results: Sequence[tf.Tensor],
+        updates: Sequence[tf.Operation],
+        cut_tensors: Sequence[tf.Tensor],
+        skipped: set[tf.Operation],
+        cut: frozenset[tf.Operation],
         *,
         is_whole: bool,
     ) -> StepPart:
@@ -130,12 +129,12 @@ class StepParts:
         )
         number_arguments = [argument for argument in self._arguments if argument.dtype != tf.string]
 
-        def step(replica: Any, *values: Any) -> list[Any]:
+        def step(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
             tensors = iter(values)
             arguments = [tf.constant(0) if spec.dtype == tf.string else next(tensors) for spec in self._arguments]
             # Random draws depend on the step.
             number = tf.cast(self._variables["global_step"].read_value(), tf.int64)
-            step_results: list[Any] = replay(
+            step_results: list[tf.Tensor] = replay(
                 (arguments,), make_handle_getter(self._variables), [number, replica, *tensors]
             )
             return step_results
@@ -158,7 +157,7 @@ def can_compile_here(graph: Graph, report: Report) -> bool:
     return True
 
 
-def compile_step(parts: StepParts, lacking: set[Any], report: Report, stage: str) -> StepPart | None:
+def compile_step(parts: StepParts, lacking: set[tf.Operation], report: Report, stage: str) -> StepPart | None:
     """Compile a step repeatedly; report each operation that XLA rejects, and cut it out for the next compilation.
 
     Args:
@@ -208,15 +207,15 @@ def _find_error(part: StepPart, stage: str) -> str | None:
     return None
 
 
-def _find_boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
+def _find_boundary(cut: Iterable[tf.Operation]) -> tuple[list[tf.Tensor], set[tf.Operation]]:
     """Return the tensors to pass in place of cut operations' results, and all operations that are then not run.
 
     Tensors that cannot be passed to a compiled step, or have no static shape, are not passed, and their consumers are not run
     either.
     """
-    cut_tensors: dict[str, Any] = {}
+    cut_tensors: dict[str, tf.Tensor] = {}
 
-    def list_skipped_consumers(operation: Any) -> Iterator[Any]:
+    def list_skipped_consumers(operation: tf.Operation) -> Iterator[tf.Operation]:
         for tensor in operation.outputs:
             if _can_pass(tensor):
                 cut_tensors[tensor.name] = tensor
@@ -227,6 +226,6 @@ def _find_boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
     return list(cut_tensors.values()), skipped
 
 
-def _can_pass(tensor: Any) -> bool:
+def _can_pass(tensor: tf.Tensor) -> bool:
     """Return whether a tensor can be an argument or a result of a compiled step."""
     return tensor.dtype not in (tf.string, tf.variant, tf.resource) and tensor.shape.is_fully_defined()

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -10,12 +9,15 @@ from tpudata.estimator.api.findings import Report
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.signature import list_leaves, split_element
+from tpudata.tensor_types import Specs
 
 _ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
 _SLOW = (tf.int64, tf.uint64, tf.float64)
 
 
-def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[int] | None, report: Report) -> Any:
+def check_input(
+    element_spec: Specs, deployment: Deployment, batch_axis: Sequence[int] | None, report: Report
+) -> tuple[Specs, Specs]:
     """Check the elements of input_fn's dataset.
 
     Args:
@@ -36,22 +38,23 @@ def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[
     numbers = tf.nest.map_structure(lambda _: next(count), specs)
     paths = {number: path for path, number in list_leaves(numbers)}
 
-    def make_core_spec(number: int, spec: Any, axis: int) -> Any:
+    def make_core_spec(number: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
         if spec is None:
             return None
         _check_dtype(paths[number], spec, report)
         return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, report), spec.dtype)
 
-    return tf.nest.map_structure(make_core_spec, numbers, specs, axes)
+    core_specs: tuple[Specs, Specs] = tf.nest.map_structure(make_core_spec, numbers, specs, axes)
+    return core_specs
 
 
-def _list_axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:
+def _list_axes(element_spec: Specs, batch_axis: Sequence[int] | None) -> list[int]:
     count = len(tf.nest.flatten(element_spec))
     axes = [] if batch_axis is None else list(batch_axis)
     return [*axes, *[0] * count][:count]
 
 
-def _check_dtype(path: str, spec: Any, report: Report) -> None:
+def _check_dtype(path: str, spec: tf.TensorSpec, report: Report) -> None:
     """Report a dtype that a TPU does not have or computes slowly."""
     if spec.dtype in _ABSENT:
         fix = "decode it, look it up or omit it in input_fn, which runs on the host"
@@ -66,7 +69,7 @@ def _check_dtype(path: str, spec: Any, report: Report) -> None:
         )
 
 
-def _check_shape(path: str, spec: Any, axis: int, deployment: Deployment, report: Report) -> list[int | None]:
+def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployment, report: Report) -> list[int | None]:
     """Report a shape that is not static or cannot be split over cores; return the shape on one core."""
     shape = list(spec.shape.as_list())
     if not shape:

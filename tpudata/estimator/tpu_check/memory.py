@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -11,6 +10,7 @@ from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import CHIPS, GIB, TPUSlice
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.tpu_check.operations import Graph, find_code_line
+from tpudata.tensor_types import Specs
 
 _log = logging.getLogger("tpudata")
 _COMMON = 16 * GIB
@@ -19,7 +19,7 @@ MEMORY_FIX = "use a smaller model or batch, or another optimizer: for each weigh
 _STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze", "VarHandleOp", "NoOp")
 
 
-def check_memory(graph: Graph, specs: Any, tpu: TPUSlice | None, report: Report) -> None:
+def check_memory(graph: Graph, specs: Specs, tpu: TPUSlice | None, report: Report) -> None:
     """Report a finding if a device has too little memory for the variables and its part of the batch.
 
     This is a lower bound. Only the TPU's compiler knows how much the step needs in addition: XLA fuses operations, so the sum of
@@ -74,13 +74,13 @@ def describe_largest(graph: Graph, max_count: int = 3) -> str:
     )
 
 
-def _list_stored(graph: Graph) -> Iterator[Any]:
+def _list_stored(graph: Graph) -> Iterator[tf.Tensor]:
     for operation in graph.operations:
         if operation.type not in _STORED:
             yield from (tensor for tensor in operation.outputs if byte_size(tensor))
 
 
-def byte_size(tensor: Any) -> int:
+def byte_size(tensor: tf.Tensor | tf.TensorSpec) -> int:
     """Return the number of bytes of a tensor; 0 if its shape is unknown."""
     if not tensor.shape.is_fully_defined():
         return 0

@@ -6,7 +6,6 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -47,8 +46,8 @@ class Roots:
         updates: operations of the scratch graph that it runs for their effect.
     """
 
-    tensors: Sequence[Any]
-    updates: Sequence[Any]
+    tensors: Sequence[tf.Tensor]
+    updates: Sequence[tf.Operation]
 
 
 class Graph:
@@ -66,7 +65,7 @@ class Graph:
         needed = Replay(blueprint, self.tensors, self.updates).operations
         self.operations = [operation for operation in blueprint.graph.get_operations() if operation in needed]
 
-    def list_nested(self, operation: Any) -> Iterator[Any]:
+    def list_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
         for name in _list_functions(operation):
             inner = graph_of_function(operation.graph, name)
@@ -74,7 +73,7 @@ class Graph:
                 yield inner_operation
                 yield from self.list_nested(inner_operation)
 
-    def iterate_all(self) -> Iterator[tuple[Any, Any]]:
+    def iterate_all(self) -> Iterator[tuple[tf.Operation, tf.Operation]]:
         """Yield pairs of an operation and the operation of the outermost graph that contains it."""
         for operation in self.operations:
             yield operation, operation
@@ -82,7 +81,7 @@ class Graph:
                 yield nested, operation
 
 
-def _list_functions(operation: Any) -> list[str]:
+def _list_functions(operation: tf.Operation) -> list[str]:
     names = []
     for attribute in operation.op_def.attr:
         if attribute.type in ("func", "list(func)"):
@@ -92,7 +91,7 @@ def _list_functions(operation: Any) -> list[str]:
     return names
 
 
-def find_code_line(operation: Any) -> str:
+def find_code_line(operation: tf.Operation) -> str:
     """Return the "FILE:LINE" of the program that made an operation; the operation's name if it is unknown."""
     original = getattr(operation, "_original_op", None)  # Set in gradients: the operation of the forward pass.
     if original is not None:
@@ -113,13 +112,13 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
-def check_operations(graph: Graph, report: Report) -> set[Any]:
+def check_operations(graph: Graph, report: Report) -> set[tf.Operation]:
     """Report each operation of a step that a TPU lacks, that has a dynamic shape, or that computes in float64.
 
     Returns:
         Operations of the outermost graph that XLA lacks, or that contain such an operation.
     """
-    lacking: set[Any] = set()
+    lacking: set[tf.Operation] = set()
     missing_types: dict[tuple[str, str, str], list[str]] = {}
     for operation, outermost in graph.iterate_all():
         code_line = find_code_line(operation)
@@ -148,7 +147,7 @@ def check_operations(graph: Graph, report: Report) -> set[Any]:
     return lacking
 
 
-def _find_reason(operation: Any) -> tuple[str, str] | None:
+def _find_reason(operation: tf.Operation) -> tuple[str, str] | None:
     """Return the reason why an operation does not run on a TPU, and the fix; None if it does."""
     kind = operation.type
     if kind in _NOT_COMPUTED:
@@ -203,7 +202,7 @@ def _start_xla() -> None:
     tf.function(tf.identity, jit_compile=True)(tf.constant(0.0))
 
 
-def _allows_dtypes(operation: Any, constraints: tuple[tuple[str, tuple[int, ...]], ...]) -> bool:
+def _allows_dtypes(operation: tf.Operation, constraints: tuple[tuple[str, tuple[int, ...]], ...]) -> bool:
     for name, allowed in constraints:
         dtypes = operation.get_attr(name)
         dtypes = dtypes if isinstance(dtypes, list) else [dtypes]
@@ -212,7 +211,7 @@ def _allows_dtypes(operation: Any, constraints: tuple[tuple[str, tuple[int, ...]
     return True
 
 
-def _find_dynamic_shape(operation: Any) -> str | None:
+def _find_dynamic_shape(operation: tf.Operation) -> str | None:
     """Return an output's unknown shape if all inputs of the operation have known shapes; otherwise None."""
     if operation.type in _IGNORED_SHAPES:
         return None
@@ -221,12 +220,12 @@ def _find_dynamic_shape(operation: Any) -> str | None:
     return next((str(tensor.shape) for tensor in operation.outputs if not is_known(tensor)), None)
 
 
-def is_known(tensor: Any) -> bool:
+def is_known(tensor: tf.Tensor) -> bool:
     """Return whether a tensor has a static shape; handles count as such, as their shape does not matter."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
 
-def _choose_shape_fix(operation: Any) -> str:
+def _choose_shape_fix(operation: tf.Operation) -> str:
     if operation.type in _FILTERS:
         return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
     if operation.type in _LOOPS:

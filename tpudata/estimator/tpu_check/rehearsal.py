@@ -8,8 +8,8 @@ variable gets a value of the model.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -24,7 +24,16 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
-from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.api.spec import (
+    EstimatorSpec,
+    HostTensors,
+    ModelSpec,
+    TPUEstimatorSpec,
+    get_eval_metrics,
+    get_host_call,
+    get_metric_ops,
+)
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.loops.runtime import Runtime
@@ -42,13 +51,15 @@ from tpudata.estimator.tracing.metrics import find_metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.replica_values import concatenate_shape
 from tpudata.estimator.tracing.traced_model import TracedModel, trace_model
+from tpudata.tensor_types import Specs, Tensors
 
 CORES = 8
+_T = TypeVar("_T")
 _MAX_STEPS = 1000
 
 
 def rehearse(
-    runtime: Runtime, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick"
+    runtime: Runtime, input_fns: Mapping[str, InputFunction], tpu: TPUSlice | None = None, effort: str = "quick"
 ) -> Rehearsal:
     """Rehearse the modes of `input_fns`; see `check_tpu_compatibility`."""
     cores = _count_cores(runtime, tpu)
@@ -104,7 +115,7 @@ class _Rehearsal:
         """Add a finding; arguments as in Finding."""
         self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
-    def rehearse(self, input_fn: Any) -> None:
+    def rehearse(self, input_fn: InputFunction) -> None:
         """Check the input, the graph, the memory, the variables and the compiled step."""
         try:
             deployment = self._runtime.deployment(self._mode)
@@ -123,10 +134,10 @@ class _Rehearsal:
             except ModelFnError as error:
                 self._report("model_fn", str(error))
         if self._mode == ModeKeys.EVAL:
-            self.metrics += getattr(spec, "eval_metric_ops", None) or {}
-            self.metrics += self._check_host_function(blueprint, "eval_metrics") or {}
+            self.metrics += get_metric_ops(spec)
+            self.metrics += self._check_host_function(blueprint, "eval_metrics", get_eval_metrics(spec)) or {}
         if self._mode != ModeKeys.PREDICT:
-            self._check_host_function(blueprint, "host_call")
+            self._check_host_function(blueprint, "host_call", get_host_call(spec))
         graph = Graph(blueprint, self._find_roots(blueprint, spec))
         lacking = check_operations(graph, self._report)
         check_memory(graph, specs, self._tpu, self._report)
@@ -137,7 +148,7 @@ class _Rehearsal:
         ):
             self._compile(traced, graph, lacking)
 
-    def _compile(self, traced: TracedModel, graph: Graph, lacking: set[Any]) -> None:
+    def _compile(self, traced: TracedModel, graph: Graph, lacking: set[tf.Operation]) -> None:
         """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
         reason = None if self._tpu is None else missing_compiler()
         if reason is not None:
@@ -163,10 +174,10 @@ class _Rehearsal:
             self.costs.append(cost)
             check_next_batches(cost, self._report)
 
-    def _trace(self, specs: tuple[Any, Any]) -> TracedModel | None:
+    def _trace(self, specs: tuple[Specs, Specs]) -> TracedModel | None:
         """Call model_fn in a scratch graph; None, with a finding, if it raises an error."""
 
-        def call_model(features: Any, labels: Any, mode: str) -> Any:
+        def call_model(features: Tensors, labels: Tensors, mode: str) -> ModelSpec:
             tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
 
@@ -177,9 +188,10 @@ class _Rehearsal:
             self._report("model_fn", *_explain(error))
             return None
 
-    def _check_host_function(self, blueprint: Blueprint, field: str) -> Any:
-        """Call metric_fn or host_fn with the tensors of all cores, and return its result."""
-        pair = getattr(blueprint.result, field, None)
+    def _check_host_function(
+        self, blueprint: Blueprint, field: str, pair: tuple[Callable[..., _T], HostTensors] | None
+    ) -> _T | None:
+        """Call metric_fn or host_fn with the tensors of all cores, and return its result; None without such a function."""
         if pair is None:
             return None
         function, tensors = pair
@@ -199,21 +211,24 @@ class _Rehearsal:
 
         seed = self._runtime.config.tf_random_seed
         try:
-            return discover(lambda arguments: call_host_function(function, arguments, seed), (specs,), seed).result
+            result: _T = discover(
+                lambda arguments: call_host_function(function, arguments, seed), (specs,), seed
+            ).result
         except Exception as error:  # Any error would stop a run.
             self._report(f"TPUEstimatorSpec({field}=...)", *_explain(error))
             return None
+        return result
 
     def _find_roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
         """Return the tensors and operations of a step on a core."""
-        updates: list[Any] = []
+        updates: list[tf.Operation] = []
         if self._mode == ModeKeys.PREDICT:
             results = list(tf.nest.flatten(spec.predictions))
         else:
-            results = [spec.loss, *tf.nest.flatten(_get_tensors(spec, "host_call"))]
+            results = [spec.loss, *tf.nest.flatten(_get_tensors(get_host_call(spec)))]
         if self._mode == ModeKeys.EVAL:
-            results += tf.nest.flatten(_get_tensors(spec, "eval_metrics"))
-            updates += find_metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
+            results += tf.nest.flatten(_get_tensors(get_eval_metrics(spec)))
+            updates += find_metric_updates(get_metric_ops(spec), blueprint)
         if self._mode == ModeKeys.TRAIN:
             updates += list_training_effects(blueprint, ())
         with blueprint.graph.as_default():
@@ -221,13 +236,12 @@ class _Rehearsal:
         return Roots(tensors, updates)
 
 
-def _get_tensors(spec: Any, field: str) -> Any:
+def _get_tensors(pair: tuple[object, HostTensors] | None) -> HostTensors:
     """Return the tensors of a (function, tensors) field of the spec; () if it is None."""
-    pair = getattr(spec, field, None)
     return () if pair is None else pair[1]
 
 
-def _flatten(structure: Any) -> list[Any]:
+def _flatten(structure: Tensors) -> list[Tensors]:
     return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
 
 

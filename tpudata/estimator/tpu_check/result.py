@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 from tpudata.estimator.api.errors import RehearsalError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.tensor_types import Array
 
 _log = logging.getLogger("tpudata")
 
@@ -41,7 +41,7 @@ class Findings(list[Finding]):
         super().__init__(rehearsal.findings)
         self.costs = rehearsal.costs
 
-    def to_json(self, feeding: FeedingRate | None = None) -> dict[str, Any]:
+    def to_json(self, feeding: FeedingRate | None = None) -> dict[str, object]:
         """Return the findings and costs as a JSON object.
 
         Args:
@@ -62,7 +62,7 @@ class Findings(list[Finding]):
         }
 
 
-def _describe_tpu(cost: StepCost) -> dict[str, Any]:
+def _describe_tpu(cost: StepCost) -> dict[str, object]:
     """Return the JSON object of the slice, its chip and the compiler."""
     tpu, chip = cost.tpu, cost.tpu.chip
     return {
@@ -100,7 +100,7 @@ def raise_if_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None
     _log.info("Rehearsal of %s: nothing that a TPU would reject.", ", ".join(modes))
 
 
-def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Any]:
+def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Array]:
     """Check a rehearsal, and return the metrics that the rehearsed call would return: NaN each, and a global_step of 0.
 
     Args:

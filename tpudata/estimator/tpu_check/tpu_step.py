@@ -1,7 +1,8 @@
 """Rehearsal by the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
 
 import dataclasses
-from typing import Any
+
+import tensorflow as tf
 
 from tpudata.console.tables import memory_text
 from tpudata.devices.errors import ModelFnValueError
@@ -98,7 +99,7 @@ class TPUCompilation:
             what = f"a loop of steps needs {needed_size}, and a device of {self.tpu.name} has {available_size} for programs"
         report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
 
-    def _find_culprit(self, parts: StepParts, part: StepPart) -> Any:
+    def _find_culprit(self, parts: StepParts, part: StepPart) -> tf.Operation | None:
         """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all together."""
         low, high = 0, len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(part, high)):

@@ -1,7 +1,5 @@
 """Rehearsal of the variables: check that they can be created before the first step."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import walk_graph
@@ -34,5 +32,5 @@ def check_variables(blueprint: Blueprint, report: Report) -> bool:
     return can_make_all
 
 
-def _find_ancestors(operation: Any) -> set[Any]:
+def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:
     return {*walk_graph([operation], lambda ancestor: [tensor.op for tensor in ancestor.inputs])}

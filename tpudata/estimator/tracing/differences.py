@@ -1,7 +1,6 @@
 """Variables to which replicas may assign different values, found in a model_fn's scratch graph."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 import tensorflow as tf
 
@@ -37,7 +36,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
     """
     wrapped_updates = {*blueprint.graph.get_collection(APPLIED)}
 
-    def is_update(operation: Any) -> bool:
+    def is_update(operation: tf.Operation) -> bool:
         return operation.type.startswith(_UPDATES) and operation.name not in wrapped_updates
 
     batch_ops = {argument.op.name for argument in tf.nest.flatten(blueprint.arguments) if argument is not None}
@@ -75,11 +74,11 @@ def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> s
 
 def _find_diverging_updates(
     blueprint: Blueprint,
-    is_update: Callable[[Any], bool],
+    is_update: Callable[[tf.Operation], bool],
     sources: Iterable[str],
-    is_synced: Callable[[Any], bool],
-    always_diverges: Callable[[Any], bool] = lambda _: False,
-) -> dict[str, Any]:
+    is_synced: Callable[[tf.Operation], bool],
+    always_diverges: Callable[[tf.Operation], bool] = lambda _: False,
+) -> dict[str, tf.Operation]:
     """Return for each variable with updates that may differ between replicas one such update, by variable name.
 
     Args:
@@ -102,7 +101,7 @@ def _find_diverging_updates(
     sources = frozenset(sources)
     # Once a variable diverges, its handle stands for its value.
     diverging_ops = set(sources)
-    diverging_updates: dict[str, Any] = {}
+    diverging_updates: dict[str, tf.Operation] = {}
     last_count = -1
     while len(diverging_ops) > last_count:
         last_count = len(diverging_ops)
@@ -125,11 +124,11 @@ def _find_diverging_updates(
     return diverging_updates
 
 
-def _is_optimizer_update(operation: Any) -> bool:
+def _is_optimizer_update(operation: tf.Operation) -> bool:
     return bool(operation.type.startswith(_OPTIMIZERS))
 
 
-def _is_sum_by_model(operation: Any) -> bool:
+def _is_sum_by_model(operation: tf.Operation) -> bool:
     """Return whether model_fn itself sums over all replicas; sums by unwrapped optimizers do not count, as they lack the mean."""
     return is_sum_over_all(operation) and not any(
         frame.name == _V1_SUM or any(maker in frame.filename.replace("\\", "/") for maker in _KERAS_OPTIMIZERS)
@@ -137,16 +136,16 @@ def _is_sum_by_model(operation: Any) -> bool:
     )
 
 
-def _has_diverging_input(operation: Any, differing: Collection[str], handle: str = "") -> bool:
+def _has_diverging_input(operation: tf.Operation, differing: Collection[str], handle: str = "") -> bool:
     """Return whether an operation has an input from one of `differing`, other than `handle`."""
     return any(name in differing and name != handle for name in (tensor.op.name for tensor in operation.inputs))
 
 
-def _get_handle(blueprint: Blueprint, info: VariableInfo) -> Any:
+def _get_handle(blueprint: Blueprint, info: VariableInfo) -> tf.Tensor:
     return blueprint.graph.get_tensor_by_name(info.handle)
 
 
-def _find_draws(graph: Any) -> set[str]:
+def _find_draws(graph: tf.Graph) -> set[str]:
     """Return the names of operations that draw random values, themselves or in a function that they call."""
     graph_def = graph.as_graph_def()
     drawing = find_functions(graph_def, _is_draw)
@@ -155,5 +154,5 @@ def _find_draws(graph: Any) -> set[str]:
     }
 
 
-def _is_draw(node: Any) -> bool:
+def _is_draw(node: tf.compat.v1.NodeDef) -> bool:
     return "seed2" in node.attr  # All stateful random operations have it.

@@ -5,7 +5,6 @@ train_op does not depend did not run. A train_op cannot depend on writes of `tf.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 
@@ -19,7 +18,7 @@ CREATE_WRITER = "CreateSummaryFileWriter"
 _WRITER_UPKEEP = (CREATE_WRITER, "FlushSummaryWriter")
 
 
-def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[Any] = ()) -> list[Any]:
+def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[tf.Operation] = ()) -> list[tf.Operation]:
     """Return the operations that a training step runs for their side effects, in order.
 
     Args:
@@ -37,14 +36,14 @@ def list_training_effects(blueprint: Blueprint, summary_writes: Iterable[Any] = 
     ]
 
 
-def summary_writes(graph: Any) -> list[Any]:
+def summary_writes(graph: tf.Graph) -> list[tf.Operation]:
     """Return the operations of a graph that write summaries of `tf.summary`, with the writer made in OWN_SCOPE."""
     writers = [operation for operation in graph.get_operations() if operation.type == "SummaryWriter"]
     handles = [operation.outputs[0] for operation in writers if operation.name.startswith(OWN_SCOPE)]
     return [operation for handle in handles for operation in handle.consumers() if operation.type not in _WRITER_UPKEEP]
 
 
-def list_results(operations: Iterable[Any]) -> list[Any]:
+def list_results(operations: Iterable[tf.Operation]) -> list[tf.Tensor]:
     """Return the outputs of operations; fetch them too, as a condition only runs the parts that fetched outputs need."""
     return [
         tensor
@@ -54,7 +53,7 @@ def list_results(operations: Iterable[Any]) -> list[Any]:
     ]
 
 
-def list_unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:
+def list_unused_updates(blueprint: Blueprint, fetched: Iterable[tf.Operation]) -> list[str]:
     """Return the names of the operations in the collection UPDATE_OPS of a scratch graph that a step does not run.
 
     Args:

@@ -1,12 +1,13 @@
 """host_call: a function of a TPUEstimatorSpec that the host runs at each step, mostly to write summaries of the step's tensors."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeVar
 
 import tensorflow as tf
 
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.processes.topology import Topology
+from tpudata.estimator.api.spec import get_host_call
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter, run_on_host
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
@@ -14,6 +15,7 @@ from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.effects import list_results
 from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
+from tpudata.tensor_types import Specs, Tensors
 
 _CREATE = "CreateSummaryFileWriter"
 # Stateful operations that are not updates: handles, reads, and flushes, which run at checkpoints instead.
@@ -26,6 +28,7 @@ _WITHOUT_EFFECT = (
     "VarIsInitializedOp",
     "Placeholder",
 )
+_T = TypeVar("_T")
 
 
 class HostCall:
@@ -39,7 +42,7 @@ class HostCall:
         seed: seed of random ops, or None.
     """
 
-    def __init__(self, host_fn: Callable[..., Any], specs: Any, seed: int | None) -> None:
+    def __init__(self, host_fn: Callable[..., object], specs: Specs, seed: int | None) -> None:
         self._host_fn = host_fn
         self._seed = seed
         blueprint = discover(self._call_host_fn, (specs,), seed)
@@ -63,15 +66,15 @@ class HostCall:
         self._flush = tf.function(lambda: self._replay(flush), autograph=False)
         run_on_host(create, self._local.by_name)
 
-    def _call_host_fn(self, tensors: Any) -> Any:
+    def _call_host_fn(self, tensors: Tensors) -> object:
         return call_host_function(self._host_fn, tensors, self._seed)
 
-    def _replay(self, replay: Replay, *arguments: Any) -> list[Any]:
+    def _replay(self, replay: Replay, *arguments: Tensors) -> list[tf.Tensor]:
         with tf.device("CPU:0"):
-            results: list[Any] = replay(arguments, make_handle_getter(self._local.by_name))
+            results: list[tf.Tensor] = replay(arguments, make_handle_getter(self._local.by_name))
         return results
 
-    def update(self, tensors: Any, result: Any) -> Any:
+    def update(self, tensors: Tensors, result: tf.Tensor | None) -> tf.Tensor | None:
         """Run host_fn for a step, on tensors of the tf.function that is being built or on NumPy; return `result`, which waits."""
         if not tf.inside_function():
             self._run_step(tensors)
@@ -86,7 +89,7 @@ class HostCall:
 
 def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaValues) -> HostCall | None:
     """Return the spec's host_call; None without one, and in processes other than the chief."""
-    pair = getattr(traced.spec, "host_call", None)
+    pair = get_host_call(traced.spec)
     if pair is None or not topology.peers.is_chief:
         return None
     with traced.blueprint.graph.as_default():
@@ -98,7 +101,7 @@ def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaVal
     return HostCall(pair[0], specs, traced.seed)
 
 
-def call_host_function(function: Callable[..., Any], tensors: Any, seed: int | None) -> Any:
+def call_host_function(function: Callable[..., _T], tensors: Tensors, seed: int | None) -> _T:
     """Call a metric_fn or a host_fn with its tensors, as keyword arguments if they are a dict."""
     with fresh_keras_state(seed):
         return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)

@@ -1,17 +1,17 @@
 """Metrics accumulated over batches: their updates, variables and values."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.spec import check_metrics
+from tpudata.estimator.api.spec import Metric, check_metrics
 from tpudata.estimator.fetching.replay import Replay, fill_tables, make_handle_getter
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.host_call import call_host_function
 from tpudata.estimator.tracing.replica_values import concatenate_shape
+from tpudata.tensor_types import Array, Tensors
 
 
 class HostMetrics:
@@ -24,7 +24,9 @@ class HostMetrics:
         seed: seed of random ops, or None.
     """
 
-    def __init__(self, metric_fn: Callable[..., Any], tensors: Any, replicas: int, seed: int | None) -> None:
+    def __init__(
+        self, metric_fn: Callable[..., Mapping[str, Metric]], tensors: Tensors, replicas: int, seed: int | None
+    ) -> None:
         self._metric_fn = metric_fn
         self._seed = seed
         specs = tf.nest.map_structure(
@@ -37,14 +39,14 @@ class HostMetrics:
         self._update_now = batch_function(self._update, (specs,))
         fill_tables(blueprint, self.local.by_name)
 
-    def update(self, tensors: Any) -> None:
+    def update(self, tensors: Tensors) -> None:
         """Add a batch: NumPy now, or tensors of the tf.function that is being built whenever that runs."""
         (self._update if tf.inside_function() else self._update_now)(tensors)
 
-    def _update(self, tensors: Any) -> None:
+    def _update(self, tensors: Tensors) -> None:
         self._replay((tensors,), make_handle_getter(self.local.by_name))
 
-    def _call_metric_fn(self, tensors: Any) -> Any:
+    def _call_metric_fn(self, tensors: Tensors) -> Mapping[str, Metric]:
         metrics = call_host_function(self._metric_fn, tensors, self._seed)
         check_metrics(metrics, "The result of eval_metrics' metric_fn")
         return metrics
@@ -65,10 +67,10 @@ class MetricReader:
 
     def __init__(
         self,
-        metrics: Mapping[str, Any],
+        metrics: Mapping[str, Metric],
         blueprint: Blueprint,
         local: LocalVariables,
-        other_variables: Mapping[str, Any],
+        other_variables: Mapping[str, tf.Variable],
     ) -> None:
         self.names = tuple(metrics)
         with blueprint.graph.as_default():
@@ -77,14 +79,14 @@ class MetricReader:
         variables = {**other_variables, **local.by_name}
         self._read = tf.function(lambda: replay((), make_handle_getter(variables)), autograph=False)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Array]:
         """Return the values by name, as NumPy values."""
         return {name: value.numpy() for name, value in self._read().items()}
 
 
-def find_metric_updates(metrics: Mapping[str, Any], blueprint: Blueprint) -> list[Any]:
+def find_metric_updates(metrics: Mapping[str, Metric], blueprint: Blueprint) -> list[tf.Operation]:
     """Return the operations of the scratch graph that update `metrics` with a batch."""
-    updates: list[Any] = []
+    updates: list[tf.Operation] = []
     for metric in metrics.values():
         if isinstance(metric, tuple | list):
             updates.append(getattr(metric[1], "op", metric[1]))
@@ -93,7 +95,7 @@ def find_metric_updates(metrics: Mapping[str, Any], blueprint: Blueprint) -> lis
     return updates
 
 
-def _find_keras_updates(variables: Iterable[Any], blueprint: Blueprint) -> Iterable[Any]:
+def _find_keras_updates(variables: Iterable[tf.Variable], blueprint: Blueprint) -> Iterable[tf.Operation]:
     # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
     names = {raw_variable(variable).op.name for variable in variables}
     infos = [info for info in blueprint.variables if info.name in names]
@@ -104,10 +106,10 @@ def _find_keras_updates(variables: Iterable[Any], blueprint: Blueprint) -> Itera
                 yield operation
 
 
-def _find_value(metric: Any) -> Any:
+def _find_value(metric: Metric) -> tf.Tensor:
     return tf.convert_to_tensor(metric[0] if isinstance(metric, tuple | list) else metric.result())
 
 
-def raw_variable(variable: Any) -> Any:
+def raw_variable(variable: object) -> tf.Variable:
     """Return the tf.Variable of a Keras 3 variable; a tf.Variable is returned unchanged."""
     return getattr(variable, "value", variable) if not isinstance(variable, tf.Variable) else variable

@@ -1,8 +1,8 @@
 """The optimizer wrapper that makes training on N replicas equivalent to training on one."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -19,6 +19,13 @@ _Reduction = tf.compat.v1.losses.Reduction
 APPLIED = "tpudata_cross_shard_applied"
 # Collection that contains True in a graph whose gradients are summed as on a TPU, which makes tf.IndexedSlices dense first.
 DENSE_GRADIENTS = "tpudata_dense_gradients"
+
+
+# Optimizer of v1, tf_keras or Keras 3.
+Optimizer: TypeAlias = "tf.compat.v1.train.Optimizer | tf.keras.optimizers.Optimizer"
+# A `tf.Tensor` or `tf.IndexedSlices`; None if the loss does not depend on the variable.
+Gradient: TypeAlias = Any
+GradientAndVariable: TypeAlias = tuple[Gradient, tf.Variable]
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
@@ -41,7 +48,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         ModelFnValueError: a Keras optimizer has an option that has no effect in a graph.
     """
 
-    def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
+    def __init__(self, opt: Optimizer, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
         self._is_keras = not isinstance(opt, tf.compat.v1.train.Optimizer)
         is_optimizer = not self._is_keras or callable(getattr(opt, "apply_gradients", None))
         allowed = "a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3"
@@ -55,7 +62,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         self._reduction = reduction
         self._has_computed = False
 
-    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> Any:
+    def compute_gradients(
+        self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: object
+    ) -> list[GradientAndVariable]:
         """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers.
 
         The gate GATE_OP, v1's default, is treated as GATE_NONE. It prevents an update of a variable while other gradients are
@@ -66,10 +75,18 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         self._has_computed = True
         if self._is_keras:
             # All v1 optimizers compute the same gradients.
-            return tf.compat.v1.train.GradientDescentOptimizer(1.0).compute_gradients(loss, var_list=var_list, **kwargs)
-        return self._opt.compute_gradients(loss * self._find_share(), var_list=var_list, **kwargs)
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        else:
+            optimizer, loss = self._opt, loss * self._find_share()
+        pairs: list[GradientAndVariable] = optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
+        return pairs
 
-    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[GradientAndVariable],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation:
         """Apply the gradients, summed over the replicas; arguments and result as in v1 optimizers."""
         graph = tf.compat.v1.get_default_graph()
         pairs = self._reduce(list(grads_and_vars))
@@ -87,7 +104,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
         return applied
 
-    def _reduce(self, pairs: list[Any]) -> list[Any]:
+    def _reduce(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
         count, share = num_replicas(), self._find_share()
         if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
@@ -109,7 +126,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Return the factor for this replica's loss or gradients: 1 for a sum, 1 / replicas for a mean."""
         return 1.0 if self._reduction == _Reduction.SUM else 1.0 / num_replicas()
 
-    def get_slot(self, var: Any, name: str) -> Any:
+    def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
         """Return the slot `name` that the wrapped v1 optimizer made for `var`, or None."""
         return self._opt.get_slot(var, name)
 
@@ -117,13 +134,13 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Return the wrapped v1 optimizer's slot names."""
         return list(self._opt.get_slot_names())
 
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[tf.Variable]:
         """Return the wrapped optimizer's variables."""
         variables = self._opt.variables
         return list(variables() if callable(variables) else variables)
 
 
-def _reject_periodic_options(opt: Any) -> None:
+def _reject_periodic_options(opt: Optimizer) -> None:
     """Reject options of a Keras optimizer for every n-th step: in a graph, its test of the step by `==` compares objects.
 
     Raises:
@@ -139,7 +156,7 @@ def _reject_periodic_options(opt: Any) -> None:
             )
 
 
-def _make_dense(gradient: Any) -> Any:
+def _make_dense(gradient: Gradient) -> tf.Tensor | None:
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 

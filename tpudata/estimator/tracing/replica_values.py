@@ -1,12 +1,14 @@
 """Values of several replicas, joined to values of the whole batch."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.processes.topology import Topology
+from tpudata.estimator.api.spec import HostTensors
+from tpudata.tensor_types import Array, Specs, Tensors
 
 
 class ReplicaValues:
@@ -18,16 +20,16 @@ class ReplicaValues:
         broadcast: whether all replicas get the same rows.
     """
 
-    def __init__(self, topology: Topology, specs: tuple[Any, Any], *, broadcast: bool) -> None:
+    def __init__(self, topology: Topology, specs: tuple[Specs, Specs], *, broadcast: bool) -> None:
         self.broadcast = broadcast
         self._topology = topology
         self._specs = specs
 
-    def concatenate(self, parts: list[Any]) -> Any:
+    def concatenate(self, parts: list[Array]) -> Array:
         """Concatenate the replicas' values (NumPy, in order) along their first axis; return the first if all got the same rows."""
         return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
 
-    def join(self, parts: list[Any]) -> Any:
+    def join(self, parts: list[Array]) -> Array:
         """Join the replicas' values of a fetch: concatenate rows, average other floats, and take the first replica's otherwise."""
         if len(parts) == 1 or self.broadcast:
             return parts[0]
@@ -41,7 +43,7 @@ class ReplicaValues:
         specs = [spec.shape for spec in tf.nest.flatten(self._specs) if spec is not None and spec.shape.rank]
         return bool(shape and specs and shape[0] == specs[0][0])
 
-    def convert_host_tensors(self, pair: tuple[Any, Any] | None, field: str) -> Any:
+    def convert_host_tensors(self, pair: tuple[Callable[..., object], HostTensors] | None, field: str) -> Tensors:
         """Convert the arguments of a host function to tensors of one replica in their graph; () without a function.
 
         Args:
@@ -63,7 +65,7 @@ class ReplicaValues:
         return converted
 
 
-def concatenate_shape(shape: Any, replicas: int) -> Any:
+def concatenate_shape(shape: tf.TensorShape, replicas: int) -> tf.TensorShape:
     """Return the shape of tensors of `shape`, concatenated along their first axis."""
     if not shape.rank:
         return shape

@@ -2,19 +2,20 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
-from tpudata.estimator.api.spec import check_spec
+from tpudata.estimator.api.spec import ModelSpec, check_spec
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
+from tpudata.tensor_types import Specs, Tensors
 from tpudata.tensorflow_internals import control_flow_ops
 
-ModelCall = Callable[[Any, Any, str], Any]
+ModelCall: TypeAlias = Callable[[Tensors, Tensors, str], ModelSpec]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,20 +38,21 @@ class TracedModel:
 
     call_model: ModelCall
     mode: str
-    specs: tuple[Any, Any]
+    specs: tuple[Specs, Specs]
     seed: int | None
     summaries_dir: str | None
     num_replicas: int | None
     blueprint: Blueprint
-    step: Any
-    replica: Any
-    record: Any = None
-    summary_writes: tuple[Any, ...] = ()
+    step: tf.Tensor
+    replica: tf.Tensor
+    record: tf.Tensor | None = None
+    summary_writes: tuple[tf.Operation, ...] = ()
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> ModelSpec:
         """The spec that model_fn returned; its tensors belong to the scratch graph."""
-        return self.blueprint.result
+        spec: ModelSpec = self.blueprint.result
+        return spec
 
     def trace_again(self) -> "TracedModel":
         """Call model_fn again, in a new scratch graph, and return the model.
@@ -75,7 +77,7 @@ class TracedModel:
 def trace_model(
     call_model: ModelCall,
     mode: str,
-    specs: tuple[Any, Any],
+    specs: tuple[Specs, Specs],
     seed: int | None,
     summaries_dir: str | None = None,
     num_replicas: int | None = None,
@@ -87,7 +89,7 @@ def trace_model(
     """
     placeholders: dict[str, Any] = {}
 
-    def build(features: Any, labels: Any) -> Any:
+    def build(features: Tensors, labels: Tensors) -> ModelSpec:
         if num_replicas is not None:
             _mark_for_xla(tf.compat.v1.get_default_graph())
         with tf.name_scope(OWN_SCOPE):
@@ -111,7 +113,7 @@ def trace_model(
     return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **placeholders)
 
 
-def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
+def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Tensors, labels: Tensors) -> ModelSpec:
     """Call model_fn in the graph that is being built, and return its spec.
 
     Raises:
@@ -128,7 +130,7 @@ def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any
     return spec
 
 
-def _mark_for_xla(graph: Any) -> None:
+def _mark_for_xla(graph: tf.Graph) -> None:
     """Mark a graph as one for XLA, for which TensorFlow builds some operations differently.
 
     Gradients of conditions and loops compile only with the mark. TensorFlow looks for it at the graph and those around it; at the

@@ -1,20 +1,26 @@
 """Dense and convolutional layers; variables are float32, and are cast to the dtype of the inputs."""
 
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 
 _v1 = tf.compat.v1
 
 
-def dense(inputs: tf.Tensor, units: int, name: str, kernel_initializer: Any = None, use_bias: bool = True) -> tf.Tensor:
+def dense(
+    inputs: tf.Tensor,
+    units: int,
+    name: str,
+    kernel_initializer: Callable[..., tf.Tensor] | None = None,
+    use_bias: bool = True,
+) -> tf.Tensor:
     """Multiply the last axis by a kernel and add a bias, which is initially 0.
 
     Args:
         inputs: floats [..., size].
         units: number of outputs.
         name: name of the variable scope.
-        kernel_initializer: initializer of the kernel; None for Glorot's uniform one.
+        kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
         use_bias: whether there is a bias.
 
     Returns:
@@ -38,7 +44,7 @@ def conv(
     kernel_size: int,
     name: str,
     strides: int = 1,
-    kernel_initializer: Any = None,
+    kernel_initializer: Callable[..., tf.Tensor] | None = None,
     use_bias: bool = True,
 ) -> tf.Tensor:
     """Convolve images with a square kernel; the padding is (kernel_size - 1) / 2 on each side for every stride.
@@ -49,7 +55,7 @@ def conv(
         kernel_size: height and width of the kernel, an odd number.
         name: name of the variable scope.
         strides: stride along height and width.
-        kernel_initializer: initializer of the kernel; None for Glorot's uniform one.
+        kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
         use_bias: whether there is a bias, which is initially 0.
 
     Returns:
@@ -69,11 +75,11 @@ def conv(
         return outputs
 
 
-def variable(name: str, shape: list[int], initializer: Any, **kwargs: Any) -> Any:
+def variable(name: str, shape: list[int], initializer: Callable[..., tf.Tensor], **kwargs: object) -> tf.Variable:
     """Return the float32 variable of a name in the current variable scope."""
     return _v1.get_variable(name, shape, tf.float32, initializer, **kwargs)
 
 
-def _list_sizes(inputs: tf.Tensor) -> list[Any]:
+def _list_sizes(inputs: tf.Tensor) -> list[int | tf.Tensor]:
     dynamic = tf.shape(inputs)
     return [dynamic[i] if size is None else size for i, size in enumerate(inputs.shape)]

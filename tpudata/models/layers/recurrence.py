@@ -5,7 +5,7 @@ whole kernel in each step. Here the backward loop only collects the gradients of
 the gradient of the weights, in half the time on a CPU. Both loops have a fixed length, and XLA compiles them.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -38,7 +38,9 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
     """
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def run(inputs: tf.Tensor, kernel: tf.Tensor) -> Any:
+    def run(
+        inputs: tf.Tensor, kernel: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
         outputs, cells, gates = _run_forward(inputs, kernel)
 
         def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -61,7 +63,9 @@ def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     each = tf.TensorArray(tf.float32, steps).unstack(inputs)
     arrays = [tf.TensorArray(tf.float32, steps, element_shape=size) for size in _list_sizes(inputs, kernel)]
 
-    def step(t: Any, output: Any, cell: Any, *arrays: Any) -> Any:
+    def step(
+        t: tf.Tensor, output: tf.Tensor, cell: tf.Tensor, *arrays: tf.TensorArray
+    ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
         output, cell, gates = lstm_cell(each.read(t) + tf.matmul(output, kernel), cell)
         values = (output, cell, gates)
         return t + 1, output, cell, *(array.write(t, value) for array, value in zip(arrays, values, strict=True))
@@ -85,7 +89,9 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     # Transposed once: in each step it would take longer than the product.
     transposed = tf.transpose(kernel)
 
-    def step(done: Any, d_output: Any, d_cell: Any, gradients: Any) -> Any:
+    def step(
+        done: tf.Tensor, d_output: tf.Tensor, d_cell: tf.Tensor, gradients: tf.TensorArray
+    ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
         t = steps - 1 - done
         i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
         squashed = tf.tanh(cells_in.read(t))
@@ -108,6 +114,6 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     return gradients.stack()
 
 
-def _list_sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[Any]]:
+def _list_sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[int | None]]:
     batch, units = inputs.shape[1], kernel.shape[0]
     return [[batch, units], [batch, units], [batch, 4 * units]]

@@ -1,20 +1,19 @@
 """Losses, exact metrics and predictions of a classifier, from its logits."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.training.train_op import TrainingParams, train_op
 from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
 def classification_spec(
-    features: Any,
-    labels: Any,
+    features: Tensors,
+    labels: tf.Tensor | None,
     mode: str,
     logits: tf.Tensor,
     params: TrainingParams,
@@ -74,7 +73,7 @@ def classification_spec(
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
 
 
-def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
+def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
     """Return the weighted means of the values, as v1 metrics."""
     return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
 

@@ -1,15 +1,15 @@
 """Images among the features, prepared for a network."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.tensor_types import Tensors
 
 
 def pick_images(
-    features: Any,
+    features: Tensors,
     model: str,
     *,
     mean: Sequence[float] | float,

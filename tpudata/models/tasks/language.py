@@ -1,7 +1,6 @@
 """Inputs, losses and exact metrics of a language model, from its logits of next tokens."""
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
@@ -9,11 +8,12 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.training.train_op import TrainingParams, train_op
 from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
-def pick_input_ids(features: Any, model: str) -> tf.Tensor:
+def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
     """Return the token ids, int32 [batch, length]: the features themselves, or their "input_ids".
 
     Raises:
@@ -35,7 +35,7 @@ def pick_input_ids(features: Any, model: str) -> tf.Tensor:
 
 
 def language_spec(
-    features: Any, labels: Any, mode: str, logits: tf.Tensor, params: TrainingParams, bits_name: str
+    features: Tensors, labels: tf.Tensor | None, mode: str, logits: tf.Tensor, params: TrainingParams, bits_name: str
 ) -> TPUEstimatorSpec:
     """Return the spec of a language model's training or evaluation.
 
@@ -65,7 +65,7 @@ def language_spec(
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
     right = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
 
-    def metrics(losses: Any, right: Any, weights: Any) -> dict[str, Any]:
+    def metrics(losses: tf.Tensor, right: tf.Tensor, weights: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
         mean, update = _v1.metrics.mean(losses, weights=weights)
         return {
             "cross_entropy": (mean, update),
@@ -77,7 +77,7 @@ def language_spec(
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metrics, [losses, right, weights]))
 
 
-def _weigh_tokens(features: Any, labels: tf.Tensor) -> tf.Tensor:
+def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
     return weights * row_weights(features, labels[:, 0])[:, None]

@@ -1,7 +1,5 @@
 """Stateless sampling of tokens: the same seed gives the same tokens in any batch, on any device."""
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
@@ -9,7 +7,7 @@ import tensorflow as tf
 _FRACTION_BITS = 23
 
 
-def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: Any = None) -> tf.Tensor:
+def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: tf.Tensor | None = None) -> tf.Tensor:
     """Return a seed for each row, from its prompt and from `row_offsets`.
 
     The draws of a row depend neither on its place in the batch nor on the number of replicas.

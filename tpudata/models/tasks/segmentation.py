@@ -1,7 +1,5 @@
 """Losses, exact metrics and predictions of a model that gives each pixel a class, from its logits."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.errors import UsageError
@@ -9,12 +7,19 @@ from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.tasks.classification import mean_metrics
 from tpudata.models.training.train_op import TrainingParams, train_op
 from tpudata.models.training.weights import row_weights, weighted_mean
+from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
 
 
 def segmentation_spec(
-    features: Any, labels: Any, mode: str, logits: tf.Tensor, params: TrainingParams, *, ignored_label: int
+    features: Tensors,
+    labels: tf.Tensor | None,
+    mode: str,
+    logits: tf.Tensor,
+    params: TrainingParams,
+    *,
+    ignored_label: int,
 ) -> TPUEstimatorSpec:
     """Return the spec of a segmentation.
 
@@ -51,7 +56,9 @@ def segmentation_spec(
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_make_metrics, values))
 
 
-def _make_metrics(weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
+def _make_metrics(
+    weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor
+) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
     # Pixels of a label and a predicted class are the weight of that pair: TensorFlow adds them up in float64.
     count = confusion.shape[-1]
     pairs = tf.reshape(tf.range(count * count), [count, count])
@@ -60,7 +67,7 @@ def _make_metrics(weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor)
     return {**mean_metrics(weights, **values), "mean_iou": mean_iou}
 
 
-def _check_maps(labels: Any, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
+def _check_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
     """Return the labels, int32 [batch, height, width]."""
     size = logits.shape[1:3].as_list()
     if labels is None:

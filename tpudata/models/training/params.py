@@ -31,7 +31,7 @@ class ModelParams:
     seed: int = 0
 
     @classmethod
-    def from_params(cls: type[_Params], params: Mapping[str, Any]) -> _Params:
+    def from_params(cls: type[_Params], params: Mapping[str, object]) -> _Params:
         """Return the params of a mapping, which may contain the keys that the estimator adds.
 
         Lists are accepted for tuples, and whole numbers for floats, as in files of settings.
@@ -56,12 +56,12 @@ class ModelParams:
         if not holds:
             raise UsageError(f"{self.model}: {name} must be {allowed}, got {getattr(self, name)!r}.")
 
-    def require_one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
+    def require_one_of(self, name: str, allowed: tuple[object, ...]) -> None:
         """Raise a UsageError unless the parameter `name` is one of the allowed values."""
         self.require(name, getattr(self, name) in allowed, f"one of {', '.join(map(str, allowed))}")
 
 
-def _convert(name: str, value: Any, hint: Any) -> Any:
+def _convert(name: str, value: object, hint: object) -> Any:
     """Return the value, converted to the type of its field."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
@@ -75,7 +75,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
 _NO_MATCH = object()
 
 
-def _convert_to_kind(value: Any, kind: Any) -> Any:
+def _convert_to_kind(value: object, kind: Any) -> Any:
     """Return a value as `kind`, a type of a field; _NO_MATCH if it is of another type."""
     if kind is types.NoneType:
         return None if value is None else _NO_MATCH
@@ -90,7 +90,7 @@ def _convert_to_kind(value: Any, kind: Any) -> Any:
     return value if isinstance(value, kind) else _NO_MATCH
 
 
-def _convert_to_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
+def _convert_to_tuple(value: object, kinds: tuple[Any, ...]) -> Any:
     if not isinstance(value, list | tuple):
         return _NO_MATCH
     is_any_length = kinds[-1] is Ellipsis

@@ -1,7 +1,5 @@
 """Sums over the replicas that train together."""
 
-from typing import Any
-
 import tensorflow as tf
 
 
@@ -11,7 +9,7 @@ def num_replicas() -> int:
     return 1 if context is None else int(context.num_replicas_in_sync)
 
 
-def sum_over_replicas(tensors: list[Any]) -> list[Any]:
+def sum_over_replicas(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     """Return each tensor's sum over all replicas; with one replica, the tensors themselves."""
     if num_replicas() == 1:
         return tensors

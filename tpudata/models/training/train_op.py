@@ -1,7 +1,6 @@
 """Params of training, and the operation that does a training step."""
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
@@ -73,11 +72,11 @@ class TrainingParams(ModelParams):
         )
 
 
-def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
+def train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
     """Return the operation of a training step: gradients, clipping, the optimizer, and the updates of UPDATE_OPS.
 
     Args:
-        loss: loss of this replica, a mean over rows, without weight decay.
+        loss: float32 scalar, the loss of this replica: a mean over rows, without weight decay.
         params: params of training.
     """
     step = _v1.train.get_or_create_global_step()
@@ -103,12 +102,12 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
     return tf.group(optimizer.apply_gradients(gradients, global_step=step), *updates)
 
 
-def decays(variable: Any) -> bool:
+def decays(variable: tf.Variable) -> bool:
     """Return whether a variable decays: matrices and kernels do, biases and normalization do not."""
     return len(variable.shape) > 1
 
 
-def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
+def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.train.Optimizer:
     if params.optimizer == "adam":
         if params.weight_decay:
             return AdamW(rate, params.weight_decay, decays, params.beta1, params.beta2)
@@ -120,7 +119,7 @@ def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
     return _v1.train.GradientDescentOptimizer(rate)
 
 
-def _clip(gradients: list[tuple[Any, Any]], limit: float) -> list[tuple[Any, Any]]:
+def _clip(gradients: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
     # The norm of the sum over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
     scale = limit / tf.maximum(norm, limit)

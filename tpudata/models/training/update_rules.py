@@ -4,14 +4,11 @@ Both get the gradient summed over all replicas, as CrossShardOptimizer calls the
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
-_v1 = tf.compat.v1
 
-
-class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
+class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFlow is untyped
     """Adam that also subtracts learning_rate * weight_decay times the weights (Loshchilov and Hutter, 2019).
 
     Args:
@@ -22,13 +19,18 @@ class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
     """
 
     def __init__(
-        self, learning_rate: Any, weight_decay: float, decays: Callable[[Any], bool], beta1: float, beta2: float
+        self,
+        learning_rate: float | tf.Tensor,
+        weight_decay: float,
+        decays: Callable[[tf.Variable], bool],
+        beta1: float,
+        beta2: float,
     ) -> None:
         super().__init__(learning_rate, beta1=beta1, beta2=beta2, name="AdamW")
         self._decay = weight_decay
         self._decays = decays
 
-    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         if not self._decays(var):
             return super()._resource_apply_dense(grad, var)
         # Computed from the weights before the step, so that the order of the two updates does not matter.
@@ -39,7 +41,7 @@ class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
             return var.assign_sub(decay).op
 
 
-class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
+class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
     """Momentum whose rate is scaled, for each kernel, by the ratio of the norms of weights and gradient (You et al., 2017).
 
     For a weight w with gradient g: ratio = trust_coefficient * |w| / (|g| + weight_decay * |w|), then
@@ -56,11 +58,11 @@ class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
 
     def __init__(
         self,
-        learning_rate: Any,
+        learning_rate: float | tf.Tensor,
         momentum: float,
         weight_decay: float,
         trust_coefficient: float,
-        decays: Callable[[Any], bool],
+        decays: Callable[[tf.Variable], bool],
     ) -> None:
         super().__init__(use_locking=False, name="Lars")
         self._rate = learning_rate
@@ -69,14 +71,14 @@ class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
         self._trust = trust_coefficient
         self._decays = decays
 
-    def _create_slots(self, var_list: list[Any]) -> None:
+    def _create_slots(self, var_list: list[tf.Variable]) -> None:
         for var in var_list:
             self._zeros_slot(var, "momentum", self._name)
 
     def _prepare(self) -> None:
         self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32, name="learning_rate")
 
-    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         rate = self._rate_tensor
         if self._decays(var):
             weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)

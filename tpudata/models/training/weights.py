@@ -1,10 +1,9 @@
 """Weighted means over rows and tokens; padding has the weight 0."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tpudata.models.training.replicas import num_replicas, sum_over_replicas
+from tpudata.tensor_types import Tensors
 
 
 def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
@@ -27,7 +26,7 @@ def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.T
     return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), total)
 
 
-def row_weights(features: Any, rows: tf.Tensor) -> tf.Tensor:
+def row_weights(features: Tensors, rows: tf.Tensor) -> tf.Tensor:
     """Return features["weights"] as float32, or else ones for `rows`, a tensor with a value for each row."""
     weights = features.get("weights") if isinstance(features, dict) else None
     return tf.ones_like(rows, tf.float32) if weights is None else tf.cast(weights, tf.float32)

@@ -84,7 +84,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, _check_json(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
-def check_params(value: Any, location: str) -> dict[str, Any]:
+def check_params(value: object, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
@@ -118,7 +118,7 @@ def _check_pad(value: Any, location: str) -> dict[str, int]:
     return dict(value)
 
 
-def _check_json(value: Any, location: str) -> Any:
+def _check_json(value: object, location: str) -> Any:
     """Return a value of YAML; raise UsageError if JSON, the format of the run's record, cannot represent it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -131,14 +131,14 @@ def _check_json(value: Any, location: str) -> Any:
     )
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     """Return a value in YAML's notation, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
 
 
-def _check_value(value: Any, kind: str, location: str) -> Any:
+def _check_value(value: object, kind: str, location: str) -> Any:
     """Return the value of an option, checked against `kind`, its field's annotation."""
     name, _, optional = kind.partition(" | ")
     if value is None and optional:
@@ -155,7 +155,7 @@ def _check_value(value: Any, kind: str, location: str) -> Any:
         raise UsageError(f"{location} must be a number of at most 1.8e308, got {_format_value(value)}.") from error
 
 
-def _parse_size(value: Any, location: str) -> tuple[int, int]:
+def _parse_size(value: object, location: str) -> tuple[int, int]:
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:
         return height_width(text)

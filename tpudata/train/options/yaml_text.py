@@ -43,13 +43,13 @@ def parse_yaml(text: str, place: str) -> Any:
         raise UsageError(f"{place}: not valid YAML: {first_line(error)}.") from error
 
 
-def _loader(yaml: Any) -> Any:
+def _loader(yaml: Any) -> type:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Loader for which 4e-3 is a number, and a repeated key or deep nesting an error."""
 
         depth = 0
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
+        def compose_node(self, parent: object, index: object) -> object:
             self.depth += 1
             if self.depth > _MAX_DEPTH:
                 problem = f"values are nested too deeply (expected at most {_MAX_DEPTH} levels)"
@@ -58,7 +58,7 @@ def _loader(yaml: Any) -> Any:
             self.depth -= 1
             return node
 
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
+        def construct_object(self, node: Any, deep: bool = False) -> object:
             try:
                 return super().construct_object(node, deep)
             except yaml.YAMLError:
@@ -69,7 +69,7 @@ def _loader(yaml: Any) -> Any:
                 problem = f"{_shorten(node.value)} is not of the type {kind}"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        def construct_mapping(self, node: Any, deep: bool = False) -> object:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             for number, key in enumerate(keys):
                 if key in keys[:number]:
@@ -82,7 +82,7 @@ def _loader(yaml: Any) -> Any:
     return Loader
 
 
-def _count_values(value: Any, counts: dict[int, int | None]) -> int:
+def _count_values(value: object, counts: dict[int, int | None]) -> int:
     """Return the number of values in a structure, with a copy for each alias.
 
     Args:
@@ -107,6 +107,6 @@ def _count_values(value: Any, counts: dict[int, int | None]) -> int:
     return total
 
 
-def _shorten(value: Any) -> str:
+def _shorten(value: object) -> str:
     text = repr(value) if isinstance(value, str) else "a list or mapping"
     return text if len(text) <= 60 else f"{text[:57]}..."

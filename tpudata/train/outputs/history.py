@@ -185,11 +185,11 @@ def explain_differences(before: Section, now: Section) -> str:
     return "\n  ".join((head, *lines))
 
 
-def _get_seed(configuration: Mapping[str, Any]) -> Any:
+def _get_seed(configuration: Mapping[str, Any]) -> object:
     return configuration["options"]["seed"]
 
 
-def _get_kept_records(configuration: Mapping[str, Any]) -> Any:
+def _get_kept_records(configuration: Mapping[str, Any]) -> object:
     return configuration["dataset"].get("kept_records")
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from tpudata.errors import UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.storage import storage_for
+from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
@@ -36,7 +37,7 @@ _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 def write_predictions(
     path: str,
-    predictions: Iterable[Mapping[str, Any]],
+    predictions: Iterable[Mapping[str, Array]],
     dataset: Dataset,
     split: str,
     label: Feature | None,
@@ -94,12 +95,12 @@ def _read_label(stored: Sequence[Any], label: Feature) -> Any:
     return labels[0] if label.shape == () and labels else labels
 
 
-def make_line_formatter(path: str) -> Callable[[dict[str, Any]], bytes]:
+def make_line_formatter(path: str) -> Callable[[Mapping[str, Any]], bytes]:
     """Return the formatter for successive lines: CSV if the path ends in .csv, else JSON Lines."""
     return _Csv() if path.lower().endswith(".csv") else _json_line
 
 
-def _json_line(line: dict[str, Any]) -> bytes:
+def _json_line(line: Mapping[str, object]) -> bytes:
     return json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
@@ -109,7 +110,7 @@ class _Csv:
     def __init__(self) -> None:
         self._columns: list[str] = []
 
-    def __call__(self, line: dict[str, Any]) -> bytes:
+    def __call__(self, line: Mapping[str, Any]) -> bytes:
         cells = {name: cell for name, cell in line.items() if name != "predictions"}
         predicted = line.get("predictions", {})
         cells |= {f"predictions.{name}" if name in _FIXED_COLUMNS else name: cell for name, cell in predicted.items()}
@@ -124,11 +125,11 @@ class _Csv:
         return text.getvalue().encode()
 
 
-def _format_cell(cell: Any) -> Any:
+def _format_cell(cell: object) -> object:
     return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
 
 
-def _name_class(key: str, label_number: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+def _name_class(key: str, label_number: object, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
     """Return `{key: class name}` if the value is a label that has one, else an empty dict."""
     if names is None or not isinstance(label_number, int):
         return {}
@@ -136,7 +137,7 @@ def _name_class(key: str, label_number: Any, names: tuple[str, ...] | None, labe
     return {key: names[number]} if 0 <= number < len(names) else {}
 
 
-def _convert_to_json(value: Any, name: str) -> Any:
+def _convert_to_json(value: Array, name: str) -> Any:
     """Return a predicted value as JSON: nested lists of numbers and text.
 
     Raises:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpudata.console.flags import sentence
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
+from tpudata.tensor_types import Array
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.predictions import make_line_formatter
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
+    from tpudata.tokenizers import Tokenizer
+
+
+def prompt_input_fn(options: TrainOptions) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
     """Return an input_fn that yields the prompt once for each continuation.
 
     Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], which counts from 0.
@@ -23,6 +29,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
         UsageError: the dataset's tokenizer cannot encode the prompt, or returns no token.
         DatasetError: the dataset has no tokenizer.
     """
+    assert options.prompt is not None  # Callers make this input for a prompt only.
     try:
         ids = _tokenizer(options).encode_batch([options.prompt])[0]
     except ValueError as error:
@@ -33,7 +40,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
         )
     count = options.num_predictions or 1
 
-    def input_fn(params: Mapping[str, Any]) -> Any:
+    def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         import tensorflow as tf
 
         prompts = np.tile(np.asarray(ids, np.int32), (count, 1))
@@ -43,7 +50,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
     return input_fn
 
 
-def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], options: TrainOptions) -> list[str]:
+def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], options: TrainOptions) -> list[str]:
     """Write a line for each continuation: `index`, `prompt`, and the `text` that follows; return the texts.
 
     Args:
@@ -68,7 +75,7 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
     return texts
 
 
-def _tokenizer(options: TrainOptions) -> Any:
+def _tokenizer(options: TrainOptions) -> Tokenizer:
     from tpudata.tokenizers import dataset_tokenizer
 
     return dataset_tokenizer(options.data)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from tpudata._version import __version__
@@ -20,7 +21,7 @@ _PACKAGES = ("tf_keras", "keras", "jax", "libtpu", "numpy")
 CONFIG_NAME = "train_config.json"
 
 
-def describe_configuration(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> dict[str, Any]:
+def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapping[str, object]) -> dict[str, Any]:
     """Return the full configuration of a run, and the versions that run it, as a JSON object.
 
     Args:
@@ -31,7 +32,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: dict
     import tensorflow as tf
 
     manifest = dataset.manifest
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "fingerprint": manifest.source.fingerprint,
         "records": {name: split.records for name, split in manifest.splits.items()},
     }
@@ -87,7 +88,7 @@ def _split_digest(manifest: Manifest, split: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def write_json(folder: str, name: str, value: dict[str, Any]) -> None:
+def write_json(folder: str, name: str, value: Mapping[str, object]) -> None:
     """Write a JSON object with sorted keys into a folder, whole or not at all."""
     storage = storage_for(folder)
     with storage.create(storage.join(folder, name)) as file:

@@ -5,8 +5,7 @@ it from one iteration to the next.
 """
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableSequence
 
 import tensorflow as tf
 
@@ -21,7 +20,7 @@ from tpudata.devices.graphs.draws.nodes import (
     rewrite_node,
 )
 from tpudata.devices.graphs.keras_state import has_seed_name
-from tpudata.devices.graphs.library import find_functions, list_called_functions, rename_functions
+from tpudata.devices.graphs.library import FunctionDef, find_functions, list_called_functions, rename_functions
 from tpudata.devices.graphs.traced_code import traced_code
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
@@ -46,7 +45,7 @@ class DrawRewriter:
             recognized by name.
     """
 
-    def __init__(self, graph_def: Any, keras_seeds: Collection[str] = ()) -> None:
+    def __init__(self, graph_def: tf.compat.v1.GraphDef, keras_seeds: Collection[str] = ()) -> None:
         self._graph_def = type(graph_def).FromString(graph_def.SerializeToString())
         self._functions = {function.signature.name: function for function in self._graph_def.library.function}
         # (function that the graph calls, its arguments that are Keras 3 seed generators' states).
@@ -57,9 +56,9 @@ class DrawRewriter:
         )
         self._called_names = sorted({name for name, _ in self._seed_arguments})
         self._drawing_functions = self._find_drawing()
-        self._replacements: dict[str, Any] = {}
+        self._replacements: dict[str, FunctionDef] = {}
 
-    def rewrite(self, step: str, replica: str) -> Any:
+    def rewrite(self, step: str, replica: str) -> tf.compat.v1.GraphDef:
         """Return the graph in which all random operations draw by their seeds, the step and the replica. Called once.
 
         Args:
@@ -88,16 +87,16 @@ class DrawRewriter:
         rename_functions(self._graph_def, {name: f"{name}_by_replica" for name in self._drawing_functions})
         return self._graph_def
 
-    def _list_nodes(self) -> Iterator[Any]:
+    def _list_nodes(self) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes of the graph and of all functions that it calls."""
         yield from self._graph_def.node
         for name in self._called_names:
             yield from self._functions[name].node_def
 
-    def _list_functions(self, node: Any) -> list[str]:
+    def _list_functions(self, node: tf.compat.v1.NodeDef) -> list[str]:
         return [name for name in list_called_functions(node) if name in self._functions]
 
-    def _find_calls(self, nodes: Iterable[Any], is_seed: Callable[[str], bool]) -> None:
+    def _find_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
         """Collect the functions that nodes call, and mark the nodes that read a Keras 3 seed generator's state.
 
         Args:
@@ -132,16 +131,16 @@ class DrawRewriter:
                 return drawing_or_calling
             drawing = drawing_or_calling
 
-    def _is_drawing(self, drawing: set[str], node: Any) -> bool:
+    def _is_drawing(self, drawing: set[str], node: tf.compat.v1.NodeDef) -> bool:
         return needs_inputs(node) or not drawing.isdisjoint(self._list_functions(node))
 
-    def _rewrite_nodes(self, nodes: Any, scope: Scope) -> None:
+    def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
         # In the same position: nodes are imported in this order, which is also the order of effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]
         nodes.extend(rewritten)
 
-    def _rewrite_node(self, node: Any, scope: Scope) -> list[Any]:
+    def _rewrite_node(self, node: tf.compat.v1.NodeDef, scope: Scope) -> list[tf.compat.v1.NodeDef]:
         """Return the nodes that replace a random operation or a call of a drawing function; others are returned unchanged."""
         if self._drawing_functions.isdisjoint(self._list_functions(node)):
             new_nodes, definitions = rewrite_node(node, scope)
@@ -159,7 +158,7 @@ class DrawRewriter:
             node.attr["output_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
         return [*position_nodes, node]
 
-    def _return_arguments(self, function: Any) -> None:
+    def _return_arguments(self, function: FunctionDef) -> None:
         """Return the replica and the next iteration's position from the body of a loop."""
         nodes = self._derive_position(tf.compat.v1.NodeDef(name="tpudata_next"), _IN_FUNCTION)
         function.node_def.extend(nodes)
@@ -167,7 +166,7 @@ class DrawRewriter:
             function.signature.output_arg.add(name=f"{name}_out", type=_TYPES[name])
             function.ret[f"{name}_out"] = output
 
-    def _derive_position(self, node: Any, scope: Scope) -> list[Any]:
+    def _derive_position(self, node: tf.compat.v1.NodeDef, scope: Scope) -> list[tf.compat.v1.NodeDef]:
         nodes, definition = derive_position(node, scope)
         self._replacements[definition.signature.name] = definition
         return nodes
@@ -178,14 +177,14 @@ def _find_node_name(tensor: str) -> str:
     return tensor.partition(":")[0]
 
 
-def _add_arguments(function: Any) -> None:
+def _add_arguments(function: FunctionDef) -> None:
     for name, dtype in _TYPES.items():
         function.signature.input_arg.add(name=name, type=dtype)
     if "_input_shapes" in function.attr:
         function.attr["_input_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
 
 
-def _rename_values(function: Any, shifted: Iterable[str]) -> None:
+def _rename_values(function: FunctionDef, shifted: Iterable[str]) -> None:
     """Refer to the outputs of replaced reads of variables as outputs of function calls, which are named differently."""
     names = {f"{name}:value:0": _IN_FUNCTION.output(name) for name in shifted}
     for node in function.node_def:

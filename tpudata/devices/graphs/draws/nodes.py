@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.draws.replacements import STATEFUL, make_draw, make_position, make_seed_shift
+from tpudata.devices.graphs.library import FunctionDef
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.tensorflow_internals import op_def_registry
 
@@ -54,17 +55,19 @@ class Scope:
         return f"{name}:{argument}:0" if self.is_function else name
 
 
-def needs_inputs(node: Any) -> bool:
+def needs_inputs(node: tf.compat.v1.NodeDef) -> bool:
     """Return whether the replacement of a node takes the position or the replica."""
     return node.op in STATEFUL or is_shifted(node)
 
 
-def is_shifted(node: Any) -> bool:
+def is_shifted(node: tf.compat.v1.NodeDef) -> bool:
     """Return whether a node reads a random state that is shifted, so that it differs between replicas."""
     return node.op == "RngReadAndSkip" or KERAS_READ in node.attr
 
 
-def rewrite_node(node: Any, scope: Scope) -> tuple[list[Any], tuple[Any, ...]]:
+def rewrite_node(
+    node: tf.compat.v1.NodeDef, scope: Scope
+) -> tuple[list[tf.compat.v1.NodeDef], tuple[FunctionDef, ...]]:
     """Return the nodes that replace a node, the last with its name, and the `FunctionDef`s that they call.
 
     Raises:
@@ -82,6 +85,7 @@ def rewrite_node(node: Any, scope: Scope) -> tuple[list[Any], tuple[Any, ...]]:
         numbers = [scope.output(seeds.name), scope.position, *filter(None, [scope.replica])]
         return [seeds, _make_call(node, definition, [*data, *numbers, *node.input[len(data) :]])], (definition,)
     if is_shifted(node):
+        assert scope.replica is not None  # A session's draws shift no state.
         stored = type(node).FromString(node.SerializeToString())
         stored.name = f"{node.name}/stored"
         stored.attr.pop(KERAS_READ, None)
@@ -92,7 +96,7 @@ def rewrite_node(node: Any, scope: Scope) -> tuple[list[Any], tuple[Any, ...]]:
     return [node], ()
 
 
-def derive_position(node: Any, scope: Scope) -> tuple[list[Any], Any]:
+def derive_position(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
     """Return nodes that compute the position of draws in the functions that a node calls, the last one, and their `FunctionDef`."""
     salt = _make_constant(f"{node.name}/salt", _hash_name(node.name)[0], node)
     definition = make_position()
@@ -101,12 +105,12 @@ def derive_position(node: Any, scope: Scope) -> tuple[list[Any], Any]:
     return [salt, position], definition
 
 
-def list_data_inputs(node: Any) -> list[str]:
+def list_data_inputs(node: tf.compat.v1.NodeDef) -> list[str]:
     """Return the inputs of a node without its control inputs, which come last."""
     return [name for name in node.input if not name.startswith("^")]
 
 
-def _make_constant(name: str, value: Any, like: Any) -> Any:
+def _make_constant(name: str, value: int | Sequence[int], like: tf.compat.v1.NodeDef) -> tf.compat.v1.NodeDef:
     """Return a node with a uint64 value, on the device of another node."""
     new_node = type(like)(name=name, op="Const", device=like.device)
     new_node.attr["dtype"].type = tf.uint64.as_datatype_enum
@@ -114,7 +118,7 @@ def _make_constant(name: str, value: Any, like: Any) -> Any:
     return new_node
 
 
-def _make_call(node: Any, definition: Any, inputs: Sequence[Any]) -> Any:
+def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:
     """Return a node that calls a function, with the name and device of another node."""
     new_node = type(node)(name=node.name, op="PartitionedCall", device=node.device, input=inputs)
     new_node.attr["f"].func.name = definition.signature.name
@@ -123,17 +127,17 @@ def _make_call(node: Any, definition: Any, inputs: Sequence[Any]) -> Any:
     return new_node
 
 
-def _find_types(node: Any) -> tuple[tuple[Any, ...], Any]:
+def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
     """Return the types of the data inputs and of the first output of a node."""
 
-    def type_of(argument: Any) -> Any:
+    def type_of(argument: Any) -> tf.DType:
         return tf.as_dtype(argument.type or node.attr[argument.type_attr].type)
 
     definition = op_def_registry.get(node.op)
     return tuple(map(type_of, definition.input_arg)), type_of(definition.output_arg[0])
 
 
-def _find_seeds(node: Any) -> list[int]:
+def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
     """Return the op's two uint64 seeds; an unseeded op gets seeds hashed from its name, equal in all processes."""
     # Attributes are signed; seeds of 31 bits, as TensorFlow's are, keep the draws of replicas apart.
     seeds = [node.attr[name].i % 2**64 for name in ("seed", "seed2")]

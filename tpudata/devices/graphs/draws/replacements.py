@@ -12,10 +12,11 @@ whose kernels count from 0: each step advances the counter by 256 for each value
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
+
+from tpudata.devices.graphs.library import FunctionDef
 
 # Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
 _SEED_STEP = 999983
@@ -25,7 +26,7 @@ _DRAWS_PER_VALUE = 256
 _ops = tf.raw_ops
 
 
-def _categorical(data: Sequence[Any], dtype: Any, keys: dict[str, Any]) -> Any:
+def _categorical(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise."""
     logits, samples = data
     shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
@@ -33,14 +34,14 @@ def _categorical(data: Sequence[Any], dtype: Any, keys: dict[str, Any]) -> Any:
     return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
 
 
-def _shuffle(data: Sequence[Any], _: Any, keys: dict[str, Any]) -> Any:
+def _shuffle(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """Return the rows of a tensor in random order."""
     numbers = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
     return tf.gather(data[0], tf.argsort(numbers))
 
 
 # Functions of the inputs of an operation, the type of its result, and the key, counter and algorithm by which it draws.
-_DRAWS: dict[str, Callable[[Sequence[Any], Any, dict[str, Any]], Any]] = {
+_DRAWS: dict[str, Callable[[Sequence[tf.Tensor], tf.DType, Mapping[str, tf.Tensor]], tf.Tensor]] = {
     "RandomUniform": lambda data, dtype, keys: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **keys),
     "RandomStandardNormal": lambda data, dtype, keys: _ops.StatelessRandomNormalV2(shape=data[0], dtype=dtype, **keys),
     "TruncatedNormal": lambda data, dtype, keys: _ops.StatelessTruncatedNormalV2(shape=data[0], dtype=dtype, **keys),
@@ -56,7 +57,7 @@ COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 
 @functools.cache
-def make_draw(kind: str, inputs: tuple[Any, ...], result_dtype: Any, *, by_replica: bool) -> Any:
+def make_draw(kind: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *, by_replica: bool) -> FunctionDef:
     """Return the `FunctionDef` that replaces a stateful operation.
 
     Its inputs are the operation's, the two seeds (uint64 [2]), the position (int64 scalar) and the replica (int32 scalar).
@@ -69,7 +70,7 @@ def make_draw(kind: str, inputs: tuple[Any, ...], result_dtype: Any, *, by_repli
             input.
     """
 
-    def draw(*arguments: Any) -> Any:
+    def draw(*arguments: tf.Tensor) -> tf.Tensor:
         data, (seeds, position, *replica) = arguments[: len(inputs)], arguments[len(inputs) :]
         key, low, high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
         if by_replica:
@@ -85,7 +86,7 @@ def make_draw(kind: str, inputs: tuple[Any, ...], result_dtype: Any, *, by_repli
 
 
 @functools.cache
-def make_seed_shift(dtype: Any, index: int) -> Any:
+def make_seed_shift(dtype: tf.DType, index: int) -> FunctionDef:
     """Return the `FunctionDef` that shifts the seed in a state vector by the replica (int32 scalar).
 
     Args:
@@ -93,7 +94,7 @@ def make_seed_shift(dtype: Any, index: int) -> Any:
         index: index of the seed in the vector.
     """
 
-    def move(vector: Any, replica: Any) -> Any:
+    def move(vector: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
         distance = tf.cast(tf.cast(replica, tf.int64) * _SEED_STEP, dtype)
         return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
 
@@ -101,16 +102,16 @@ def make_seed_shift(dtype: Any, index: int) -> Any:
 
 
 @functools.cache
-def make_position() -> Any:
+def make_position() -> FunctionDef:
     """Return the `FunctionDef` that derives a new position from a position (int64 scalar) and a salt (uint64 scalar)."""
 
-    def mix(position: Any, salt: Any) -> Any:
+    def mix(position: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64) + salt, tf.int64)
 
     return _trace("position", mix, (tf.int64, tf.uint64))
 
 
-def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+def _trace(label: str, function: Callable[..., tf.Tensor], inputs: tuple[tf.DType, ...]) -> FunctionDef:
     signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
     with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
         traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import tensorflow as tf
 
+from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, save_with
@@ -68,9 +69,9 @@ class Checkpointing:
         events: EventWriter,
         *,
         start: Checkpoint | None,
-        saver: Any,
-        hooks: Sequence[Any],
-        listeners: Sequence[Any],
+        saver: tf.compat.v1.train.Saver | None,
+        hooks: Sequence[SessionRunHook],
+        listeners: Sequence[CheckpointSaverListener],
         follower: CheckpointFollower | None,
         termination: Termination,
     ) -> None:
@@ -103,11 +104,11 @@ class Checkpointing:
         if saver_hook is not None and runtime.peers.is_chief:
             self._prepare_saver_hook(saver_hook)
 
-    def _prepare_saver_hook(self, saver_hook: Any) -> None:
+    def _prepare_saver_hook(self, saver_hook: tf.compat.v1.train.CheckpointSaverHook) -> None:
         """Prepare the hook to write the checkpoints and to call the listeners."""
         follower = _HookFollower(self, self._runtime.model_dir, self._saved_step or 0)
 
-        def add_listeners(listeners: Sequence[Any]) -> list[Any]:
+        def add_listeners(listeners: Sequence[CheckpointSaverListener]) -> list[CheckpointSaverListener]:
             # The hook may have been used in another call, with other listeners.
             kept_listeners = [
                 listener
@@ -236,14 +237,14 @@ class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore
         self._model_dir = model_dir
         self._start = start
 
-    def after_save(self, session: Any, global_step_value: int) -> None:
+    def after_save(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         del session
         checkpoint = checkpoints.find_latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start:
             with eager_mode():
                 self._checkpointing.follow(checkpoint)
 
-    def end(self, session: Any, global_step_value: int) -> None:
+    def end(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         del session, global_step_value
         with eager_mode():
             self._checkpointing.finish()

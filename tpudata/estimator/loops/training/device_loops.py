@@ -1,17 +1,18 @@
 """Loops of training steps on the device, and the values that hooks and summaries fetch from the last step of each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.feeding.iteration import StepIteration
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.train_step import LoopRequest, TrainStep
+from tpudata.tensor_types import Array, GraphElement
 
 
 class LoopValues(NamedTuple):
@@ -27,7 +28,7 @@ class LoopValues(NamedTuple):
     steps: list[int]
     losses: list[float]
     has_data: bool
-    fetched: dict[str, Any]
+    fetched: dict[str, Array]
 
 
 class DeviceLoops:
@@ -64,7 +65,13 @@ class DeviceLoops:
         self._is_step = is_step
 
     def run(
-        self, iteration: Iteration, size: int, fetches: Sequence[Any], feeds: Mapping[str, Any], *, summarises: bool
+        self,
+        iteration: StepIteration,
+        size: int,
+        fetches: Sequence[GraphElement],
+        feeds: Mapping[str, Array],
+        *,
+        summarises: bool,
     ) -> LoopValues:
         """Run a loop.
 
@@ -72,7 +79,7 @@ class DeviceLoops:
             iteration: the data.
             size: largest number of steps.
             fetches: tensors that the last step returns and operations that it runs.
-            feeds: values for model_fn's placeholders with a default, by name.
+            feeds: NumPy values for model_fn's placeholders with a default, by name.
             summarises: whether to fetch the summaries of the last step.
 
         Raises:
@@ -89,7 +96,13 @@ class DeviceLoops:
         return LoopValues(steps, losses, last.has_data, first.fetched | last.fetched)
 
     def _run_steps(
-        self, iteration: Iteration, size: int, fetches: Sequence[Any], feeds: Mapping[str, Any], *, summarises: bool
+        self,
+        iteration: StepIteration,
+        size: int,
+        fetches: Sequence[GraphElement],
+        feeds: Mapping[str, Array],
+        *,
+        summarises: bool,
     ) -> LoopValues:
         summaries, step = self._summaries, self._step
         fetch_names = tensor_names(fetches)

@@ -5,9 +5,9 @@ As in the original, an infinite loss does not end training: dynamic loss scaling
 
 import logging
 import math
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tpudata.estimator.api.errors import NonFiniteError
 from tpudata.estimator.state import checkpoints
@@ -34,7 +34,7 @@ class FiniteCheck:
         self._unchecked = 0
         self._has_warned = False
 
-    def after_loop(self, global_step: int, losses: Any, result: LoopResult) -> None:
+    def after_loop(self, global_step: int, losses: npt.NDArray[np.float32], result: LoopResult) -> None:
         """Check the results of a loop or a step.
 
         Args:
@@ -66,7 +66,7 @@ class FiniteCheck:
             self._unchecked = 0
             self._check(global_step, loss, self._step.check_finite())
 
-    def _check(self, global_step: int, loss: float, finite: Any) -> None:
+    def _check(self, global_step: int, loss: float, finite: npt.NDArray[np.bool_]) -> None:
         if not math.isnan(loss) and finite.all():
             return
         bad = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]

@@ -4,13 +4,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from tpudata.estimator.api.counts import check_steps
-from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
+from tpudata.estimator.api.hook_lists import CheckpointSaverListener, SessionRunHook, check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.user_functions import InputFunction
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.feeding.iteration import StepIteration
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.hooks.monitor import Monitor, select_worker_hooks, training_hooks
@@ -33,11 +33,11 @@ _log = logging.getLogger("tpudata")
 
 def train(
     runtime: Runtime,
-    input_fn: Any,
+    input_fn: InputFunction,
     steps: int | None,
     max_steps: int | None,
-    hooks: Any = None,
-    saving_listeners: Any = None,
+    hooks: Sequence[SessionRunHook] | None = None,
+    saving_listeners: Sequence[CheckpointSaverListener] | None = None,
     follower: CheckpointFollower | None = None,
 ) -> float | None:
     """Train as described in `TPUEstimator.train`; return the loss of the last step, or None if no step was done.
@@ -62,7 +62,8 @@ def train(
         # Processes of a cluster end together, after the first loop.
         with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
-            step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
+            step = runtime.step(ModeKeys.TRAIN, feed.element_spec)
+        assert isinstance(step, TrainStep)  # As for each mode.
         training = _Training(runtime, step, start, hooks, listeners, follower, termination)
         try:
             return training.run(feed, steps, max_steps)
@@ -78,8 +79,8 @@ class _Training:
         runtime: Runtime,
         step: TrainStep,
         start: Checkpoint | None,
-        hooks: Sequence[Any],
-        listeners: Sequence[Any],
+        hooks: Sequence[SessionRunHook],
+        listeners: Sequence[CheckpointSaverListener],
         follower: CheckpointFollower | None,
         termination: Termination,
     ) -> None:
@@ -181,7 +182,7 @@ class _Training:
         if not self._is_exact and tpu.initial_infeed_sleep_secs:
             time.sleep(tpu.initial_infeed_sleep_secs)
 
-    def _run_loops(self, iteration: Iteration, last: int | None) -> float | None:
+    def _run_loops(self, iteration: StepIteration, last: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
         while (last is None or self.step < last) and (size := self._next_size(last)):

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
@@ -12,13 +11,14 @@ from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
+from tpudata.tensor_types import Array, Specs
 
 _log = logging.getLogger("tpudata")
 # As in the original.
 _MAX_STALL_WARNINGS = 5
 
 
-def count_examples(runtime: Runtime, element_spec: Any) -> int | None:
+def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
     """Return the number of rows in a step of training, of all processes together, or None if it is unknown."""
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
@@ -71,14 +71,14 @@ class Progress:
         summary = None if due_step is None else due_step - (self._expected - 1 - step)
         return self._logging.next_step(step, 0.0), summary
 
-    def report(self, before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Any]) -> None:
+    def report(self, before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Array]) -> None:
         """Write the log line and the summaries that are due, and warn of steps that did not count.
 
         Args:
             before: global step at which the loop began.
             steps: global step after each step of the loop.
             losses: losses of these steps.
-            fetched: values fetched from the last step, by name.
+            fetched: NumPy values fetched from the last step, by name.
         """
         starts = [before, *steps[:-1]]
         self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)

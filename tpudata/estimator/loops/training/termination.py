@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 from tpudata.console.signals import TERMINATED, end_on_second_sigterm
 
@@ -42,7 +42,7 @@ class Termination:
         if self.requested and self._exits_at_once:
             raise SystemExit(EXIT_CODE)
 
-    def receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM; the second one ends the process at once."""
         del number, frame
         if self.requested:

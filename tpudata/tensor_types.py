@@ -1,0 +1,21 @@
+"""Names in signatures for tensors, their specs and their values, each also in nested structures.
+
+TensorFlow has no type stubs, so type checkers know nothing of its classes; these names tell readers which of them travels. A
+structure is one leaf or a dict, list or tuple of structures, as in `tf.nest`; None stands for an absent one.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Structure of tensors: `tf.Tensor`s, sparse or ragged ones, variables, and other values that TensorFlow converts to tensors.
+Tensors: TypeAlias = Any
+# Structure of `tf.TypeSpec`s, mostly `tf.TensorSpec`s, which describe tensors.
+Specs: TypeAlias = Any
+# Value of a tensor in NumPy: an array, a scalar, or bytes for a scalar string.
+Array: TypeAlias = Any
+# Structure of such values.
+Arrays: TypeAlias = Any
+# What a graph computes or runs.
+GraphElement: TypeAlias = "tf.Tensor | tf.Operation"
