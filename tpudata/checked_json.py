@@ -98,7 +98,7 @@ class Items:
     item: Schema
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no list, or an item does not match."""
+        """Raise ValueError if a value is not a list, or an item does not match."""
         Plain((list,)).check(where, value)
         for number, item in enumerate(value):
             self.item.check(f"{where}[{number}]", item)
@@ -115,7 +115,7 @@ class FixedList:
     items: tuple[Schema, ...]
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no such list."""
+        """Raise ValueError if a value is not such a list."""
         Plain((list,)).check(where, value)
         if len(value) != len(self.items):
             raise ValueError(f"{where} is {shown(value)}, not a list of {len(self.items)} values")
@@ -136,7 +136,7 @@ class Entries:
     is_quoted: bool = True
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no object, or one of its values does not match."""
+        """Raise ValueError if a value is not an object, or one of its values does not match."""
         Plain((dict,)).check(where, value)
         for key, inner in value.items():
             self.value.check(f"{where}[{shown(key)}]" if self.is_quoted else f"{where}.{key}", inner)
@@ -159,7 +159,7 @@ class Keys:
     is_nullable: bool = False
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no object, a key is missing or unknown, or a value does not match."""
+        """Raise ValueError if a value is not an object, a key is missing or unknown, or a value does not match."""
         if value is None and self.is_nullable:
             return
         Plain((dict, NULL) if self.is_nullable else (dict,)).check(where or "the file", value)

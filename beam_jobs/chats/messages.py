@@ -37,7 +37,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)
     if has_marks(text):
-        raise ValueError("a message has U+FDD0 or U+FDD1, which are no characters")
+        raise ValueError("a message has U+FDD0 or U+FDD1, which are not characters")
     if all(message["role"] != ASSISTANT for message in messages):
         raise ValueError("the chat has no message of the assistant")
     return text

@@ -119,7 +119,7 @@ def _split_in(name: str) -> str:
 class NamedSplits:
     """The splits that names below an input stand for: `train/...`, `train.txt`, `train-00.jsonl`.
 
-    Names are splits if two of them are, or all; other names next to them are an error. Names that are no accident, such as
+    Names are splits if two of them are, or all; other names next to them are an error. Names that cannot be accidental, such as
     `validation-00000-of-00001.parquet`, are splits if one of them is, unless it is `train`, which all others are anyway. If none
     begins with a split, all have one in the middle, and there are several, these count.
 

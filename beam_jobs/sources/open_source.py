@@ -142,7 +142,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if a folder without folders has files that are not images; going by the first that is no README."""
+    """Raise SourceError if a folder without folders has files that are not images; going by the first that is not a README."""
     data = [entry for entry in files if not _is_note(entry.name)] or files
     # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
     first = next((entry for entry in data if "." in entry.name), data[0])

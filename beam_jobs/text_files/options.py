@@ -277,8 +277,8 @@ class TextOptions:
         for field in others:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
                 raise UsageError(
-                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are no text"
-                    f" and have other names. Omit it, or rename it in the input"
+                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are not"
+                    f" text and have other names. Omit it, or rename it in the input"
                 )
         return (*sides, *others)
 

@@ -47,7 +47,7 @@ def array_elements(
         piece_bytes: bytes of a read.
 
     Raises:
-        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is not an array;
+        SourceError: the file is not a JSON object, is cut, has something after its end, or a value of `keys` is not an array;
             names the byte.
     """
     text = _Text(file, path, piece_bytes)

@@ -166,7 +166,7 @@ class _StorageCheck:
             with contextlib.suppress(StorageError):
                 call()
                 raise AssertionError(
-                    f"{self._folder}: a file or folder that does not exist is no StorageError ({path})."
+                    f"{self._folder}: a file or folder that does not exist does not raise a StorageError ({path})."
                 )
 
     def check_swap(self) -> None:

@@ -95,7 +95,7 @@ def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> 
         has_quotes: whether quotes are those of CSV, instead of ordinary characters.
 
     Raises:
-        SourceError: the file is no such table; names the line.
+        SourceError: the file cannot be read as a table; names the line.
     """
     lines = decode_lines(path)
     if has_quotes:
@@ -120,7 +120,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
         has_quotes: whether quotes are those of CSV, instead of ordinary characters.
 
     Raises:
-        SourceError: the file is no such table; names the line.
+        SourceError: the file cannot be read as a table; names the line.
     """
     columns: list[str] | None = None
     for place, cells in table_cells(path, delimiter, has_quotes=has_quotes):

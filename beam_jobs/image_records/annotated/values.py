@@ -169,7 +169,7 @@ def _read_segments(data: bytes, view: View) -> Segments:
     """Return the ids of a PNG of segments: red + 256 green + 65,536 blue."""
     kind = png_kind(data)
     if kind is None or kind != (8, _COLOUR):
-        raise ValueError("its PNG of segments is no PNG of colours with 8 bits")
+        raise ValueError("its PNG of segments is not a PNG of colours with 8 bits")
     header = read_header(data, PNG)
     if (header.width, header.height) != (view.width, view.height):
         raise ValueError(

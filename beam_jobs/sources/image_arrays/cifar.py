@@ -136,7 +136,9 @@ class CifarFile(ImageSet):
         size = file_size(self.path)
         if size % record_bytes:
             raise CorruptionError(
-                self.path, size - size % record_bytes, f"{size:,} bytes, which are no records of {record_bytes:,} bytes"
+                self.path,
+                size - size % record_bytes,
+                f"{size:,} bytes, which are not whole records of {record_bytes:,} bytes",
             )
         for block_start in range(0, size, _RECORDS * record_bytes):
             data = storage_for(self.path).read_range(

@@ -105,7 +105,7 @@ class MatFile(ImageSet):
         form = f"{self.labels.order}{_FORMS[self.labels.numbers]}"
         for number, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
             if label != int(label):
-                raise CorruptionError(self.path, self.labels.element, f"label {number} is no whole number: {label}")
+                raise CorruptionError(self.path, self.labels.element, f"label {number} is not a whole number: {label}")
             data = stream.take(size) if stream is not None else b""
             yield ImageRow(first + number * size, (str(0 if label == _ZERO else int(label)),), data)
 
@@ -161,7 +161,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     pieces = plain_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
     reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
     if is_compressed and reader.tag()[0] != _MATRIX:
-        raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is no variable")
+        raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is not a variable")
     flags, sizes, name = reader.element(), reader.element(), reader.element()
     if len(flags) < 4 or len(sizes) % 4:
         raise CorruptionError(path, offset, "a variable of a MATLAB file without class or sizes")

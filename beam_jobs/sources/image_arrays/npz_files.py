@@ -165,14 +165,14 @@ def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> di
 def _check(path: str, images: _Array, labels: _Array) -> None:
     if images.form != "<B" or len(images.shape) not in (3, 4) or images.is_fortran:
         raise SourceError(
-            f"{path}: {images.name} is no array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
+            f"{path}: {images.name} is not an array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
             " height, width, channels] in C order). Save its images as files."
         )
     is_right = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
     if not is_right or labels.shape[0] != images.shape[0]:
         raise SourceError(
-            f"{path}: {labels.name} are no labels of {counted(images.shape[0], 'image')} (got {list(labels.shape)}, expected whole"
-            " numbers [N], [N, 1] or [N, classes]). Save its images as files."
+            f"{path}: {labels.name} are not the labels of {counted(images.shape[0], 'image')} (got {list(labels.shape)}, expected"
+            " whole numbers [N], [N, 1] or [N, classes]). Save its images as files."
         )
     check_shape(path, images.shape[1:])
 
@@ -189,7 +189,7 @@ def _list_arrays(path: str) -> list[_Array]:
             try:
                 shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
             except (ValueError, KeyError) as error:
-                raise CorruptionError(path, offset, f"{member.filename} is no array: {error}") from None
+                raise CorruptionError(path, offset, f"{member.filename} is not an array: {error}") from None
             header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
             size = header + math.prod(shape) * dtype.itemsize
             if size != member.file_size and not dtype.hasobject:

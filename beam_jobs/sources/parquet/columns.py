@@ -130,7 +130,8 @@ def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], double
     _check_once(name, doubled, path)
     if not _fits(types[name], kind.kind):
         raise SourceError(
-            f"{path}: --column-types: column {name!r} is {types[name]}, which is no {kind.kind}. Declare another type, or omit it."
+            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {kind.kind}. Declare another type,"
+            " or omit it."
         )
 
 

@@ -168,7 +168,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
         return
     if "." in stem.rpartition("/")[2]:
         raise SourceError(
-            f"{unit.path}: members {name} and {partner} are no WebDataset sample, whose name ends at the first dot. Rename the"
+            f"{unit.path}: members {name} and {partner} are not a WebDataset sample, whose name ends at the first dot. Rename the"
             " members, such as to 0001.jpg and 0001.cls."
         )
     raise SourceError(

@@ -41,7 +41,7 @@ class FirstRecords(NamedTuple):
         """Look at the first records of the first file that has any.
 
         Raises:
-            SourceError: there is no such file among the first ones, or its first record is no `tf.train.Example`.
+            SourceError: there is no such file among the first ones, or its first record is not a `tf.train.Example`.
         """
         damage: list[CorruptionError] = []
         for file in files:
@@ -95,7 +95,11 @@ class FirstRecords(NamedTuple):
 
 
 def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
-    """Yield the first records; append damage, which the run will report, to `damage`. SourceError if the first is no Example."""
+    """Yield the first records; append damage, which the run will report, to `damage`.
+
+    Raises:
+        SourceError: the first record is not a `tf.train.Example`.
+    """
     try:
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
         for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):

@@ -214,7 +214,7 @@ def _look_at_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
     if values and dtype is None:
         raise ValueError(
-            f"feature {name!r} is no grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
+            f"feature {name!r} is not a grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
             "WriteTFRecordShards writes the indices of a palette so)"
         )
     size = seen.heights[0] * seen.widths[0] * (1 if dtype == "uint8" else 4)

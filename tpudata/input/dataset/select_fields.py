@@ -54,7 +54,7 @@ def select_fields(
     Raises:
         FeatureError: a feature is missing, or has no static shape.
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
-            feature that is read anyway, or a name to pad that is no list.
+            feature that is read anyway, or a name to pad that is not a list.
     """
     label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", columns.weight)
@@ -216,7 +216,8 @@ def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, 
     elif is_sequence(feature):
         hint = (
             "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
-            f" or Tokens(buckets=(64, 128, ...)) for several lengths. For a list that is no text pass pad={{{feature.name!r}: N}}."
+            " or Tokens(buckets=(64, 128, ...)) for several lengths."
+            f" For a list that is not a text, pass pad={{{feature.name!r}: N}}."
         )
     elif feature.is_list:
         hint = (
@@ -255,7 +256,7 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
     name = feature.name
     if padded is not None and is_mask(feature):
         raise FeatureError(
-            f"Feature {name!r}: masks are no label. Feed them, and let batch_transform return them as labels."
+            f"Feature {name!r}: masks cannot be the label. Feed them, and let batch_transform return them as labels."
         )
     if padded is not None:
         assert padded.padding is not None

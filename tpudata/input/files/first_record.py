@@ -90,7 +90,11 @@ def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
         return f"has {counted(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.is_list:
         each = math.prod(field.shape[1:])
-        return f"has {counted(len(values), 'value')}, which are no entries of {each}" if len(values) % each else None
+        return (
+            f"has {counted(len(values), 'value')}, which are not whole entries of {each}"
+            if len(values) % each
+            else None
+        )
     count = 1 if feature.is_one_value else math.prod(field.shape)
     if len(values) != count:
         expected = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
