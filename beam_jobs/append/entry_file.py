@@ -4,7 +4,7 @@ Its layout, integers little-endian:
 
     bytes      what
     8          B, number of buckets, a power of two
-    8 (B+1)    number of the first entry of each bucket, and of all entries, uint64
+    8 (B+1)    index of the first entry of each bucket, and of all entries, uint64
     16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
 A bucket has the entries whose keys begin with the same bits: 128 at most on average, 2 kB, so that an input costs one small read.
@@ -255,7 +255,7 @@ def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.
 
 
 def _write_to_files(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
-    """Write each entry into the file of its number."""
+    """Write each entry into the file at its index."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=len(files)))
     for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):

@@ -43,7 +43,7 @@ class ParquetReader:
         """Yield the rows of a row group in batches of 64 MB at most, or of one row.
 
         Args:
-            group: number of the row group.
+            group: index of the row group.
             names: the columns, or `COLUMN.FIELD` for a field of a struct.
             most_rows: rows of a batch.
 

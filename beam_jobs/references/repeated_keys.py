@@ -19,7 +19,7 @@ class Repeat(NamedTuple):
     """Two rows with one key; repeats compare by the place of the later row.
 
     Attributes:
-        number, line: of the later row: its list and its line.
+        number, line: of the later row: the index of its list, and its line.
         first_number, first_line: of the first row with the key.
         high, low: halves of the key's digest.
     """
@@ -38,7 +38,7 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
     Args:
         keys: of n rows.
         lines: their lines.
-        number: number of the list.
+        number: index of the list.
     """
     rows = np.empty(len(keys), _ROW)
     digests = key_digests(keys)

@@ -129,7 +129,7 @@ class PathLabels:
 
 
 def _find_class_group(pattern: re.Pattern[str]) -> int:
-    """Return the number of the group of the class; 0 if all groups have other names."""
+    """Return the index of the group of the class; 0 if all groups have other names."""
     group_names = pattern.groupindex
     if _LABEL in group_names:
         return group_names[_LABEL]

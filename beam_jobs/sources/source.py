@@ -177,7 +177,7 @@ class ScannedSource(Source):
         """Return the scan of a part. Called on any worker.
 
         Args:
-            number: number of the part among all.
+            number: index of the part among all.
             part: one of `parts()`.
         """
 

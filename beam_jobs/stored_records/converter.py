@@ -83,7 +83,7 @@ class DatasetConverter(FrameConverter):
 
     Attributes:
         schema: schema of all of them.
-        label_numbers: by number of the dataset, the new label of each old one, both counted from 0; only of datasets whose
+        label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
             labels change.
         label: name of the feature of the label, if labels change.
         label_offset: label of the first class.

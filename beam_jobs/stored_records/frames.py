@@ -43,8 +43,8 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, last: int
     Args:
         path: path of the file.
         offsets: int64 [records + 1]: where each record begins, and the end of the last one.
-        first: number of the first record.
-        last: number of the record after the last one.
+        first: index of the first record.
+        last: index of the record after the last one.
 
     Raises:
         StorageError: the file cannot be read.

@@ -27,7 +27,7 @@ class MergedDatasets:
         layout: of all.
         features: of all.
         class_names: class names of all together, or None without classes.
-        label_numbers: by number of the dataset, the new label of each old one; only of datasets whose labels change.
+        label_numbers: by index of the dataset, the new label of each old one; only of datasets whose labels change.
         options: options of the conversions that made them, as far as these agree.
     """
 
@@ -79,7 +79,7 @@ class MergedDatasets:
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
     def list_decoded_sizes(self) -> dict[str, tuple[int, int]]:
-        """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
+        """Return (decoded bytes, records) of each split, by the dataset's index and the split: `0/train`."""
         return {
             f"{number}/{name}": (split.decoded_bytes, split.records)
             for number, dataset in enumerate(self.datasets)
@@ -184,7 +184,7 @@ def _label_offset(dataset: Dataset) -> int:
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the merged class names, and the new numbers of the old labels for each dataset whose labels change.
+    """Return the merged class names, and the new labels of the old ones for each dataset whose labels change.
 
     Raises:
         DatasetError: only some datasets have classes, or only some have whole numbers as class names.

@@ -168,7 +168,7 @@ class StoredRecordSource(PackSource):
         offsets: npt.NDArray[np.int64],
         reject: Reject,
     ) -> dict[int, str]:
-        """Return by number the split of each record that is not rejected."""
+        """Return by index the split of each record that is not rejected."""
         splits = {}
         for number, frame in frames:
             begin = int(offsets[number])
@@ -282,7 +282,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
 
 
 def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
-    """Yield number and frame of each record of a compressed file; reject the file at the first damage."""
+    """Yield index and frame of each record of a compressed file; reject the file at the first damage."""
     number = 0
     try:
         for _, data in read_records(path, GZIP):

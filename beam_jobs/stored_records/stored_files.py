@@ -31,7 +31,7 @@ class StoredFile(NamedTuple):
         size: bytes.
         name: prefix of the keys of its records.
         split: that its records have in the input.
-        dataset: number of the dataset that it belongs to; None for a foreign file.
+        dataset: index of the dataset that it belongs to; None for a foreign file.
         shard: as the dataset's manifest has it; None for a foreign file.
     """
 

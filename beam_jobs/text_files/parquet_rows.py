@@ -76,8 +76,8 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
     Args:
         path: path of the file.
         size: size of the file in bytes.
-        group: number of the row group.
-        first: number of its first row in the file.
+        group: index of the row group.
+        first: index of its first row in the file.
         options: options with the fields.
         reject: called with a row of which a value cannot be read. If it returns, the row is omitted.
 

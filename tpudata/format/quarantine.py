@@ -47,8 +47,8 @@ class SkippedRecords(NamedTuple):
     """Neighbouring records of a shard that are skipped.
 
     Attributes:
-        first: number of the first one in the shard.
-        last: number of the record after the last one.
+        first: index of the first one in the shard.
+        last: index of the record after the last one.
         reason: the damage, in words.
     """
 

@@ -107,7 +107,7 @@ class InputFn:
             params: `params["batch_size"]` is the rows of one element; `params["context"]` may be the original TPUEstimator's.
             input_context: a `tf.distribute.InputContext`; the batch size is then that of a replica.
             start_step: number of global batches that are done.
-            host_index: number of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
+            host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
                 each host gets an equal share.
             host_count: number of hosts.
 
@@ -118,7 +118,7 @@ class InputFn:
             rows = find_rows(_read_batch_size(params), params, _check_context(input_context))
         elif input_context is not None:
             raise UsageError(
-                "input_context: it already has the number of this host. Omit host_index and host_count, or the context."
+                "input_context: it already has the index of this host. Omit host_index and host_count, or the context."
             )
         else:
             rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)

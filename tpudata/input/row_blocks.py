@@ -25,7 +25,7 @@ class RowBlocks:
         mesh: the `jax.sharding.Mesh`.
         axes: its axes that divide the rows; empty if all devices get all rows.
         parts: number of parts into which the devices divide the rows; a block has one or more.
-        indices: numbers of this process's blocks.
+        indices: indices of this process's blocks.
         count: number of blocks.
     """
 

@@ -43,9 +43,9 @@ class Chunk(NamedTuple):
     """Neighbouring records of a shard.
 
     Attributes:
-        shard: number of the shard in the split.
-        first: number of the first record in the shard.
-        last: number of the record after the last one.
+        shard: index of the shard in the split.
+        first: index of the first record in the shard.
+        last: index of the record after the last one.
     """
 
     shard: int
@@ -152,8 +152,8 @@ def cut_by_bytes(index: ShardIndex, first: int, last: int, most_bytes: int) -> I
 
     Args:
         index: index of the shard.
-        first: number of the run's first record.
-        last: number of the record after its last one.
+        first: index of the run's first record.
+        last: index of the record after its last one.
         most_bytes: bytes of a part, before compression.
 
     Returns:

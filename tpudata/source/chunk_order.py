@@ -26,7 +26,7 @@ class ChunkTable:
 
     Attributes:
         shards: shard of each chunk, int64 [chunks].
-        firsts: number of its first record in the shard, int64 [chunks].
+        firsts: index of its first record in the shard, int64 [chunks].
         counts: number of its records, int64 [chunks].
     """
 
@@ -55,7 +55,7 @@ class Window(NamedTuple):
     Attributes:
         chunks: their chunks, cut to the lane.
         chunk_of: index in `chunks` of each record, in the permuted order, int32 [records].
-        record_of: number of each record in its chunk, int32 [records].
+        record_of: index of each record in its chunk, int32 [records].
     """
 
     chunks: list[Chunk]
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
     """A lane's part of an epoch.
 
     Attributes:
-        order: numbers of the chunks in the line, int64 [chunks].
+        order: indices of the chunks in the line, int64 [chunks].
         ends: position in the line after each of them, int64 [chunks].
         begin: position in the line at which the part begins.
         end: position after it.
@@ -85,7 +85,7 @@ class _Part(NamedTuple):
     windows: int
 
     def find_window(self, line_position: int) -> int:
-        """Return the number of the window that holds a position in the line."""
+        """Return the index of the window that holds a position in the line."""
         chunk = int(np.searchsorted(self.ends, line_position, "right")) - self.first
         return ((chunk + 1) * self.windows - 1) // (self.last - self.first)
 
@@ -200,7 +200,7 @@ class ChunkOrder:
         return order, np.cumsum(self._table.counts[order])
 
     def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
-        """Return a permutation of `count` numbers, determined by the seed, the epoch and the number of the stream."""
+        """Return a permutation of `count` numbers, determined by the seed, the epoch and the index of the stream."""
         # numpy guarantees the raw output of a bit generator in all versions, but not the output of its distributions.
         entropy = np.random.SeedSequence([operator.index(self._seed), epoch, stream])
         return np.argsort(np.random.Philox(entropy).random_raw(count), kind="stable")

@@ -63,7 +63,7 @@ class ShuffledRecords:
             check_integer(name, value, 0 if name in ("seed", "host_index") else 1)
         if host_index >= host_count:
             raise UsageError(
-                f"host_index={host_index}: expected less than host_count={host_count}. Pass the number of this host, from 0."
+                f"host_index={host_index}: expected less than host_count={host_count}. Pass the index of this host, from 0."
             )
         self._records = records
         self._decode = decode

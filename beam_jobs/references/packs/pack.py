@@ -34,7 +34,7 @@ def pack_references(references: Iterable[Reference], order: RecordOrder, unit: i
     Args:
         references: references of the whole unit, in order.
         order: order of the records.
-        unit: number of the unit.
+        unit: index of the unit.
     """
     remaining, start = iter(references), 0
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):

@@ -191,9 +191,9 @@ def _cut_records(
 
     Args:
         pack: references of one block.
-        numbers: number of the piece of each reference, [n].
+        numbers: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
-        held_pieces: pieces by number.
+        held_pieces: pieces by index.
 
     Yields:
         The pack with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
@@ -219,7 +219,7 @@ def _cut_records(
 
 
 def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """Return the pieces in the order of use, and for each input the number of its piece, [n]."""
+    """Return the pieces in the order of use, and for each input the index of its piece, [n]."""
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
@@ -266,7 +266,7 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the number in `paths` of each input's file; add files that are new."""
+    """Return the index in `paths` of each input's file; add files that are new."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]

@@ -57,7 +57,7 @@ class AnnotationFacts:
 
     Attributes:
         contents: values and classes that the annotations have.
-        files: by number of the file, its path and its number of blocks.
+        files: by index of the file, its path and its number of blocks.
         digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
         missing: a name for which the input has no picture; empty without one.
     """
@@ -79,7 +79,7 @@ class AnnotationFacts:
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
-        """Return, by number of a file, the number of blocks of the files before it."""
+        """Return, by index of a file, the number of blocks of the files before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.files.items()):
             firsts[number] = before
@@ -97,7 +97,7 @@ class AnnotationScan:
     Args:
         form: form of the file.
         part: the file.
-        number: number of the file among all.
+        number: index of the file among all.
         find: function from the name of a picture to the pictures for which it can stand.
         folder: folder of the pictures.
 
@@ -123,7 +123,7 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the pictures since the last call by their keys, each with its number in the file."""
+        """Return the pictures since the last call by their keys, each with its index in the file."""
         lines = range(self._read - len(self._keys), self._read)
         rows = key_rows(self._keys, lines, self._number)
         self.facts.add_annotated(self._keys)
@@ -183,7 +183,7 @@ class PictureScan:
 
     Args:
         folder: folder of the pictures.
-        number: number of this part among all.
+        number: index of this part among all.
     """
 
     def __init__(self, folder: str, number: int) -> None:

@@ -168,7 +168,7 @@ class Lists(ScannedSource):
         """Return the scan of a list.
 
         Args:
-            number: number of the list among all.
+            number: index of the list among all.
             part: its path.
 
         Raises:

@@ -11,7 +11,7 @@ class RowPlace(NamedTuple):
     """One row of the lists of an input.
 
     Attributes:
-        number: number of its list among all.
+        number: index of its list among all.
         line: number of its last line in the list, counted from 1.
         path: path of the list.
     """

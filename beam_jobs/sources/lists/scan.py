@@ -33,7 +33,7 @@ class ListScan:
 
     Args:
         file: the list.
-        number: number of the list among all.
+        number: index of the list among all.
         roles: columns of path, label and split.
         reader: reader of the extra columns.
         separator: between several labels in a CSV cell, or None.

@@ -64,8 +64,8 @@ class ParquetUnit(NamedTuple):
         size: its bytes.
         name: that keys begin with.
         split: split that its name stands for; empty without one.
-        group: number of the row group; None if the file is damaged.
-        first: number of its first row.
+        group: index of the row group; None if the file is damaged.
+        first: index of its first row.
     """
 
     path: str

@@ -67,7 +67,7 @@ class ListReferences(LimitedStep):
         """List some units.
 
         Args:
-            units: each with its number among all.
+            units: each with its index among all.
             source: lists them, if it has a schema that the pipeline has found.
         """
         if source is not None:
@@ -77,7 +77,7 @@ class ListReferences(LimitedStep):
             yield from self._list(0, [unit for _, unit in units])
             return
         for number, unit in units:
-            # Here a record's place is its number in its unit.
+            # Here a record's place is its index in its unit.
             yield from self._list(number, [unit])
 
     def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from tpudata.storage import held_request_limits
 _FACTS, _KEYS = "facts", "keys"
 # Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
 _HELD_ROWS = 1 << 16
-# Parts of the scanned source, each after the number of the part of the input that has it, and its number in there.
+# Parts of the scanned source, each after the index of the part of the input that has it, and its index in there.
 ScannedParts: TypeAlias = list[tuple[int, int, Any]]
 
 
@@ -121,7 +121,7 @@ class _Scan(LimitedStep):
     def _scan_parts(
         self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yield the scanned parts with their numbers; append facts and compared rows to the side outputs in `aside`."""
+        """Yield the scanned parts with their indices; append facts and compared rows to the side outputs in `aside`."""
         for number, part in numbered:
             scan = self._source.scan(number, part)
             for part_number, scanned_part in enumerate(scan.parts()):

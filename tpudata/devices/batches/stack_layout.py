@@ -30,7 +30,7 @@ class StackLayout:
         self._sharding = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0]))
         devices = enumerate(mesh.devices.flat)
         process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
-        # The local number of each replica of this process.
+        # The local index of each replica of this process.
         self._columns = {replica: column for column, replica in enumerate(process_replicas)}
         if len(process_replicas) != local_replicas:
             raise ValueError(

@@ -62,8 +62,8 @@ def gather_replicas(value: Any, axis: int, replica: Any, num_replicas: int) -> A
 
     Args:
         value: tensor of one replica, with the same shape on all.
-        axis: number of the axis, counted from the end if it is negative.
-        replica: number of this replica, int32 scalar.
+        axis: index of the axis, counted from the end if it is negative.
+        replica: index of this replica, int32 scalar.
         num_replicas: number of replicas.
     """
     tensor = tf.convert_to_tensor(value)

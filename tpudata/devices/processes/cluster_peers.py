@@ -47,7 +47,7 @@ class ClusterPeers(Peers):
 
     Args:
         group: the processes.
-        connections: a connection to each other process by its number, in the first process; in the others, one to the first.
+        connections: a connection to each other process by its index, in the first process; in the others, one to the first.
         stuck_seconds: seconds after which `limit_wait` ends this process, if another one has ended.
     """
 

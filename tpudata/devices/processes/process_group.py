@@ -11,13 +11,13 @@ _SUPPORTED_JOBS = ("chief", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run, and this one's number.
+    """The processes of a run, and the index of this one.
 
     Attributes:
         origin: setting that describes the group, for messages, such as TF_CONFIG.
         coordinator: HOST:PORT of the first process, at which all meet.
         names: name of each process, such as "worker 0", with its address if that is known.
-        index: number of this process.
+        index: index of this process.
     """
 
     origin: str
@@ -36,7 +36,7 @@ class ProcessGroup:
         return len(self.names)
 
     def list_missing(self, arrived: Collection[int]) -> list[int]:
-        """Return the numbers of the other processes that have not arrived."""
+        """Return the indices of the other processes that have not arrived."""
         return [number for number in range(self.count) if number != self.index and number not in arrived]
 
     def describe(self, numbers: Sequence[int]) -> str:
@@ -46,7 +46,7 @@ class ProcessGroup:
 
 
 def make_process_group(task: ClusterTask) -> ProcessGroup:
-    """Return the processes of a task's cluster, in the order of their numbers: the chief, then the workers.
+    """Return the processes of a task's cluster, in the order of their indices: the chief, then the workers.
 
     Raises:
         UsageError: a job is not supported.

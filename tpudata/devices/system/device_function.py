@@ -59,7 +59,7 @@ class DeviceFunction:
         self.writes = self._layout.written
 
     def _lower(self, traced: TracedFunction, specs: Sequence[tf.TensorSpec]) -> ReplicaProgram:
-        """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's number."""
+        """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's index."""
 
         def run(replica: Any, *inputs: Any) -> list[Any]:
             *tensors, call_number = inputs
@@ -74,7 +74,7 @@ class DeviceFunction:
         """Run the function on all devices of the mesh.
 
         Args:
-            number: number of this call.
+            number: index of this call.
             tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
 
         Returns:

@@ -44,7 +44,7 @@ def tpu_system(
         num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
         coordinator_address: HOST:PORT of the first of several processes; this and the next two take the place of TF_CONFIG.
         num_processes: number of processes.
-        process_id: number of this process, from 0.
+        process_id: index of this process, from 0.
 
     Yields:
         The system. When the block ends, the variables have the values that the chips computed.
@@ -78,7 +78,7 @@ class TPUSystem:
 
     Attributes:
         devices: the devices of all processes, one for each replica: `jax.Device`s.
-        host: number of this process, from 0.
+        host: index of this process, from 0.
         num_hosts: number of processes.
     """
 
@@ -125,7 +125,7 @@ class TPUSystem:
             *args: arrays, tensors or numbers, or structures of them; with several processes, the rows of this one.
             split: whether each device gets its part of the rows of an argument, or all of them; one bool for all arguments, or
                 one for each.
-            device: number of the local device to run on, with whole arguments; None for all devices.
+            device: index of the local device to run on, with whole arguments; None for all devices.
 
         Returns:
             What the function returns, as numpy arrays. From all devices, arrays have shape [local devices, ...].
@@ -195,7 +195,7 @@ class TPUSystem:
         if not 0 <= number < len(self.local_devices):
             raise UsageError(
                 f"{_NAME}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
-                "Pass the number of a local device."
+                "Pass the index of a local device."
             )
         return self.local_devices[number]
 

@@ -18,7 +18,7 @@ from tpudata.error_text.libraries import NEW_VARIABLE
 from tpudata.error_text.own import find_own
 from tpudata.errors import UsageError
 
-# Specs of the number of the replica and of the number of the call, which come before the function's tensors.
+# Specs of the index of the replica and of the index of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
 
 
@@ -88,7 +88,7 @@ class TracedFunction:
         """Add the graph to the one that is being built, and return its results.
 
         Args:
-            tensors: the replica's index, the number of the call, and the tensors of the arguments.
+            tensors: the replica's index, the index of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))

@@ -43,8 +43,8 @@ def read_blocks(path: str, index: ShardIndex, first: int, last: int, *, is_check
     Args:
         path: path of the shard.
         index: index of the shard.
-        first: number of the first block.
-        last: number of the block after the last one.
+        first: index of the first block.
+        last: index of the block after the last one.
         is_checked: as for `Storage.read_range`.
 
     Raises:

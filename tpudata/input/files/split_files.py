@@ -34,13 +34,13 @@ class Run:
 
     Attributes:
         path: path of the file, string scalar.
-        file: number of the file in its split, int64 scalar.
+        file: index of the file in its split, int64 scalar.
         file_bytes: size of the file, int64 scalar.
         offset: byte at which reading begins, int64 scalar.
         size: bytes to read, int64 scalar.
         skipped: records there before the first one that is wanted, int64 scalar.
         count: records that are wanted, int64 scalar.
-        place: number in the file of the first record there, int64 scalar.
+        place: index in the file of the first record there, int64 scalar.
         is_remote: whether the file is on an object store.
     """
 

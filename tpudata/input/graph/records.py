@@ -74,7 +74,7 @@ class Records:
 
         Args:
             request: what is fed of them: fields may differ in length, and options in seed and epochs.
-            ids: numbers among these records, int64 [n], ascending.
+            ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether they use the cache of these records.
         """
         stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)

@@ -204,7 +204,7 @@ def _count_values(image: tf.Tensor) -> tf.Tensor:
 
 
 def _number_channel_values(image: tf.Tensor) -> tf.Tensor:
-    """Return int32 [height, width * 3]: each value plus 256 times the number of its channel."""
+    """Return int32 [height, width * 3]: each value plus 256 times the index of its channel."""
     height, width = image.shape[:2]
     # A row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
     rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)

@@ -26,7 +26,7 @@ class Bucket(NamedTuple):
 
     Attributes:
         length: length to which they are padded.
-        ids: their numbers in the split, ascending.
+        ids: their record numbers, ascending.
     """
 
     length: int

@@ -17,8 +17,8 @@ class Chunks:
     """The records of a split in runs that are read at once; none crosses the end of a shard.
 
     Attributes:
-        starts: number of the first record of each chunk, int64 [chunks].
-        stops: number of the record after the last one of each chunk, int64 [chunks].
+        starts: index of the first record of each chunk, int64 [chunks].
+        stops: index of the record after the last one of each chunk, int64 [chunks].
     """
 
     starts: Integers

@@ -21,7 +21,7 @@ def draw(shape: Any, seed: int, number: tf.Tensor, use: int) -> tf.Tensor:
     Args:
         shape: shape of the result.
         seed: seed, from 0 to 2**32 - 1.
-        number: number of the epoch or block, int64.
+        number: index of the epoch or block, int64.
         use: one of the uses above.
     """
     key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(number, tf.int64)])

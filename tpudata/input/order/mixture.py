@@ -64,7 +64,7 @@ class MixtureOrder:
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
     def _compute_shares(self, pieces: Any) -> list[Any]:
-        """Return the number of the first pieces that each input gives; integers, or scalar tensors of int64."""
+        """Return how many of the first pieces each input gives; integers, or scalar tensors of int64."""
         shares, remaining = [], pieces
         for number, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[number:])

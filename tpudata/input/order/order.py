@@ -42,7 +42,7 @@ class HostPart:
 
 
 class Ranges(Protocol):
-    """Ranges of records, by their numbers: read from files, or taken from memory.
+    """Ranges of record numbers: read from files, or taken from memory.
 
     From files, reading yields records: columns [n, *field.shape] by full name, or string [n] as stored. From memory, it yields
     record numbers, int64 [n].
@@ -112,7 +112,7 @@ def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Te
     Args:
         batch_size: rows of the global batch, B.
         part: the part of the order.
-        number: number of the host's batch, counted from `part.start_step` on.
+        number: index of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows
     step, index = part.start_step + number // part.per_step, number % part.per_step

@@ -38,7 +38,7 @@ class SequentialOrder:
         count = len(self.chunks.starts)
 
         def number(position: tf.Tensor) -> tf.Tensor:
-            """Return the number of a position's chunk, counted through all epochs."""
+            """Return the index of a position's chunk, counted through all epochs."""
             chunk = tf.squeeze(count_up_to(starts, tf.expand_dims(position % self.records, 0))) - 1
             return position // self.records * count + chunk
 

@@ -172,7 +172,7 @@ class TrainingOrder:
 
         Args:
             chunks: the epoch's chunks, permuted.
-            epoch: number of the epoch.
+            epoch: index of the epoch.
             slots: the slots, int64 [m].
             first_turn: first turn of each slot in the epoch, int64 [m].
             begin: first requested turn, int64 [m].
@@ -220,7 +220,7 @@ class TrainingOrder:
 
         Args:
             slots: the slots.
-            block: number of the block.
+            block: index of the block.
             first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
             stored_positions: position in the block of each slot's and turn's record, int64 [slots, turns].
         """

@@ -1,4 +1,4 @@
-"""Draws inside functions: of conditions, loops and calls, which get a position and the number of the replica as additional inputs.
+"""Draws inside functions: of conditions, loops and calls, which get a position and the index of the replica as additional inputs.
 
 The position distinguishes the runs of a function: it follows from the caller's position and the calling node's name. A loop carries
 it from one iteration to the next.

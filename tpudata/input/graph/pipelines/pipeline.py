@@ -65,7 +65,7 @@ class Pipeline:
         return record_lengths(self._records)
 
     def choose_records(self, choose: Callable[..., Any]) -> Integers:
-        """Return the numbers of the records that a user's function chooses; reads them all."""
+        """Return the indices of the records that a user's function chooses; reads them all."""
         return choose_records(self._records, choose, self._options.parse)
 
     @property

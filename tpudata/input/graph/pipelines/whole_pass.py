@@ -42,7 +42,7 @@ def record_lengths(records: Records) -> Integers:
 
 
 def choose_records(records: Records, predicate: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
-    """Return the numbers of the records for which a user's function returns True, int64 [n], ascending.
+    """Return the indices of the records for which a user's function returns True, int64 [n], ascending.
 
     Args:
         records: all records.

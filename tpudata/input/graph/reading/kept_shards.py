@@ -19,13 +19,13 @@ _READERS = 32
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeptShards:
-    """The shards of a split; records in quarantine are omitted, and have no numbers.
+    """The shards of a split; records in quarantine are omitted, and have no record numbers.
 
     Attributes:
         shards: all shards.
         runs: for each shard the runs of kept records, [first, last) in it, int64 [runs, 2].
-        begins: number of each shard's first kept record among all kept records, int64 [shards].
-        ends: number of the record after its last one, int64 [shards].
+        begins: index of each shard's first kept record among all kept records, int64 [shards].
+        ends: index of the record after its last one, int64 [shards].
     """
 
     shards: tuple[Shard, ...]

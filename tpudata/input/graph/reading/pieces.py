@@ -29,8 +29,8 @@ class Pieces:
     """Pieces of the shards of a split, in order.
 
     Attributes:
-        starts: number of the first record of each piece, int64 [pieces].
-        stops: number of the record after the last one, int64 [pieces].
+        starts: index of the first record of each piece, int64 [pieces].
+        stops: index of the record after the last one, int64 [pieces].
         begins: byte at which it begins in its file, int64 [pieces].
         ends: byte at which it ends, int64 [pieces].
         file_bytes: size of its file, int64 [pieces].
@@ -96,7 +96,7 @@ class Pieces:
 
 
 def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers, Integers]:
-    """Return the number of the first kept record and the byte offset of each piece of a shard.
+    """Return the index among kept records of the first record of each piece of a shard, and the byte offset of the piece.
 
     Args:
         index: index of the shard.

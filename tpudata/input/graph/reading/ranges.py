@@ -118,7 +118,7 @@ class MemoryRanges:
         return spans.map(without_autograph(lambda firsts, lasts: range_numbers(firsts, lasts)[1]))
 
     def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Any) -> Any:
-        """Return the records whose numbers are at `positions` of `elements`."""
+        """Return the records whose record numbers are at `positions` of `elements`."""
         return _gather(all_records, tf.gather(elements, positions))
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:

@@ -45,8 +45,8 @@ class RecordReader:
         """Return the records [first, last) as string [n].
 
         Args:
-            first: number of the first record, int64 scalar.
-            last: number of the record after the last one, above `first`; in the same file unless there are gaps.
+            first: index of the first record, int64 scalar.
+            last: index of the record after the last one, above `first`; in the same file unless there are gaps.
 
         A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
@@ -79,8 +79,8 @@ class RecordReader:
         Args:
             low: number of the segment that has the first record.
             high: number of the segment that has the last one. No gap lies between the two.
-            first: number of the first record.
-            last: number of the record after the last one.
+            first: index of the first record.
+            last: index of the record after the last one.
         """
         file, start, offset, _, skipped, first_read = tf.unstack(tf.gather(self._table, low))
         return Run(

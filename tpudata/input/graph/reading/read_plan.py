@@ -71,7 +71,7 @@ class ReadPlan:
         return cls(split, record_bytes, sizes, block_records, dataset.manifest.layout in TOKEN_ROWS)
 
     def part(self, ids: Integers) -> ReadPlan:
-        """Return the plan for a subset of these records: `ids` are their numbers among these."""
+        """Return the plan for a subset of these records: `ids` are their record numbers among these."""
         return dataclasses.replace(self, ids=ids if self.ids is None else self.ids[ids])
 
     @property
@@ -104,7 +104,7 @@ class ReadPlan:
         return False
 
     def find_pieces(self, records: Integers) -> Integers:
-        """Return the numbers of the pieces that have records, by their numbers, int64 [n]."""
+        """Return the index of the piece of each record number, int64 [n]."""
         assert self.pieces is not None
         stored = records if self.ids is None else self.ids[records]
         return np.searchsorted(self.pieces.starts, stored, "right") - 1

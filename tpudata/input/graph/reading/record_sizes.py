@@ -71,5 +71,5 @@ class RecordSizes:
         return np.interp(records, self.sampled_records, self.ends)
 
     def find_records(self, sizes: npt.NDArray[np.float64]) -> Integers:
-        """Return the numbers of the records that contain the byte offsets `sizes`, interpolated between the sampled records."""
+        """Return the indices of the records that contain the byte offsets `sizes`, interpolated between the sampled records."""
         return np.interp(sizes, self.ends, self.sampled_records).astype(np.int64)

@@ -19,12 +19,12 @@ class Segments:
     Attributes:
         paths: paths of the files.
         file_bytes: size of each file, int64 [files].
-        firsts: number of the first record of each segment, and last the number of records, int64 [segments + 1].
-        files: number of its file, int64 [segments].
+        firsts: index of the first record of each segment, and last the number of records, int64 [segments + 1].
+        files: index of its file, int64 [segments].
         offsets: byte offset in the file at which reading begins, int64 [segments].
         sizes: bytes that are read, int64 [segments].
         skips: number of read records before the first of the segment, as compressed blocks are read whole, int64 [segments].
-        first_records: number in the file of the first record that is read, int64 [segments].
+        first_records: index in the file of the first record that is read, int64 [segments].
         have_gaps: whether records in quarantine lie between segments of a file.
     """
 
@@ -40,12 +40,12 @@ class Segments:
 
 
 def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
-    """Cut a split into segments. Records in quarantine are omitted, and have no numbers.
+    """Cut a split into segments. Records in quarantine are omitted, and have no record numbers.
 
     Args:
         dataset: the dataset.
         split: name of the split.
-        cuts: numbers of records at which a segment begins, in addition to the first record of each file.
+        cuts: record numbers at which a segment begins, in addition to the first record of each file.
 
     Raises:
         CorruptionError: an index is damaged.
@@ -84,7 +84,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     Args:
         index: index of the shard.
         runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
-        cuts: numbers among kept records at which a segment begins, in addition to the first record of each run.
+        cuts: indices among kept records at which a segment begins, in addition to the first record of each run.
     """
     ends = np.cumsum(runs[:, 1] - runs[:, 0])
     begins = np.append(0, ends[:-1])

@@ -29,7 +29,7 @@ class StoredRecords:
         ids: numbers of some of the records, ascending; None for all. Records are then numbered among these.
 
     Attributes:
-        ids: these numbers.
+        ids: these record numbers.
     """
 
     def __init__(self, files: SplitFiles, fields: Fields, ids: Integers | None = None) -> None:

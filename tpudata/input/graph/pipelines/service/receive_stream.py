@@ -50,7 +50,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, number: int, c
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset that yields on each worker the numbers of its parts, of at least `count` in all."""
+    """Return a dataset that yields on each worker the indices of its parts, of at least `count` in all."""
     hint = tf.data.experimental.SHARD_HINT
     return tf.data.Dataset.range(max(count, MAX_WORKERS)).shard(hint, hint)
 
