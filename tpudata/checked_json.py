@@ -100,8 +100,8 @@ class Items:
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is not a list, or an item does not match."""
         Plain((list,)).check(where, value)
-        for number, item in enumerate(value):
-            self.item.check(f"{where}[{number}]", item)
+        for index, item in enumerate(value):
+            self.item.check(f"{where}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +119,8 @@ class FixedList:
         Plain((list,)).check(where, value)
         if len(value) != len(self.items):
             raise ValueError(f"{where} is {shown(value)}, not a list of {len(self.items)} values")
-        for number, (schema, item) in enumerate(zip(self.items, value, strict=True)):
-            schema.check(f"{where}[{number}]", item)
+        for index, (schema, item) in enumerate(zip(self.items, value, strict=True)):
+            schema.check(f"{where}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -219,19 +219,19 @@ class EntryFile:
             )
         return data
 
-    def _fetch_groups(self, numbers: Sequence[int]) -> None:
+    def _fetch_groups(self, groups: Sequence[int]) -> None:
         """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
-        for_each(self._path, self._fetch_group, [number for number in numbers if number not in self._fetched])
+        for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched])
 
-    def _fetch_group(self, number: int) -> None:
+    def _fetch_group(self, group: int) -> None:
         """Fetch a group of buckets into the local copy, unless another thread has."""
-        begin, end = number * self._fetched_buckets, (number + 1) * self._fetched_buckets
+        begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
         first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
-        with self._locks[number % len(self._locks)]:
-            if number not in self._fetched:
+        with self._locks[group % len(self._locks)]:
+            if group not in self._fetched:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
-                self._fetched.add(number)
+                self._fetched.add(group)
 
 
 @functools.lru_cache(maxsize=1)
@@ -254,10 +254,10 @@ def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
 
-def _write_to_files(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
+def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
     """Write each entry into the file at its index."""
-    order = np.argsort(numbers, kind="stable")
-    ends = np.cumsum(np.bincount(numbers, minlength=len(files)))
+    order = np.argsort(file_of_entry, kind="stable")
+    ends = np.cumsum(np.bincount(file_of_entry, minlength=len(files)))
     for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):
         if begin < end:
             file.write(entries[order[begin:end]].tobytes())

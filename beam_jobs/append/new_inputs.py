@@ -209,9 +209,9 @@ class NewScannedInputs(NewInputs, ScannedSource):
         """Delegate to the source."""
         return self.source.no_facts()
 
-    def scan(self, number: int, part: Any) -> Scan:
+    def scan(self, index: int, part: Any) -> Scan:
         """Delegate to the source."""
-        return self.source.scan(number, part)
+        return self.source.scan(index, part)
 
     def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
         """Return the new records of the source with its schema."""

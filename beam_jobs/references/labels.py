@@ -43,7 +43,7 @@ class Labels:
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
+        return {name: label for label, name in enumerate(self.names)}
 
     def number(self, name: str) -> int:
         """Return the label of a class, counted from 0; ValueError for an unknown class."""

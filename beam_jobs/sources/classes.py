@@ -162,13 +162,13 @@ def read_labels(path: str) -> Labels:
         reject(f"byte {error.start} is not UTF-8")
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         name = line.strip()
         if not name:
-            reject(f"line {number} is empty")
+            reject(f"line {line_number} is empty")
         if name in seen:
-            reject(f"{name!r} is on line {seen[name]} and on line {number}")
-        seen[name] = number
+            reject(f"{name!r} is on line {seen[name]} and on line {line_number}")
+        seen[name] = line_number
     return Labels(tuple(seen))
 
 

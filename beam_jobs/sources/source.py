@@ -173,11 +173,11 @@ class ScannedSource(Source):
         """Return the facts about no part."""
 
     @abc.abstractmethod
-    def scan(self, number: int, part: Any) -> Scan:
+    def scan(self, index: int, part: Any) -> Scan:
         """Return the scan of a part. Called on any worker.
 
         Args:
-            number: index of the part among all.
+            index: index of the part among all.
             part: one of `parts()`.
         """
 

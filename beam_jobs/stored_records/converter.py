@@ -159,7 +159,7 @@ class DatasetConverter(FrameConverter):
         del context
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
-    def _renumber(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+    def _renumber(self, reference: Reference, record: bytes, new_labels: Sequence[int]) -> bytes:
         """Return a record with its labels replaced by their new numbers; BadRecordError if one has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
@@ -167,11 +167,11 @@ class DatasetConverter(FrameConverter):
             class_numbers = [int(value) - self.label_offset for value in values]
             if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
-            example[self.label] = [numbers[class_number] + self.label_offset for class_number in class_numbers]
+            example[self.label] = [new_labels[class_number] + self.label_offset for class_number in class_numbers]
         except (IndexError, ValueError):
             raise BadRecordError(
                 reference.origin,
-                f"unknown label: {values!r}; its dataset has {counted(len(numbers), 'class', 'classes')}",
+                f"unknown label: {values!r}; its dataset has {counted(len(new_labels), 'class', 'classes')}",
             ) from None
         return encode_example(example)
 

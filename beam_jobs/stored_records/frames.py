@@ -54,8 +54,8 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, last: int
         stop = max(first + 1, min(last, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
         # The caller that unpacks a frame compares its checksums.
         data = storage_for(path).read_range(path, begin, int(offsets[stop]) - begin, is_checked=True)
-        for number in range(first, stop):
-            yield data[int(offsets[number]) - begin : int(offsets[number + 1]) - begin]
+        for record in range(first, stop):
+            yield data[int(offsets[record]) - begin : int(offsets[record + 1]) - begin]
         first = stop
 
 

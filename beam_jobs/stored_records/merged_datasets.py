@@ -81,8 +81,8 @@ class MergedDatasets:
     def list_decoded_sizes(self) -> dict[str, tuple[int, int]]:
         """Return (decoded bytes, records) of each split, by the dataset's index and the split: `0/train`."""
         return {
-            f"{number}/{name}": (split.decoded_bytes, split.records)
-            for number, dataset in enumerate(self.datasets)
+            f"{index}/{name}": (split.decoded_bytes, split.records)
+            for index, dataset in enumerate(self.datasets)
             for name, split in dataset.manifest.splits.items()
         }
 
@@ -211,9 +211,11 @@ def _merge_labels(
             )
         seen = set(names)
         names += [name for name in mine if name not in seen]
-    new_numbers = {name: number for number, name in enumerate(names)}
-    numbers = {str(number): tuple(new_numbers[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
-    changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
+    label_of_name = {name: number for number, name in enumerate(names)}
+    labels_of_datasets = {
+        str(number): tuple(label_of_name[name] for name in mine) for number, mine in enumerate(names_of_datasets)
+    }
+    changed = {number: new for number, new in labels_of_datasets.items() if new != tuple(range(len(new)))}
     if changed and _are_numbers(names_of_datasets):
         first = datasets[int(next(iter(changed)))].path
         raise DatasetError(

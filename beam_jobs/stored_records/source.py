@@ -136,9 +136,9 @@ class StoredRecordSource(PackSource):
             yield from self._list_run(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
-            (number, frame)
+            (record, frame)
             for first, last in runs
-            for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
+            for record, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
         yield from self._list_unpacked(unit, numbered, reject)
 
@@ -215,19 +215,19 @@ class StoredRecordSource(PackSource):
     def _pack(
         self,
         unit: StoredFile,
-        numbers: npt.NDArray[np.int64],
+        records: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
         starts: npt.NDArray[np.int64],
         splits: list[str] | None,
     ) -> ListedPack:
         """Return records of a file; without `splits`, their keys decide."""
-        keys = PackedKeys([f"{unit.name}:"], narrow(numbers))
+        keys = PackedKeys([f"{unit.name}:"], narrow(records))
         digests = keys.digests()
         if splits is None:
             splits = self.splitter.splits(unit.split, keys, digests)
         pack = Pack.from_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
-        return ListedPack(pack, digests, [], np.zeros(len(numbers), np.intp), starts)
+        return ListedPack(pack, digests, [], np.zeros(len(records), np.intp), starts)
 
 
 def detect_record_file(path: str, size: int) -> str | None:

@@ -55,7 +55,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
         elif form.has_ranges:
             count = -(-file.size // range_bytes)
-            cuts = [file.size * number // count for number in range(count + 1)]
+            cuts = [file.size * index // count for index in range(count + 1)]
             yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
         else:
             yield TextPart(file, form, 0, file.size)
@@ -120,8 +120,8 @@ def document_blocks(
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for number, spans in enumerate(span_blocks):
-        if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
+    for index, spans in enumerate(span_blocks):
+        if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
             _note_columns(_read_first_keys(spans), options, note)
         block = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)

@@ -144,7 +144,7 @@ def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
     """Yield for each reference the values of its text fields, or None if they cannot be read."""
-    rows = [number for number, field in enumerate(options.record_fields) if field.kind == TEXT]
+    rows = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
             values = None if isinstance(data, BadRecordError) else _read_values(reference, data, options)
@@ -249,7 +249,7 @@ def _list(field: TextField, value: Any) -> list[Any]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
         raise DocumentError(f"field {field.name!r} is not a list: {abbreviate_json(value)}")
-    hole = next((number for number, element in enumerate(items) if element is None), None)
+    hole = next((index for index, element in enumerate(items) if element is None), None)
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
     element_field = TextField(field.name, LIST_KINDS[field.kind])

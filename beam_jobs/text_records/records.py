@@ -281,8 +281,8 @@ class TextRecords:
         rows, values = self._parse_documents(block, summary, reject)
         if not rows:
             return None
-        text_columns = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
-        texts = [list(map(str, values[number])) for number in text_columns]
+        text_columns = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
+        texts = [list(map(str, values[index])) for index in text_columns]
         encoder = self._pick_encoder(tokenizer)
         try:
             columns = [encode_each(encoder, column) for column in texts]

@@ -95,19 +95,19 @@ def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _raise_once(number: int, frame: FrameType | None) -> None:
-    del number, frame
+def _raise_once(signal_number: int, frame: FrameType | None) -> None:
+    del signal_number, frame
     signal.signal(signal.SIGINT, _end_again)
     raise KeyboardInterrupt
 
 
-def _end(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-    del number, frame
+def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    del signal_number, frame
     with contextlib.suppress(OSError):
         os.write(2, f"{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)
 
 
-def _end_again(number: int, frame: FrameType | None) -> None:
-    del number, frame
+def _end_again(signal_number: int, frame: FrameType | None) -> None:
+    del signal_number, frame
     os._exit(INTERRUPTED)

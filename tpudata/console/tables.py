@@ -20,8 +20,8 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     lines = []
     for row in rows:
         cells = [
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

@@ -189,9 +189,9 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 def _check_ranges(origin: str, ranges: list[tuple[int, int, str]]) -> None:
     """Raise ValueError unless [first, last) of skipped records ascend and do not overlap."""
-    for number, (first, last, _) in enumerate(ranges):
+    for index, (first, last, _) in enumerate(ranges):
         if first >= last:
-            raise ValueError(f"{origin}[{number}] has no records (got {first} to {last})")
-    for number, ((_, last, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
+            raise ValueError(f"{origin}[{index}] has no records (got {first} to {last})")
+    for index, ((_, last, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
         if first < last:
-            raise ValueError(f"{origin}[{number}] begins at {first}, before the end {last} of the one before")
+            raise ValueError(f"{origin}[{index}] begins at {first}, before the end {last} of the one before")

@@ -102,8 +102,8 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
             None,
         )
         size = None if picture is None else _find_stored_size(example.get(picture.name, ()))
-        for number, data in enumerate(example.get(feature.name, ())):
-            subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
+        for index, data in enumerate(example.get(feature.name, ())):
+            subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {index} of {feature.name!r}"
             stored_size = _find_stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
             if stored_size is None:
                 if not feature.is_label_map:  # Those are reported already.

@@ -21,8 +21,8 @@ def rewrite_imports(program: Rewriter) -> None:
             statements.append(binding.statement)
     statements.sort(key=lambda statement: statement.lineno)
     roots = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
-    for number, statement in enumerate(statements):
-        new = _list_new_imports(program) if number == 0 else []
+    for index, statement in enumerate(statements):
+        new = _list_new_imports(program) if index == 0 else []
         if program.plan.disables_v2 and statement is (roots or statements)[0]:
             new.append(f"{program.root}.{_BEHAVIOUR}()")
         _rewrite_statement(program, statement, new)

@@ -117,11 +117,11 @@ def tiny_lm(
         net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
     net = drop(tf.cast(net, _PRECISIONS[params.precision]), rate, dropout_seed)
     mask = visible(segment_ids)
-    for number in range(params.num_layers):
-        with _v1.variable_scope(f"block_{number}"):
+    for block in range(params.num_layers):
+        with _v1.variable_scope(f"block_{block}"):
             attended = _attend(layer_norm(net, "attention_norm"), mask, positions, params)
-            net += drop(attended, rate, dropout_seed, 2 * number + 1)
-            net += drop(_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * number + 2)
+            net += drop(attended, rate, dropout_seed, 2 * block + 1)
+            net += drop(_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * block + 2)
     net = layer_norm(net, "norm")
     if params.tie_embeddings:
         rows = tf.reshape(net, [-1, params.hidden_size])

@@ -76,10 +76,14 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
     body.append(_format_section("Rejected inputs", list(_format_rejects(dataset))))
     if manifest.counts:
         rows = [[count_text(count), name.replace("_", " ")] for name, count in sorted(manifest.counts.items())]
-        body.append(_format_section("Counted by the conversion", [_format_table(["count", "what"], rows, numbers=[0])]))
+        body.append(
+            _format_section("Counted by the conversion", [_format_table(["count", "what"], rows, number_columns=[0])])
+        )
     if manifest.converted:
         rows = [[count_text(count), reason] for reason, count in sorted(manifest.converted.items())]
-        body.append(_format_section("Re-encoded inputs", [_format_table(["inputs", "reason"], rows, numbers=[0])]))
+        body.append(
+            _format_section("Re-encoded inputs", [_format_table(["inputs", "reason"], rows, number_columns=[0])])
+        )
     rows = [[name, json.dumps(value, sort_keys=True)] for name, value in sorted(manifest.options.items())]
     body.append(_format_section("Options of the conversion", [_format_table(["option", "value"], rows)]))
     return (
@@ -94,9 +98,9 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
     return f"<section><h2>{html.escape(title)}</h2>\n{chr(10).join(parts)}</section>"
 
 
-def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:
     def row(tag: str, cells: Sequence[str]) -> str:
-        kinds = (' class="number"' if column in numbers else "" for column in range(len(cells)))
+        kinds = (' class="number"' if column in number_columns else "" for column in range(len(cells)))
         parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
         return f"<tr>{''.join(parts)}</tr>"
 
@@ -109,7 +113,7 @@ def _format_splits(dataset: Dataset) -> str:
         sizes = [shard.bytes for shard in split.shards]
         spread = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}" if sizes else "-"
         rows.append([name, count_text(split.records), count_text(len(sizes)), bytes_text(split.bytes), spread])
-    return _format_table(["split", "records", "shards", "bytes", "size of shards"], rows, numbers=[1, 2, 3, 4])
+    return _format_table(["split", "records", "shards", "bytes", "size of shards"], rows, number_columns=[1, 2, 3, 4])
 
 
 def _format_features(dataset: Dataset) -> str:
@@ -225,7 +229,7 @@ def _format_rejects(dataset: Dataset) -> Iterator[str]:
         yield "<p>None.</p>"
         return
     rows = [[count_text(count), reason] for reason, count in sorted(rejected.items(), key=lambda item: -item[1])]
-    yield _format_table(["inputs", "reason"], rows, numbers=[0])
+    yield _format_table(["inputs", "reason"], rows, number_columns=[0])
     yield f"<h3>Some of them</h3>{_format_table(['input', 'reason'], _read_some_rejects(dataset))}"
 
 

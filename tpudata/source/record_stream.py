@@ -70,11 +70,13 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         readers.close()
 
 
-def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, limit: int) -> Iterator[tuple[Chunk, int]]:
+def _iterate_chunks(
+    records: ShardRecords, readers: Readers, first_record: int, limit: int
+) -> Iterator[tuple[Chunk, int]]:
     """Yield the chunks from a record on, each with its bytes in memory."""
-    if number == len(records):
+    if first_record == len(records):
         return
-    first_shard, start = records.locate(number)
+    first_shard, start = records.locate(first_record)
     shards = iter(range(first_shard, len(records.shards)))
     indexes = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shards, _INDEXES_AHEAD))
     while indexes:

@@ -222,13 +222,13 @@ def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1
     shards, firsts, counts = [], [], []
-    for number, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
+    for shard_index, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
         for first, last in runs.tolist():
             parts = max(1, round((last - first) * shard.bytes / shard.records / chunk_bytes))
             cuts = first + (last - first) * np.arange(parts + 1) // parts
             cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, last)
             cuts = np.unique(cuts)
-            shards.append(np.full(len(cuts) - 1, number))
+            shards.append(np.full(len(cuts) - 1, shard_index))
             firsts.append(cuts[:-1])
             counts.append(np.diff(cuts))
     return ChunkTable(*(np.concatenate(parts).astype(np.int64) for parts in (shards, firsts, counts)))

@@ -174,7 +174,7 @@ class _StorageCheck:
         storage, path = self._storage, self._path("swapped")
         self._claim(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
         for old in (None, b"winner 0"):
-            contents = [b"%d of %d" % (number, 0 if old is None else 1) for number in range(_THREADS)]
+            contents = [b"%d of %d" % (index, 0 if old is None else 1) for index in range(_THREADS)]
             with ThreadPoolExecutor(_THREADS) as pool:
                 done = [*pool.map(lambda new, old=old: storage.swap(path, old, new), contents)]
             self._claim(sum(done) == 1, f"`swap`: {sum(done)} of {_THREADS} callers at once succeed (expected 1).")

@@ -51,8 +51,8 @@ class ContinuedInput:
         first, skipped = divmod(position, self._section.order_batch_size)
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first)
 
-        def skip_rows(number: tf.Tensor, batch: Any) -> Any:
-            begin = tf.where(number == 0, skipped, 0)
+        def skip_rows(batch_index: tf.Tensor, batch: Any) -> Any:
+            begin = tf.where(batch_index == 0, skipped, 0)
             return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
 
         def take_host_rows(*batch: Any) -> Any:

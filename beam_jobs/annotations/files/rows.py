@@ -81,9 +81,9 @@ def decode_lines(path: str) -> Iterator[str]:
 
 def text_lines(path: str) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; SourceError as in `decode_lines`."""
-    for number, text in enumerate(decode_lines(path), 1):
+    for line, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
-            yield Line(Place(path, number), stripped)
+            yield Line(Place(path, line), stripped)
 
 
 def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:

@@ -183,7 +183,7 @@ def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.
 
 def _cut_records(
     pack: Pack,
-    numbers: npt.NDArray[np.int32],
+    piece_of_reference: npt.NDArray[np.int32],
     starts: npt.NDArray[np.int64],
     held_pieces: Mapping[int, bytes | _MissingPiece],
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
@@ -191,23 +191,25 @@ def _cut_records(
 
     Args:
         pack: references of one block.
-        numbers: index of the piece of each reference, [n].
+        piece_of_reference: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
         held_pieces: pieces by index.
 
     Yields:
         The pack with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
     """
-    spans = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
-    contents = {number: piece for number, piece in held_pieces.items() if not isinstance(piece, _MissingPiece)}
-    if all(number in contents for number in set(numbers.tolist())):
-        data = b"".join([contents[number][start : start + size] for number, start, size in spans])
+    spans = list(zip(piece_of_reference.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
+    contents = {
+        piece_index: piece for piece_index, piece in held_pieces.items() if not isinstance(piece, _MissingPiece)
+    }
+    if all(piece_index in contents for piece_index in set(piece_of_reference.tolist())):
+        data = b"".join([contents[piece_index][start : start + size] for piece_index, start, size in spans])
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
             yield pack, data
             return
     # A piece is missing or short: yield one by one.
-    for row, (number, start, size) in enumerate(spans):
-        row_pack, piece = pack.take(np.array([row])), held_pieces[number]
+    for row, (piece_index, start, size) in enumerate(spans):
+        row_pack, piece = pack.take(np.array([row])), held_pieces[piece_index]
         (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)

@@ -132,12 +132,12 @@ class AnnotatedImages(ScannedSource):
         """Return the facts about no file."""
         return AnnotationFacts()
 
-    def scan(self, number: int, part: str) -> Scan:
+    def scan(self, index: int, part: str) -> Scan:
         """Return the scan of an annotation file, or of the pictures."""
         if part == _PICTURES:
-            return PictureScan(self.options.input, number)
-        index = load_index(self.options.input, self._omitted, self.run)
-        return AnnotationScan(self.form, part, number, index.find, self.options.input)
+            return PictureScan(self.options.input, index)
+        pictures = load_index(self.options.input, self._omitted, self.run)
+        return AnnotationScan(self.form, part, index, pictures.find, self.options.input)
 
     def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
         """Return the source with the features of its annotations.
@@ -167,8 +167,8 @@ class AnnotatedImages(ScannedSource):
 
     def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
-        first, _ = facts.files[repeat.first_number]
-        second, _ = facts.files[repeat.number]
+        first, _ = facts.files[repeat.first_list_index]
+        second, _ = facts.files[repeat.list_index]
         origins = " and ".join(dict.fromkeys((first, second)))
         key = self._find_key(second, repeat)
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")

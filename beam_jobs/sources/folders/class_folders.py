@@ -217,12 +217,12 @@ def _list_subfolders(folder: str) -> list[Entry]:
     file: Entry | None = None
     # Without folders among the first names there are no classes.
     names = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
-    for number, entry in enumerate(names):
+    for index, entry in enumerate(names):
         if entry.is_folder:
             subfolders.append(entry)
         else:
             file = file or entry
-        if file is not None and (subfolders or number >= _MOST_NAMES):
+        if file is not None and (subfolders or index >= _MOST_NAMES):
             break
     if file is not None:
         raise SourceError(_describe_loose_files(folder, file, subfolders))

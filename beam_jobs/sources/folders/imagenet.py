@@ -130,8 +130,8 @@ class ImageNet(Source):
                 or set(synsets)
             )
             classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
-        for number, synset in enumerate(synsets, 1):
-            classes.resolve(synset, f"{synset_file} line {number}")
+        for line_number, synset in enumerate(synsets, 1):
+            classes.resolve(synset, f"{synset_file} line {line_number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
 
     @property
@@ -235,9 +235,9 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
 
 def _read_synsets(path: str) -> tuple[str, ...]:
     lines = storage_for(path).read(path).decode("utf-8", "replace").split()
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if not _SYNSET.fullmatch(line):
-            raise SourceError(f"{path} line {number}: {line!r} is not a synset, such as n01440764. Fix the line.")
+            raise SourceError(f"{path} line {line_number}: {line!r} is not a synset, such as n01440764. Fix the line.")
     return tuple(lines)
 
 

@@ -131,13 +131,13 @@ class IdxPairs(ClassifiedSource):
         with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as images:
             if images is not None:
                 images.seek(unit.header)
-            for number, label in enumerate(
+            for index, label in enumerate(
                 itertools.chain.from_iterable(label_pieces(unit.labels, unit.first, unit.length)), unit.first
             ):
-                key = f"{unit.name}/{number:08d}"
+                key = f"{unit.name}/{index:08d}"
                 data = b"" if images is None else read_exactly(images, size, unit.images)
                 try:
-                    name = self.classes.resolve(str(label), f"{unit.labels}, label {number}")
+                    name = self.classes.resolve(str(label), f"{unit.labels}, label {index}")
                 except BadRecordError as error:
                     reject(add_key(error, key))
                     continue
@@ -145,7 +145,7 @@ class IdxPairs(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.images,
-                    offset=unit.header + number * size,
+                    offset=unit.header + index * size,
                     size=size,
                     split=unit.split,
                     labels=(name,) if self.has_classes else (),

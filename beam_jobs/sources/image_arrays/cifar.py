@@ -127,8 +127,8 @@ class CifarFile(ImageSet):
             raise CorruptionError(
                 self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {counted(count, 'image')}"
             )
-        for number, (label, group) in enumerate(zip(labels, coarse, strict=True)):
-            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
+        for index, (label, group) in enumerate(zip(labels, coarse, strict=True)):
+            yield ImageRow(pixels.offset + index * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
 
     def _read_binary(self) -> Iterator[ImageRow]:
         label_bytes = 2 if self.is_hundred else 1

@@ -103,11 +103,11 @@ class MatFile(ImageSet):
         stream = self.images.open(self.path) if self.images.is_compressed else None
         first = self.images.element + self.images.start
         form = f"{self.labels.order}{_FORMS[self.labels.numbers]}"
-        for number, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
+        for index, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
             if label != int(label):
-                raise CorruptionError(self.path, self.labels.element, f"label {number} is not a whole number: {label}")
+                raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             data = stream.take(size) if stream is not None else b""
-            yield ImageRow(first + number * size, (str(0 if label == _ZERO else int(label)),), data)
+            yield ImageRow(first + index * size, (str(0 if label == _ZERO else int(label)),), data)
 
 
 def open_mat_file(path: str) -> MatFile:

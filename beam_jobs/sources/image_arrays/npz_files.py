@@ -102,9 +102,9 @@ class NpzSet(ImageSet):
         with contextlib.ExitStack() as stack:
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for number, row_labels in enumerate(self._label_rows(labels)):
+            for index, row_labels in enumerate(self._label_rows(labels)):
                 data = b"" if images is None else images.take(size)
-                yield ImageRow(self.images.offset + number * size, row_labels, data)
+                yield ImageRow(self.images.offset + index * size, row_labels, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
         width = math.prod(self.labels.shape[1:])

@@ -139,10 +139,10 @@ class ImageArrays(ClassifiedSource):
         del ignored
         payload = unit.payload
         height, width, channels = payload.image_shape()
-        for number, row in enumerate(unit.rows()):
-            key = f"{unit.name}/{number:08d}"
+        for index, row in enumerate(unit.rows()):
+            key = f"{unit.name}/{index:08d}"
             try:
-                origin = f"{unit.path}, label {number}"
+                origin = f"{unit.path}, label {index}"
                 labels = tuple(self.classes.resolve(label, origin) for label in row.labels) if self.has_classes else ()
             except BadRecordError as error:
                 reject(add_key(error, key))

@@ -164,11 +164,11 @@ class Lists(ScannedSource):
         """Return the facts about no list."""
         return ListFacts()
 
-    def scan(self, number: int, part: str) -> ListScan:
+    def scan(self, index: int, part: str) -> ListScan:
         """Return the scan of a list.
 
         Args:
-            number: index of the list among all.
+            index: index of the list among all.
             part: its path.
 
         Raises:
@@ -184,7 +184,7 @@ class Lists(ScannedSource):
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
         separator = self.source_options.label_separator
-        return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
+        return ListScan(file, index, self.roles, reader, separator, self.block_bytes)
 
     def apply_scans(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
         """Return the source with the facts that the scans of all lists found.
@@ -215,8 +215,8 @@ class Lists(ScannedSource):
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
         """Return the error of two rows with one path."""
-        path, _ = facts.lists[repeat.number]
-        first, _ = facts.lists[repeat.first_number]
+        path, _ = facts.lists[repeat.list_index]
+        first, _ = facts.lists[repeat.first_list_index]
         sought, key = (repeat.high, repeat.low), ""
         with list_file(path, self.source_options).open() as (_, rows):
             for row in rows:

@@ -215,8 +215,8 @@ class ParquetImages(Source):
         for name in file.schema.names:
             if name not in self.columns.read:
                 self.note(IMAGE_COLUMNS, name)
-        for number, group in enumerate(groups):
-            yield ParquetUnit(part.path, size, part.name, split, number, row)
+        for group_index, group in enumerate(groups):
+            yield ParquetUnit(part.path, size, part.name, split, group_index, row)
             row += group.rows
 
     def _check_columns(self, file: ParquetReader, path: str) -> None:

@@ -80,11 +80,11 @@ class ListReferences(LimitedStep):
             # Here a record's place is its index in its unit.
             yield from self._list(number, [unit])
 
-    def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
+    def _list(self, unit_index: int, units: Sequence[Any]) -> Iterator[Any]:
         """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts."""
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
-        for pack, digests in self._group_packs(number, units, counts):
+        for pack, digests in self._group_packs(unit_index, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
@@ -98,18 +98,18 @@ class ListReferences(LimitedStep):
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
     def _group_packs(
-        self, number: int, units: Sequence[Any], counts: list[InputCounts]
+        self, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
-            yield from pack_references(references, order, number)
+            yield from pack_references(references, order, unit_index)
             return
-        listed = self._list_packs(source, number, units, counts)
+        listed = self._list_packs(source, unit_index, units, counts)
         yield from listed if source.has_own_packs else repack(listed)
 
     def _list_packs(
-        self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
+        self, source: PackSource, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
         order, first = self._options.order, 0
         for unit in units:
@@ -118,7 +118,7 @@ class ListReferences(LimitedStep):
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.join_held())
                     pack = listed.point_into_file(listing.spool.path, begin)
-                    positions = order.positions(listed.digests[:, 1], number, first)
+                    positions = order.positions(listed.digests[:, 1], unit_index, first)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)
 

@@ -84,8 +84,8 @@ def scan_here(source: ScannedSource) -> Source:
         UsageError: the options do not fit the input.
     """
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
-    for number, part in enumerate(list_parts(source)):
-        scan = source.scan(number, part)
+    for index, part in enumerate(list_parts(source)):
+        scan = source.scan(index, part)
         for scanned_part in scan.parts():
             parts.append(scanned_part)
             keys.append(scan.take_rows().tobytes())

@@ -102,11 +102,11 @@ def _read_examples(path: str, compression: str | None, damage: list[CorruptionEr
     """
     try:
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
-        for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
+        for index, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
             except CorruptionError as error:
-                if number == 0:
+                if index == 0:
                     raise SourceError(
                         f"{path} at byte {offset}: {error.reason}. A dataset holds Examples; write the records as such."
                     ) from None

@@ -127,7 +127,7 @@ def _format_counts(counts: dict[str, int], real_token_share: float | None) -> st
 
 def _format_examples(split: str, examples: list[dict[str, Any]]) -> str:
     lines = [f"first records of {split}:"]
-    for number, example in enumerate(examples):
+    for index, example in enumerate(examples):
         rows = [[f"    {key}", json.dumps(value, ensure_ascii=False)] for key, value in example.items()]
-        lines += [f"  record {number}", table(rows)]
+        lines += [f"  record {index}", table(rows)]
     return "\n".join(lines)

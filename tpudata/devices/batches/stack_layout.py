@@ -48,16 +48,16 @@ class StackLayout:
         import jax
 
         with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
-            return [self._place_tensor(number, columns) for number in range(len(self._specs))]
+            return [self._place_tensor(index, columns) for index in range(len(self._specs))]
 
-    def _place_tensor(self, number: int, columns: Sequence[Sequence[Any]] | None) -> Any:
-        """Return the global array of the element's tensor `number`."""
-        spec = self._specs[number]
+    def _place_tensor(self, index: int, columns: Sequence[Sequence[Any]] | None) -> Any:
+        """Return the global array of the element's tensor `index`."""
+        spec = self._specs[index]
         dtype = spec.dtype.as_numpy_dtype
 
         def make_part(replica: int, _: int) -> Any:
             shape = (self._capacity, 1, *spec.shape)
-            return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][number].reshape(shape)
+            return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][index].reshape(shape)
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
         return global_array(shape, dtype, self._sharding, 1, make_part)

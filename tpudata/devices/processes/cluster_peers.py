@@ -161,13 +161,13 @@ class ClusterPeers(Peers):
             )
         return data
 
-    def _handle_end(self, number: int, has_announced: bool) -> None:
+    def _handle_end(self, process: int, has_announced: bool) -> None:
         """Record the end of a process, and notify the other processes."""
         ending = "has ended" if has_announced else "was killed or cannot be reached"
-        description = f"{self._group.names[number]} {ending}".encode()
+        description = f"{self._group.names[process]} {ending}".encode()
         self._record_end(description)
         for other_number, link in self._links.items() if self.is_chief else ():
-            if other_number != number:
+            if other_number != process:
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:

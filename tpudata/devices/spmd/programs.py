@@ -107,8 +107,8 @@ def compile_loop(
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 
-        def run_step(number: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
-            batch = [lax.dynamic_index_in_dim(stack, first + number, keepdims=False)[0] for stack in stacks]
+        def run_step(step_index: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
+            batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
             return _step(program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica)
 
         def body(carry: Any) -> Any:

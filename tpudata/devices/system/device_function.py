@@ -70,11 +70,11 @@ class DeviceFunction:
         inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
         return lower(run, inputs, traced.variables)
 
-    def __call__(self, number: int, tensors: Sequence[Any]) -> Any:
+    def __call__(self, call_index: int, tensors: Sequence[Any]) -> Any:
         """Run the function on all devices of the mesh.
 
         Args:
-            number: index of this call.
+            call_index: index of this call.
             tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
 
         Returns:
@@ -85,7 +85,11 @@ class DeviceFunction:
         split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._splits[index])
         whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._splits[index])
         written, _, results = self._call(
-            state.arrays(layout.written), state.arrays(layout.read), (), split_arrays, (*whole_arrays, np.int64(number))
+            state.arrays(layout.written),
+            state.arrays(layout.read),
+            (),
+            split_arrays,
+            (*whole_arrays, np.int64(call_index)),
         )
         state.replace(layout.written, written)
         wait(state.mesh, results, written)

@@ -191,13 +191,13 @@ class TPUSystem:
         self._functions[function, structure, specs, splits, devices] = compiled
         return compiled
 
-    def _find_local_device(self, number: int) -> Any:
-        if not 0 <= number < len(self.local_devices):
+    def _find_local_device(self, index: int) -> Any:
+        if not 0 <= index < len(self.local_devices):
             raise UsageError(
-                f"{_NAME}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
+                f"{_NAME}: run(device={index}): no such device (got {index}, expected 0 to {len(self.local_devices) - 1}). "
                 "Pass the index of a local device."
             )
-        return self.local_devices[number]
+        return self.local_devices[index]
 
     def _flatten_arguments(
         self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]
@@ -209,16 +209,16 @@ class TPUSystem:
                 f"{_NAME}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
             )
         tensors, splits = [], []
-        for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
+        for index, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
-                self._check_argument(number, array, is_split)
+                self._check_argument(index, array, is_split)
                 tensors.append(array)
                 splits.append(bool(is_split))
         return tensors, tuple(splits)
 
-    def _check_argument(self, number: int, array: Any, is_split: bool) -> None:
-        argument = f"{_NAME}: argument {number} of the function"
+    def _check_argument(self, index: int, array: Any, is_split: bool) -> None:
+        argument = f"{_NAME}: argument {index} of the function"
         if array.dtype.kind in "OSU":
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
         share = len(self.local_devices)

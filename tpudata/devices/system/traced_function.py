@@ -47,8 +47,8 @@ class TracedFunction:
         converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
         structures: list[Any] = []
 
-        def trace(replica: Any, number: Any, *tensors: Any) -> list[Any]:
-            del number  # `draw_by_step` makes draws depend on it.
+        def trace(replica: Any, call_index: Any, *tensors: Any) -> list[Any]:
+            del call_index  # `draw_by_step` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
                 leaves, result_structure = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
                 structures.append(result_structure)

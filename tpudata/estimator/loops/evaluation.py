@@ -132,6 +132,6 @@ def _add_images(summary: Any, name: str, serialized: bytes) -> None:
     except DecodeError:
         _log.warning("The metric %r is not a number, nor a serialised Summary: it gets no summary.", name)
         return
-    for number, image in enumerate(values):
-        image.tag = f"{name}/{number}"
+    for index, image in enumerate(values):
+        image.tag = f"{name}/{index}"
     summary.value.extend(values)

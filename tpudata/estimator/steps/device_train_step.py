@@ -97,8 +97,8 @@ class DeviceTrainStep(TrainStep):
         if self._host_call is None:
             return
         stacks = [local_parts(stack, axis=1) for stack in output.each]
-        for number in range(count):
-            tensors = [self.replicas.concatenate([values[number] for values in parts]) for parts in stacks]
+        for index in range(count):
+            tensors = [self.replicas.concatenate([values[index] for values in parts]) for parts in stacks]
             self._host_call.update(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors), None)
 
     def check_finite(self) -> Any:

@@ -91,8 +91,8 @@ def make_replica_rewrite(traced: TracedModel) -> Callable[[Any], Any]:
     """Return the function from a copied `GraphDef` to the one that a replica runs."""
 
     def rewrite(graph_def: Any) -> Any:
-        number = None if traced.num_replicas is None else traced.replica.op.name
-        compiled = graph_def if number is None else prune_functions(graph_def)
-        return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, number)
+        replica_name = None if traced.num_replicas is None else traced.replica.op.name
+        compiled = graph_def if replica_name is None else prune_functions(graph_def)
+        return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, replica_name)
 
     return rewrite

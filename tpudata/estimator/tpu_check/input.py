@@ -36,11 +36,11 @@ def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[
     numbers = tf.nest.map_structure(lambda _: next(count), specs)
     paths = {number: path for path, number in list_leaves(numbers)}
 
-    def make_core_spec(number: int, spec: Any, axis: int) -> Any:
+    def make_core_spec(leaf_index: int, spec: Any, axis: int) -> Any:
         if spec is None:
             return None
-        _check_dtype(paths[number], spec, report)
-        return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, report), spec.dtype)
+        _check_dtype(paths[leaf_index], spec, report)
+        return tf.TensorSpec(_check_shape(paths[leaf_index], spec, axis, deployment, report), spec.dtype)
 
     return tf.nest.map_structure(make_core_spec, numbers, specs, axes)
 

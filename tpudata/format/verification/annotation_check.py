@@ -56,7 +56,7 @@ def _describe_lengths(prefix: str, sizes: Mapping[str, int]) -> str:
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
     """Yield a problem if boxes have no area or are not inside the picture."""
     boxes = table.boxes(example)
-    bad = [number for number, box in enumerate(boxes) if not _is_inside(box)]
+    bad = [index for index, box in enumerate(boxes) if not _is_inside(box)]
     if bad:
         name = "/".join(filter(None, (table.prefix, "bbox")))
         edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[bad[0]])

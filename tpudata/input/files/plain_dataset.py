@@ -66,8 +66,8 @@ def open_files(files: RecordFiles) -> SplitFiles:
             f"files={files.files!r}: {counted(len(entries), 'file')} have no records. Name files that do."
         )
     shards, paths, indexes = [], {}, {}
-    for number, (file, starts) in enumerate(full):
-        name = shard_name(SPLIT, number, len(full))
+    for file_index, (file, starts) in enumerate(full):
+        name = shard_name(SPLIT, file_index, len(full))
         shards.append(Shard(name, len(starts) - 1, file.size, 0))
         paths[name], indexes[name] = file.path, _make_index(starts, file.size)
     records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)

@@ -80,8 +80,8 @@ class EvaluationOrder:
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            positions = batch_positions(self.batch_size, part, number)
+        def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
+            positions = batch_positions(self.batch_size, part, batch_index)
             return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}
 
         count = max(0, self.steps - part.start_step) * part.per_step

@@ -106,16 +106,16 @@ class Order(Protocol):
         """
 
 
-def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Tensor:
+def batch_positions(batch_size: int, part: HostPart, batch_index: tf.Tensor) -> tf.Tensor:
     """Return the positions of a host's rows, int64 [n], in an order that has record p % N at position p.
 
     Args:
         batch_size: rows of the global batch, B.
         part: the part of the order.
-        number: index of the host's batch, counted from `part.start_step` on.
+        batch_index: index of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows
-    step, index = part.start_step + number // part.per_step, number % part.per_step
+    step, index = part.start_step + batch_index // part.per_step, batch_index % part.per_step
     positions = step * batch_size + tf.range(rows.first, rows.first + rows.batch_size, dtype=tf.int64)
     return positions + index * rows.batch_size
 

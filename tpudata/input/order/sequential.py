@@ -52,8 +52,8 @@ class SequentialOrder:
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             return list_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
 
-        def list_step(number: tf.Tensor) -> tf.data.Dataset:
-            return list_ranges(number * self.batch_size + first, number * self.batch_size + last)
+        def list_step(step: tf.Tensor) -> tf.data.Dataset:
+            return list_ranges(step * self.batch_size + first, step * self.batch_size + last)
 
         if last - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
@@ -81,8 +81,8 @@ class SequentialOrder:
         elements = ranges.read(order.ranges(part.start_step, rows.first, rows.last), load)
         records = ranges.gather_records(elements.rebatch(rows.batch_size, drop_remainder=True))
 
-        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            return part.seeds(batch_positions(self.batch_size, part, number))
+        def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
+            return part.seeds(batch_positions(self.batch_size, part, batch_index))
 
         if part.seed is None:
             return records.map(without_autograph(lambda records: (records, {})))

@@ -103,9 +103,9 @@ class TrainingOrder:
             row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._block_seeds(part, block)
 
-            def pick_batch(number: tf.Tensor) -> Any:
-                picked = ranges.pick(elements, row_positions[number], *memory)
-                return picked, {name: values[number] for name, values in extras.items()}
+            def pick_batch(batch_index: tf.Tensor) -> Any:
+                picked = ranges.pick(elements, row_positions[batch_index], *memory)
+                return picked, {name: values[batch_index] for name, values in extras.items()}
 
             skipped = tf.where(tf.equal(block, first_block), first_step * part.per_step, 0)
             numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
@@ -136,8 +136,8 @@ class TrainingOrder:
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             chunks = self._permute_chunks(epoch)
 
-            def list_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._list_spans(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
+            def list_block(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return self._list_spans(chunks, epoch, numbers, *self._turns(epoch, block, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(

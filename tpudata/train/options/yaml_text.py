@@ -71,8 +71,8 @@ def _loader(yaml: Any) -> Any:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for number, key in enumerate(keys):
-                if key in keys[:number]:
+            for index, key in enumerate(keys):
+                if key in keys[:index]:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {key!r} occurs twice", node.start_mark
                     )

@@ -108,8 +108,8 @@ class DecodedCache(Cache):
         records = _encode_records(numpy_elements(read_decoded), self._fields)
         count = len(split.shards)
         shards = [
-            write_shard(self.path, shard_name(CACHE_SPLIT, number, count), islice(records, shard.records))
-            for number, shard in enumerate(split.shards)
+            write_shard(self.path, shard_name(CACHE_SPLIT, shard_index, count), islice(records, shard.records))
+            for shard_index, shard in enumerate(split.shards)
         ]
         manifest = Manifest(
             layout=_LAYOUT,

@@ -69,11 +69,11 @@ def _check_alike(specs: Sequence[Any], rows: int) -> None:
         UsageError: they differ; the message names the first difference.
     """
     leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
-    for number, tensors in enumerate(leaves):
+    for index, tensors in enumerate(leaves):
         for name in sorted(leaves[0].keys() | tensors.keys()):
             if tensors.get(name) != leaves[0].get(name):
                 raise UsageError(
-                    f"Mixture: input {number} gives {_describe(tensors.get(name))} as {name}, and input 0"
+                    f"Mixture: input {index} gives {_describe(tensors.get(name))} as {name}, and input 0"
                     f" {_describe(leaves[0].get(name))} (expected the same). Let transform or the options make them alike."
                 )
     for name, spec in leaves[0].items():

@@ -53,11 +53,11 @@ class Pieces:
         """
         shards = KeptShards.make(dataset, split)
 
-        def cut_shard(number: int) -> tuple[Integers, Integers]:
-            shard = shards.shards[number]
+        def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
+            shard = shards.shards[shard_index]
             if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
-            return _cut_shard(dataset.index(shard), shards.runs[number], piece_bytes)
+            return _cut_shard(dataset.index(shard), shards.runs[shard_index], piece_bytes)
 
         # A shard without kept records has no piece.
         cut_shards = shards.map(cut_shard)

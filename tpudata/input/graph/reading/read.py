@@ -52,10 +52,10 @@ class RecordReader:
         """
         low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, last - 1])) - 1)
 
-        def read_segment(number: tf.Tensor) -> tf.data.Dataset:
-            begin = tf.maximum(first, tf.gather(self._firsts, number))
-            end = tf.minimum(last, tf.gather(self._firsts, number + 1))
-            return self._files.records(self._make_run(number, number, begin, end)).take(end - begin)
+        def read_segment(segment: tf.Tensor) -> tf.data.Dataset:
+            begin = tf.maximum(first, tf.gather(self._firsts, segment))
+            end = tf.minimum(last, tf.gather(self._firsts, segment + 1))
+            return self._files.records(self._make_run(segment, segment, begin, end)).take(end - begin)
 
         if self._has_gaps:
             records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)

@@ -42,13 +42,15 @@ class RecordSizes:
         shards = KeptShards.make(dataset, split)
         step = -(-int(shards.ends[-1]) // _MAX_SAMPLES)
 
-        def read_sizes(number: int) -> tuple[Integers, Integers, int]:
-            shard, begin = shards.shards[number], int(shards.begins[number])
+        def read_sizes(shard_index: int) -> tuple[Integers, Integers, int]:
+            shard, begin = shards.shards[shard_index], int(shards.begins[shard_index])
             if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
-                count = int(shards.ends[number]) - begin
+                count = int(shards.ends[shard_index]) - begin
                 return np.array([begin]), np.zeros(1, np.int64), shard.bytes * count // shard.records
             offsets = dataset.index(shard).offsets.astype(np.int64)
-            sizes = np.concatenate([np.diff(offsets[first : last + 1]) for first, last in shards.runs[number].tolist()])
+            sizes = np.concatenate(
+                [np.diff(offsets[first : last + 1]) for first, last in shards.runs[shard_index].tolist()]
+            )
             bytes_before = np.append(0, np.cumsum(sizes))
             sampled = np.arange(-begin % step, len(sizes), step)
             return sampled + begin, bytes_before[sampled], int(bytes_before[-1])

@@ -55,10 +55,10 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     shards = KeptShards.make(dataset, split)
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
-    def cut_shard(number: int) -> tuple[Integers, ...]:
-        begin, end = shards.begins[number], shards.ends[number]
+    def cut_shard(shard_index: int) -> tuple[Integers, ...]:
+        begin, end = shards.begins[shard_index], shards.ends[shard_index]
         cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
-        return _cut_shard(dataset.index(shards.shards[number]), shards.runs[number], cuts_of_shard)
+        return _cut_shard(dataset.index(shards.shards[shard_index]), shards.runs[shard_index], cuts_of_shard)
 
     shard_segments = shards.map(cut_shard)
     firsts, offsets, sizes, skips, first_records = (

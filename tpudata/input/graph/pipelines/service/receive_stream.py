@@ -28,12 +28,12 @@ _TICK_SECONDS = 0.05
 _TICK, _ELEMENT, _END = range(3)
 
 
-def receive_stream(service: DataService, stream: tf.data.Dataset, number: int, count: int) -> tf.data.Dataset:
-    """Return stream `number` of `count`, received from the worker that makes it."""
-    own_part = list_parts(count).filter(without_autograph(lambda index: index == number))
+def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: int, count: int) -> tf.data.Dataset:
+    """Return stream `stream_index` of `count`, received from the worker that makes it."""
+    own_part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
     marked = _mark_end(stream)
     numbered = own_part.flat_map(without_autograph(lambda _: marked.enumerate()))
-    worker = f"tf.data service at {service.address}: the worker of part {number} of {count}"
+    worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {count}"
     missing = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
     silent = f"{worker} {SILENT} {service.timeout_seconds:g} s (DataService's timeout_seconds). {_AGAIN}"
 

@@ -47,7 +47,7 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
 
 def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
     """Receive streams from the workers of a service, which must have registered."""
-    return [receive_stream(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
+    return [receive_stream(service, stream, index, len(streams)) for index, stream in enumerate(streams)]
 
 
 def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.Dataset]:
