@@ -188,9 +188,9 @@ class EntryFile:
         if self._is_copy:
             self._fetch_groups(np.unique(buckets // self._fetched_buckets).tolist())
         for first_bucket in range(0, len(buckets), self._searched_buckets):
-            last = first_bucket + self._searched_buckets
-            rows = order[starts[first_bucket] : starts[last] if last < len(starts) else None]
-            entries = split_words(self._read_buckets(buckets[first_bucket:last]))
+            stop_bucket = first_bucket + self._searched_buckets
+            rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
+            entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             has_single = (ends - begins == 1) & ~is_error[rows]
@@ -205,11 +205,11 @@ class EntryFile:
         begins, ends = self._firsts[buckets], self._firsts[buckets + 1]
         is_first = np.concatenate([[True], begins[1:] != ends[:-1]])
         runs = zip(begins[is_first].tolist(), ends[np.roll(is_first, -1)].tolist(), strict=True)
-        return np.frombuffer(b"".join(self._read_run(first, last) for first, last in runs if first < last), ENTRY)
+        return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 
-    def _read_run(self, first_entry: int, last_entry: int) -> bytes:
-        """Read the entries from `first_entry` to before `last_entry`."""
-        size = (last_entry - first_entry) * ENTRY_BYTES
+    def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
+        """Read the entries from `first_entry` to before `stop_entry`."""
+        size = (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, self._start + first_entry * ENTRY_BYTES)
         if len(data) != size:
@@ -226,8 +226,8 @@ class EntryFile:
     def _fetch_group(self, group: int) -> None:
         """Fetch a group of buckets into the local copy, unless another thread has."""
         begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
-        first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
-        offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
+        first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
+        offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
         with self._locks[group % len(self._locks)]:
             if group not in self._fetched:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)

@@ -131,14 +131,14 @@ class StoredRecordSource(PackSource):
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
-        runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
+        runs = [(first, stop) for first, stop in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
             yield from self._list_run(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
             (record, frame)
-            for first, last in runs
-            for record, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
+            for first, stop in runs
+            for record, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
         )
         yield from self._list_unpacked(unit, numbered, reject)
 
@@ -146,10 +146,10 @@ class StoredRecordSource(PackSource):
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records of an uncompressed file, which is read only if that decides their splits."""
-        for first, last in runs:
-            frames = read_frames(unit.path, offsets, first, last) if self.splitter.reads_records else iter(())
-            for start in range(first, last, PACK_REFERENCES):
-                numbers = np.arange(start, min(start + PACK_REFERENCES, last))
+        for first, stop in runs:
+            frames = read_frames(unit.path, offsets, first, stop) if self.splitter.reads_records else iter(())
+            for start in range(first, stop, PACK_REFERENCES):
+                numbers = np.arange(start, min(start + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
                     splits_by_number = self._assign_splits(

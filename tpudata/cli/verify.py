@@ -84,7 +84,8 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
     if check is not None:
         quarantine, remaining = quarantine_damage(folder, defect_list, check)
         report["left_out"] = {
-            name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
+            name: [{"first": first, "last": stop, "reason": reason} for first, stop, reason in shard.records]
+            for name, shard in quarantine.shards.items()
         }
     json.dump(report, sys.stdout, indent=1)
     print()

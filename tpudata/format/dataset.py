@@ -52,7 +52,7 @@ class Dataset:
         return dataclasses.replace(complete_split, shards=shards)
 
     def kept_runs(self, shard: Shard) -> npt.NDArray[np.int64]:
-        """Return [first, last) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""
+        """Return [first, stop) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""
         return self.quarantine.of(shard).kept(shard.records)
 
     def shard_path(self, shard: Shard) -> str:
@@ -130,8 +130,8 @@ class Dataset:
     def _kept_records(self, shard: Shard) -> Iterator[tuple[int, bytes]]:
         """Yield (byte offset, data) of a shard's records that are not in quarantine."""
         runs, index, path = self.kept_runs(shard), self.index(shard), self.shard_path(shard)
-        for first, last in runs.tolist():
-            yield from read_indexed(path, index, first, last)
+        for first, stop in runs.tolist():
+            yield from read_indexed(path, index, first, stop)
 
 
 def open_dataset(path: str) -> Dataset:

@@ -54,9 +54,9 @@ class RowBlocks:
                 "divides them). Choose another batch size, or drop the remainder."
             )
 
-        def part(first: int, last: int) -> Any:
+        def part(first: int, stop: int) -> Any:
             block, begin = divmod(first, rows)
-            row_range = slice(begin, begin + last - first)
+            row_range = slice(begin, begin + stop - first)
             return blocks[self.indices.index(block)][(slice(None),) * axis + (row_range,)]
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))

@@ -72,7 +72,7 @@ class _Part(NamedTuple):
         begin: position in the line at which the part begins.
         end: position after it.
         first: index in `order` of the first chunk with records of the part.
-        last: index after the last one.
+        stop: index after the last one.
         windows: number of its windows.
     """
 
@@ -81,17 +81,17 @@ class _Part(NamedTuple):
     begin: int
     end: int
     first: int
-    last: int
+    stop: int
     windows: int
 
     def find_window(self, line_position: int) -> int:
         """Return the index of the window that holds a position in the line."""
         chunk = int(np.searchsorted(self.ends, line_position, "right")) - self.first
-        return ((chunk + 1) * self.windows - 1) // (self.last - self.first)
+        return ((chunk + 1) * self.windows - 1) // (self.stop - self.first)
 
     def cut(self, window: int) -> int:
         """Return the index in `order` at which a window begins."""
-        return self.first + (self.last - self.first) * window // self.windows
+        return self.first + (self.stop - self.first) * window // self.windows
 
     def place(self, cut: int) -> int:
         """Return the position in the line at which a chunk begins, clipped to the part."""
@@ -153,10 +153,10 @@ class ChunkOrder:
     def window(self, key: WindowKey) -> Window:
         """Return a window."""
         part = self._part(key.epoch, key.lane)
-        first, last = part.cut(key.number), part.cut(key.number + 1)
-        bounds = np.array([part.place(cut) for cut in range(first, last + 1)])
+        first, stop = part.cut(key.number), part.cut(key.number + 1)
+        bounds = np.array([part.place(cut) for cut in range(first, stop + 1)])
         chunks = []
-        for cut in range(first, last):
+        for cut in range(first, stop):
             chunk = int(part.order[cut])
             start = int(part.ends[cut]) - int(self._table.counts[chunk])
             record = int(self._table.firsts[chunk]) - start
@@ -192,8 +192,8 @@ class ChunkOrder:
         if begin == end:
             return _Part(order, ends, begin, end, 0, 0, 0)
         first = int(np.searchsorted(ends, begin, "right"))
-        last = int(np.searchsorted(ends, end, "left")) + 1
-        return _Part(order, ends, begin, end, first, last, -(-(last - first) // self._window_chunks))
+        stop = int(np.searchsorted(ends, end, "left")) + 1
+        return _Part(order, ends, begin, end, first, stop, -(-(stop - first) // self._window_chunks))
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         order = self._draw_permutation(len(self._table.counts), epoch, 0)

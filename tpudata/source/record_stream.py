@@ -83,7 +83,7 @@ def _iterate_chunks(
         shard, read = indexes.popleft()
         index = read.result()
         indexes.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
-        for first, last in records.runs[shard].tolist():
-            for begin, end in cut_by_bytes(index, max(first, start), last, limit):
+        for first, stop in records.runs[shard].tolist():
+            for begin, end in cut_by_bytes(index, max(first, start), stop, limit):
                 yield Chunk(shard, begin, end), chunk_bytes(index, begin, end)
         start = 0

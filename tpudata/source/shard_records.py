@@ -50,7 +50,7 @@ class ShardRecords:
 
     Attributes:
         shards: shards that have records.
-        runs: for each of them the runs of its records that are not in quarantine, [first, last), int64 [runs, 2].
+        runs: for each of them the runs of its records that are not in quarantine, [first, stop), int64 [runs, 2].
 
     Raises:
         DatasetError: there is no such split, or it has no records.
@@ -145,10 +145,10 @@ class ShardRecords:
         record_numbers = record_numbers[order]
         shards = np.searchsorted(self._ends, record_numbers, "right")
         for shard in np.unique(shards).tolist():
-            first, last = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            local = record_numbers[first:last] - (self._ends[shard - 1] if shard else 0)
+            first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()
+            local = record_numbers[first:stop] - (self._ends[shard - 1] if shard else 0)
             records = _skip_quarantined(self.runs[shard], local).tolist()
-            indices = order[first:last].tolist()
+            indices = order[first:stop].tolist()
             cuts = [0, *self._find_cuts(self.index(shard), np.array(records)), len(records)]
             for begin, end in itertools.pairwise(cuts):
                 yield _Span(shard, records[begin:end], indices[begin:end])

@@ -223,10 +223,10 @@ def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     step = BLOCK_RECORDS if records.is_compressed else 1
     shards, firsts, counts = [], [], []
     for shard_index, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
-        for first, last in runs.tolist():
-            parts = max(1, round((last - first) * shard.bytes / shard.records / chunk_bytes))
-            cuts = first + (last - first) * np.arange(parts + 1) // parts
-            cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, last)
+        for first, stop in runs.tolist():
+            parts = max(1, round((stop - first) * shard.bytes / shard.records / chunk_bytes))
+            cuts = first + (stop - first) * np.arange(parts + 1) // parts
+            cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, stop)
             cuts = np.unique(cuts)
             shards.append(np.full(len(cuts) - 1, shard_index))
             firsts.append(cuts[:-1])

@@ -57,7 +57,7 @@ class ContinuedInput:
 
         def take_host_rows(*batch: Any) -> Any:
             batch = batch if len(batch) > 1 else batch[0]
-            return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.last], batch)
+            return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.stop], batch)
 
         if skipped:
             dataset = dataset.enumerate().map(skip_rows)

@@ -85,19 +85,19 @@ class Walk:
         """Do the same for a compressed file, block by block: the index has their offsets, so damage does not hide later blocks."""
         self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
         for block in range(index.blocks):
-            start, end = index.block_range(block)
-            first, last = index.file_range(block)
-            self._enter(index, block, start)
-            packed = file.read(last - first)
-            self.read = first + len(packed)
+            begin, end = index.block_range(block)
+            packed_begin, packed_end = index.file_range(block)
+            self._enter(index, block, begin)
+            packed = file.read(packed_end - packed_begin)
+            self.read = packed_begin + len(packed)
             self._file_crc = google_crc32c.extend(self._file_crc, packed)
-            if len(packed) < last - first:
-                yield [self._break_off(f"the file ends inside the block that begins at its byte {first}")]
+            if len(packed) < packed_end - packed_begin:
+                yield [self._break_off(f"the file ends inside the block that begins at its byte {packed_begin}")]
                 return
             try:
-                data = unpack_blocks(packed, end - start)
+                data = unpack_blocks(packed, end - begin)
             except ValueError:
-                yield list(self._note_bad_block(start, end, (first, last)))
+                yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
                 self._damaged = True
                 self._enter(index, block + 1, end)
             else:
@@ -113,7 +113,7 @@ class Walk:
 
     def ending(self) -> Iterator[Defect]:
         """Yield the defects that show at the end of the file."""
-        yield from self._close_block(last=True)
+        yield from self._close_block(is_last=True)
         if self._broken_off:
             return
         if self._number != self._shard.records:
@@ -174,7 +174,7 @@ class Walk:
         self._index = None
         return None
 
-    def _close_block(self, last: bool = False) -> Iterator[Defect]:
+    def _close_block(self, is_last: bool = False) -> Iterator[Defect]:
         """Compare the block that ends at the current place with its checksum in the index."""
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._broken_off:
@@ -188,7 +188,7 @@ class Walk:
             else:
                 yield from self._note_bad_block(self._block_start, self.offset, None)
         self._block_start, self._block_crc, self._damaged_block = self.offset, self._crc, False
-        if last:
+        if is_last:
             yield from self._flush_blocks()
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:

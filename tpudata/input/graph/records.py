@@ -125,9 +125,9 @@ class Records:
             reads: number of concurrent reads; None for as many as in feeding.
         """
         chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
-        read = ranges.load(chunks.starts)
-        bounds = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops)).repeat()
-        return ranges.read(bounds, lambda first, last: tf.size(read(first, last)), reads)
+        read = ranges.load(chunks.firsts)
+        bounds = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops)).repeat()
+        return ranges.read(bounds, lambda first, stop: tf.size(read(first, stop)), reads)
 
     @property
     def _is_decoded(self) -> bool:

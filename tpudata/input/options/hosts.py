@@ -15,23 +15,23 @@ from tpudata.errors import UsageError
 class Rows:
     """The rows of the global batch that one input pipeline feeds.
 
-    A step takes one global batch: of every pipeline the rows [first, last), in batches of `batch_size`.
+    A step takes one global batch: of every pipeline the rows [first, stop), in batches of `batch_size`.
 
     Attributes:
         batch_size: rows of one element of the dataset, `params["batch_size"]`.
         total: rows of the global batch.
-        first, last: the pipeline's.
+        first, stop: the rows of the pipeline, [first, stop).
     """
 
     batch_size: int
     total: int
     first: int
-    last: int
+    stop: int
 
     @property
     def count(self) -> int:
         """Rows per step."""
-        return self.last - self.first
+        return self.stop - self.first
 
 
 def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) -> Rows:

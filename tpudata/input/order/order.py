@@ -13,7 +13,7 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.seeds import record_seeds
 
-# Returns tensors with a row for each of the records [first, last).
+# Returns tensors with a row for each of the records [first, stop).
 Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
@@ -69,10 +69,10 @@ class Ranges(Protocol):
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of ranges [first, last), in order."""
+        """Return a dataset of records or record numbers of ranges [first, stop), in order."""
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of several ranges per element, (firsts, lasts), in order."""
+        """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
 
     def pick(self, elements: Any, positions: tf.Tensor, *memory: Any) -> Any:
         """Return the records at `positions` of an element that was read."""
@@ -128,7 +128,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
     dataset = read(dataclasses.replace(part, rows=Rows(rows.total, rows.total, 0, rows.total)))
 
     def slice_rows(*batch: Any) -> Any:
-        return tf.nest.map_structure(lambda column: column[rows.first : rows.last], batch)
+        return tf.nest.map_structure(lambda column: column[rows.first : rows.stop], batch)
 
     dataset = dataset.map(without_autograph(slice_rows))
     return dataset if rows.count == rows.batch_size else dataset.rebatch(rows.batch_size, drop_remainder=True)

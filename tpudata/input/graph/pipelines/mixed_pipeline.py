@@ -32,13 +32,13 @@ class MixedPipeline:
         order = MixtureOrder.make(self._weights, rows.total)
         pieces = order.pieces
         # Whole rows of pieces that cover the host's rows.
-        first_row, end_row = rows.first // pieces, -(-rows.last // pieces)
+        first_row, end_row = rows.first // pieces, -(-rows.stop // pieces)
         piece_rows = Rows(end_row - first_row, rows.total // pieces, first_row, end_row)
         datasets = [
             make(piece_rows, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], end_row - first_row)
-        begin, end = rows.first - first_row * pieces, rows.last - first_row * pieces
+        begin, end = rows.first - first_row * pieces, rows.stop - first_row * pieces
 
         def join_pieces(*datasets: Any) -> Any:
             return tf.nest.map_structure(

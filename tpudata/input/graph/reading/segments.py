@@ -56,19 +56,19 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
     def cut_shard(shard_index: int) -> tuple[Integers, ...]:
-        begin, end = shards.begins[shard_index], shards.ends[shard_index]
-        cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
+        first, stop = shards.firsts[shard_index], shards.stops[shard_index]
+        cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [first, stop]))] - first
         return _cut_shard(dataset.index(shards.shards[shard_index]), shards.runs[shard_index], cuts_of_shard)
 
     shard_segments = shards.map(cut_shard)
     firsts, offsets, sizes, skips, first_records = (
         np.concatenate(column) for column in zip(*shard_segments, strict=True)
     )
-    files = np.repeat(shards.numbers, [len(columns[0]) for columns in shard_segments])
+    files = np.repeat(shards.indices, [len(columns[0]) for columns in shard_segments])
     return Segments(
         tuple(dataset.shard_path(shard) for shard in shards.shards),
         np.array([dataset.quarantine.of(shard).bytes for shard in shards.shards], np.int64),
-        np.append(firsts + shards.begins[files], shards.ends[-1]),
+        np.append(firsts + shards.firsts[files], shards.stops[-1]),
         files,
         offsets,
         sizes,
@@ -83,7 +83,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
 
     Args:
         index: index of the shard.
-        runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
+        runs: runs of kept records, [first, stop) in the shard, int64 [runs, 2].
         cuts: indices among kept records at which a segment begins, in addition to the first record of each run.
     """
     ends = np.cumsum(runs[:, 1] - runs[:, 0])
@@ -92,10 +92,10 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     counts = np.append(firsts[1:], ends[-1]) - firsts
     run = np.searchsorted(begins, firsts, "right") - 1
     records = firsts - begins[run] + runs[run, 0]
-    lasts = records + counts
+    stops = records + counts
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
-        return firsts, offsets[records], offsets[lasts] - offsets[records], np.zeros_like(firsts), records
-    block, stop = records // index.block_records, -(-lasts // index.block_records)
+        return firsts, offsets[records], offsets[stops] - offsets[records], np.zeros_like(firsts), records
+    block, stop_block = records // index.block_records, -(-stops // index.block_records)
     offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
-    return firsts, offsets[block], offsets[stop] - offsets[block], records - first_records, first_records
+    return firsts, offsets[block], offsets[stop_block] - offsets[block], records - first_records, first_records

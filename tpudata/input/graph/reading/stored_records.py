@@ -93,11 +93,11 @@ class StoredRecords:
             read = keep(read)
         ids = None if self.ids is None else tf.constant(self.ids)
 
-        def load(first: tf.Tensor, last: tf.Tensor) -> Any:
+        def load(first: tf.Tensor, stop: tf.Tensor) -> Any:
             if ids is None:
-                stored = read(first, last)
+                stored = read(first, stop)
             else:
-                stored_numbers = ids[first:last]
+                stored_numbers = ids[first:stop]
                 stored = tf.gather(read(stored_numbers[0], stored_numbers[-1] + 1), stored_numbers - stored_numbers[0])
             return self.decode(stored) if is_decoded else stored
 

@@ -103,7 +103,7 @@ class ShuffleWindow:
                 counted(lanes, "stream"),
             )
         stride = rows.total // lanes
-        free, slots = free_memory(), -(-rows.last // stride) - rows.first // stride
+        free, slots = free_memory(), -(-rows.stop // stride) - rows.first // stride
         size = slots * self.plan.piece_memory + 2 * self.bytes
         # The workers of a tf.data service have separate memory.
         if self.options.service is None and free is not None and size > free:
