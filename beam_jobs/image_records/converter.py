@@ -14,7 +14,6 @@ from beam_jobs.converter import InputConverter, RecordColumns, check_extra, extr
 from beam_jobs.image_records.annotated.frame import Frame, make_frame, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.input_values import convert_value, count_bytes
 from beam_jobs.references.labels import Labels
@@ -144,14 +143,17 @@ class ImageConverter(InputConverter):
         Raises:
             SourceError: the layout is raw, and the images differ in size.
         """
-        return image_schema(
-            self._layout,
-            summary,
-            labels,
-            several_labels=self.several_labels,
-            label_offset=self.label_offset,
-            extra=(*self._pair, *self.extra),
-        )
+        extra = (*self._pair, *self.extra)
+        if not labels.names:
+            return (*self._layout.features(summary, ()), *extra)
+        # A list of labels is not a TFDS ClassLabel, so the feature omits the number of classes, which the manifest has, too.
+        num_classes = None if self.several_labels else len(labels.names)
+        shape: tuple[int | None, ...] = (None,) if self.several_labels else ()
+        offset = 0 if self.several_labels else self.label_offset
+        classes = [Feature(self._layout.label, "int64", "int64", shape, num_classes=num_classes, label_offset=offset)]
+        if self._layout.has_texts:
+            classes.append(Feature("image/class/text", "bytes", "string", shape, encoding="utf8"))
+        return (*self._layout.features(summary, tuple(classes)), *extra)
 
     def maxima(self, summary: ImageSummary) -> dict[str, int]:
         """Return the most entries of the lists."""

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow.compute  # type: ignore[import-untyped]
+
 from beam_jobs.annotations import contents as kinds
 from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.objects_column import read_objects
@@ -33,7 +35,6 @@ from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
-from beam_jobs.sources.parquet.images import image_bytes, iterate_images
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
 from tpudata.console.tables import counted
@@ -252,7 +253,7 @@ class ParquetImages(Source):
         """Yield a reference with its image for each row of a row group."""
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
-            rows = [list(iterate_images(batch.column(columns.image)))]
+            rows = [list(_iterate_images(batch.column(columns.image)))]
             rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
             objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
             texts = (STR, "strings")
@@ -261,7 +262,7 @@ class ParquetImages(Source):
                 origin, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
-                    data = image_bytes(image, elsewhere, origin)
+                    data = _check_bytes(image, elsewhere, origin)
                     names = tuple(self._name(value, origin) for value in labels)
                     features = self._read_further(further, origin)
                     if columns.objects is not None:
@@ -349,3 +350,28 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
         return ""
     problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in items)
     return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")
+
+
+def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the bytes of each image, and its path if there is one and no bytes."""
+    if not pyarrow.types.is_struct(column.type):
+        yield from ((data, None) for data in column.to_pylist())
+        return
+    data = pyarrow.compute.struct_field(column, "bytes")
+    has_path = any(field.name == "path" and pyarrow.types.is_string(field.type) for field in column.type)
+    if data.null_count == 0 or not has_path:
+        yield from ((image, None) for image in data.to_pylist())
+        return
+    # Bytes, since a path need not be UTF-8.
+    paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
+    yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
+
+
+def _check_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
+    """Return the bytes of an image; BadRecordError if there are none. `origin` names the row."""
+    if data is None and path:
+        shown = path.decode("utf-8", "backslashreplace")
+        raise BadRecordError(origin, f"no bytes, and only a path: {shown}; store the images' bytes in the Parquet file")
+    if not data:
+        raise BadRecordError(origin, "the image is empty" if data is not None else "no image: a null")
+    return data
