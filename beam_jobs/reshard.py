@@ -47,7 +47,7 @@ from beam_jobs.stored_records.source import StoredRecordSource
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.option import stored_options
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format import Dataset, Manifest
 
@@ -287,4 +287,4 @@ def _count_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest)
         # More have none if the split also has other records, or several of one key.
         missing = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
         if missing > 0:
-            yield f"{'no record':<11} for at least {counted(missing, 'key')} of {len(keys)} in the list of {name}"
+            yield f"{'no record':<11} for at least {count_text(missing, 'key')} of {len(keys)} in the list of {name}"

@@ -17,7 +17,7 @@ from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import parse_append
@@ -127,7 +127,7 @@ class Base:
         if self.labels_file is not None:
             if labels.names[: len(old)] != old:
                 raise OutputError(
-                    f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
+                    f"--append: --labels {self.labels_file} does not begin with the {count_text(len(old), 'class', 'classes')} of"
                     f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
             return labels

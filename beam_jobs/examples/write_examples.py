@@ -38,7 +38,7 @@ from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.write_dataset import WriteDataset
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -300,7 +300,7 @@ def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str
         label_feature = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (label_feature, Feature(label, "int64", "int64")):
             raise UsageError(
-                f"features: {label!r} is not an int64 label of {counted(len(classes), 'class', 'classes')}, as labels= has."
+                f"features: {label!r} is not an int64 label of {count_text(len(classes), 'class', 'classes')}, as labels= has."
                 " Omit it"
             )
         schema[label] = label_feature

@@ -22,7 +22,7 @@ from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.console.option import drop_unset_options
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
 
@@ -117,18 +117,18 @@ class ImageConverter(InputConverter):
         """
         maps = self._select_maps(reference) if self._map_features else {}
         # Rejected images do not count.
-        counted = self.new_summary() if maps else summary
+        count_text = self.new_summary() if maps else summary
         try:
             label = self._label(reference, labels)
             # First, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
-            values = self._layout.values(reference, label, data, self.options, counted) | extra
+            values = self._layout.values(reference, label, data, self.options, count_text) | extra
             if maps:
                 values |= _place_maps(maps, make_frame(data, values["image/width"], values["image/height"]))
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:
-            summary.merge(counted)
+            summary.merge(count_text)
         if self._lists:
             summary.add_lists(self._lists, values)
         return encode_example_parts(values)
@@ -172,7 +172,7 @@ class ImageConverter(InputConverter):
             return tuple(labels.number(name) + self.label_offset for name in reference.labels)
         if len(reference.labels) != 1:
             raise ValueError(
-                f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}"
+                f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}"
             )
         return labels.number(reference.labels[0]) + self.label_offset
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.removal import list_metadata, read_manifest
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Feature, Manifest, tfds
 from tpudata.format.layout import (
@@ -147,7 +147,7 @@ def reject_strays(output: str, names: Collection[str]) -> None:
     strays = [entry.name for entry in storage.list(output) if is_shard_name(entry.name) and entry.name not in names]
     if strays:
         raise OutputError(
-            f"{output} has {counted(len(strays), 'shard')} of another run, such as {strays[0]}: the input or the options changed"
+            f"{output} has {count_text(len(strays), 'shard')} of another run, such as {strays[0]}: the input or the options changed"
             f" since. Remove them and their files in {INDEX_FOLDER}/ and {REJECTS_FOLDER}/, or name another folder."
         )
 

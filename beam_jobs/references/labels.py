@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
 
 # With this many classes or more, at least one of this many must occur; the largest known sets have 21,841 classes.
@@ -82,7 +82,7 @@ def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) ->
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
-            f"{origin}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
+            f"{origin}: label {largest} makes {count_text(largest + 1, 'class', 'classes')}, as whole numbers are labels"
             f" themselves, but {occurring:,} different labels occur. {fix}"
         )
 

@@ -12,7 +12,7 @@ from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from tpudata.console.nearest import suggestion
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json
 from tpudata.storage import storage_for
@@ -90,7 +90,7 @@ class Classes:
             hint, file_prefix = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
             raise BadRecordError(
                 origin,
-                f"unknown label: {label!r}; {file_prefix}{self.path} has {counted(len(self.labels.names), 'name')}{hint}",
+                f"unknown label: {label!r}; {file_prefix}{self.path} has {count_text(len(self.labels.names), 'name')}{hint}",
             )
         if self.integers:
             self._check_integer(label, origin)

@@ -17,7 +17,7 @@ from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
 from beam_jobs.stored_records.frames import remove_frame
 from beam_jobs.stored_records.options import RawFeature
 from beam_jobs.stored_records.stored_record import StoredRecord
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, decode_example, encode_example
 from tpudata.format.example.wire import Value
@@ -171,7 +171,7 @@ class DatasetConverter(FrameConverter):
         except (IndexError, ValueError):
             raise BadRecordError(
                 reference.origin,
-                f"unknown label: {values!r}; its dataset has {counted(len(new_labels), 'class', 'classes')}",
+                f"unknown label: {values!r}; its dataset has {count_text(len(new_labels), 'class', 'classes')}",
             ) from None
         return encode_example(example)
 

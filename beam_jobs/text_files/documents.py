@@ -24,7 +24,7 @@ from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_group
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import question_spans
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.json_values import parse_input_json
 
@@ -237,7 +237,7 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
             try:
                 check_group(file.path, file.size, group, options)
             except (SourceError, CorruptionError) as error:
-                lost = counted(groups.rows[group], "row")
+                lost = count_text(groups.rows[group], "row")
                 reject(file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
                 continue
         yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.text_files.spans.lines import Span
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 
 _DOCUMENT_START = b"-DOCSTART-"
 # A number of CoNLL-U that is of no single word.
@@ -49,7 +49,7 @@ def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
             raise ValueError(
-                f"word {number} of the sentence has {counted(len(row), 'column')} (expected {len(rows[0])}, as the first):"
+                f"word {number} of the sentence has {count_text(len(row), 'column')} (expected {len(rows[0])}, as the first):"
                 f" {' '.join(row)[:80]!r}"
             )
     return {str(number): list(column) for number, column in enumerate(zip(*rows, strict=True))}

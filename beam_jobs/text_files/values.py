@@ -26,7 +26,7 @@ from beam_jobs.text_files.sentences import sentence_columns
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, fits_int64, float32_problem, parse_float
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.json_values import abbreviate_json, parse_input_json
 
@@ -208,12 +208,12 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     except ValueError as error:
         # An unexpected quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
-        many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
+        many = f" (a row of {count_text(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
         raise DocumentError(f"not CSV: {error}{many}{hint}") from None
     if len(texts) != len(form.columns):
         raise DocumentError(
-            f"wrong number of cells (got {counted(len(texts), 'cell')}, expected {counted(len(form.columns), 'column')}"
+            f"wrong number of cells (got {count_text(len(texts), 'cell')}, expected {count_text(len(form.columns), 'column')}"
             f" as in the first row: {_list_names(form.columns)})"
         )
     return dict(zip(form.columns, texts, strict=True))

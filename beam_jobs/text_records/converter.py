@@ -24,7 +24,7 @@ from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
 from tpudata.console.option import drop_unset_options, stored_options
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
@@ -112,7 +112,7 @@ class TextConverter(Converter):
             return {}
         names = ", ".join(field.name for field in self.options.label_fields)
         return {
-            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names} (test sets often hide labels as"
+            "negative_labels": f"{count_text(summary.negative_labels, 'label')} below 0 in {names} (test sets often hide labels as"
             " -1); omit these files, or the --field"
         }
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, parse_json, shown
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import NO_CHECKSUM, checksum_fits, insert_checksum
 from tpudata.format.layout import INDEX_FOLDER
@@ -167,7 +167,7 @@ class Quarantine:
                         path,
                         0,
                         f"records up to {skipped[-1].stop} are skipped in {shard.name}, which has"
-                        f" {counted(shard.records, 'record')}. {_FIX}",
+                        f" {count_text(shard.records, 'record')}. {_FIX}",
                     )
 
 

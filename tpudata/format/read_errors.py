@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.error_text import libraries as texts
 from tpudata.error_text.own import own_error
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceError, StorageError, TpudataError
@@ -115,7 +115,7 @@ def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
         return match[1], "has another number of values", "count"
     match = texts.OTHER_COUNT.search(text)
     if match is not None:
-        return match[1], f"has {counted(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
+        return match[1], f"has {count_text(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
     match = texts.CHECKED_BYTES.search(text)
     return None if match is None else (match[1], match[2], "count")
 

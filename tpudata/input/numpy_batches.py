@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.checks import check_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.input_fn import InputFn
@@ -64,7 +64,7 @@ def as_numpy(
         )
     if size % count:
         raise UsageError(
-            f"batch_size={size}: it is the global batch's, and {counted(count, 'process', 'processes')} cannot share it evenly."
+            f"batch_size={size}: it is the global batch's, and {count_text(count, 'process', 'processes')} cannot share it evenly."
             f" Pass a multiple of {count}."
         )
     context = tf.distribute.InputContext(count, index, count)

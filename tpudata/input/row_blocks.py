@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.batches.global_arrays import global_array
 from tpudata.errors import UsageError
 
@@ -50,7 +50,7 @@ class RowBlocks:
         total = rows * self.count
         if total % self.parts:
             raise UsageError(
-                f"as_jax: {name} has {counted(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
+                f"as_jax: {name} has {count_text(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
                 "divides them). Choose another batch size, or drop the remainder."
             )
 
@@ -68,7 +68,7 @@ class RowBlocks:
         count = len(self.indices)
         if local.shape[axis] % count:
             raise UsageError(
-                f"as_jax: {name} has {counted(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
+                f"as_jax: {name} has {count_text(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
                 "Choose another batch size, or drop the remainder."
             )
         return [local] if count == 1 else np.split(local, count, axis)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.attention import attention, rotate, visible
@@ -110,7 +110,7 @@ def tiny_lm(
     if params.position_embedding == "learned":
         if length > params.max_positions:
             raise UsageError(
-                f"tiny_lm: rows are too long (got {counted(length, 'token')}, expected at most max_positions="
+                f"tiny_lm: rows are too long (got {count_text(length, 'token')}, expected at most max_positions="
                 f"{params.max_positions}). Raise max_positions, or set position_embedding=rotary."
             )
         shape = [params.max_positions, params.hidden_size]

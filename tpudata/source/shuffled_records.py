@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tpudata.checks import check_integer, is_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record
@@ -81,7 +81,7 @@ class ShuffledRecords:
         )
         if not self._order.epoch_records:
             raise UsageError(
-                f"host_count={host_count}: the split has {counted(len(records), 'record')}, none for host {host_index}. Pass"
+                f"host_count={host_count}: the split has {count_text(len(records), 'record')}, none for host {host_index}. Pass"
                 " fewer hosts."
             )
         self._start()

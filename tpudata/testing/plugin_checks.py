@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import tpudata
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
 from tpudata.format import Manifest, open_dataset, verify
 from tpudata.tokenizers import Ids, Tokenizer, TokenizerSpec, dataset_tokenizer
@@ -205,8 +205,8 @@ class _SourceCheck:
         rejects = sum(manifest.rejected.values())
         _claim(
             manifest.records > 0 and rejects > 0,
-            f"{self.source}: a run that skips bad records has {counted(manifest.records, 'record')} and"
-            f" {counted(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
+            f"{self.source}: a run that skips bad records has {count_text(manifest.records, 'record')} and"
+            f" {count_text(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
         )
 
     def check_empty_input(self, empty: Path) -> None:

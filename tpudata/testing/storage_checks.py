@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import StorageError
 from tpudata.storage import Storage, storage_for
 
@@ -83,7 +83,7 @@ class _StorageCheck:
             expected = _DATA[offset : offset + length]
             self._claim(
                 part == expected,
-                f"`read_range` of {length} bytes from {offset} returns others (got {counted(len(part), 'byte')}, expected"
+                f"`read_range` of {length} bytes from {offset} returns others (got {count_text(len(part), 'byte')}, expected"
                 f" {len(expected)} of {len(_DATA)}).",
             )
         with storage.open(path) as file:

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 from beam_jobs.annotations.annotation import Place
 from beam_jobs.compression.files import open_decompressed, read_compression
 from beam_jobs.file_kinds import UTF16_BOMS
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
@@ -130,7 +130,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
             if doubled:
                 raise SourceError(f"{path} line {place.line}: the column {doubled[0]!r} comes twice. Rename one.")
         elif len(cells) != len(columns):
-            yield place.error(f"{counted(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
+            yield place.error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:
             yield TableRow(place, dict(zip(columns, cells, strict=True)))
 

@@ -29,7 +29,7 @@ from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, folder_ranges, lazy_entries, storage_for
@@ -178,7 +178,7 @@ class ImageNet(Source):
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(
                 f"{path}/{name}",
-                f"{self.synset_file.rpartition('/')[2]} has {counted(len(self.synsets), 'line')}, for"
+                f"{self.synset_file.rpartition('/')[2]} has {count_text(len(self.synsets), 'line')}, for"
                 " ILSVRC2012_val_00000001.JPEG and so on",
             )
         return self.synsets[int(match[1]) - 1]

@@ -25,7 +25,7 @@ from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exa
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
@@ -185,7 +185,7 @@ def _cut_runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUn
     counts, _ = read_header(labels, (1,))
     if sizes[0] != counts[0]:
         raise SourceError(
-            f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
+            f"{images} has {count_text(sizes[0], 'image')}, and {labels} has {count_text(counts[0], 'label')}. Download them again."
         )
     check_shape(images, sizes[1:])
     step = sizes[0] if read_compression(images) or read_compression(labels) else _UNIT_IMAGES

@@ -21,7 +21,7 @@ from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pickles import BytesPlace, PickledArray, read_pickle
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
@@ -119,13 +119,13 @@ class CifarFile(ImageSet):
         is_valid = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
         if not is_valid or array.shape != (count, _IMAGE_BYTES) or len(coarse) != count:
             raise SourceError(
-                f"{self.path}: images of {array.dtype} {list(array.shape)} and {counted(count, 'label')} (expected u1"
+                f"{self.path}: images of {array.dtype} {list(array.shape)} and {count_text(count, 'label')} (expected u1"
                 f" [{count}, {_IMAGE_BYTES}]). Download it again."
             )
         pixels = array.data
         if not isinstance(pixels, BytesPlace) or pixels.size != count * _IMAGE_BYTES:
             raise CorruptionError(
-                self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {counted(count, 'image')}"
+                self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {count_text(count, 'image')}"
             )
         for index, (label, group) in enumerate(zip(labels, coarse, strict=True)):
             yield ImageRow(pixels.offset + index * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))

@@ -28,7 +28,7 @@ from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.zips import content_offset, open_zip
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
@@ -171,8 +171,8 @@ def _check(path: str, images: _Array, labels: _Array) -> None:
     is_right = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
     if not is_right or labels.shape[0] != images.shape[0]:
         raise SourceError(
-            f"{path}: {labels.name} are not the labels of {counted(images.shape[0], 'image')} (got {list(labels.shape)}, expected"
-            " whole numbers [N], [N, 1] or [N, classes]). Save its images as files."
+            f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
+            " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."
         )
     check_shape(path, images.shape[1:])
 

@@ -17,7 +17,7 @@ from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, ListRow
 from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
 from beam_jobs.text_files.spans.csv_rows import locate_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
 
 DELIMITERS = (",", "\t", ";")
@@ -67,8 +67,8 @@ def csv_rows(
     for cells, number, end in _split_cells(pieces, form, offset, line):
         if len(cells) != count:
             raise SourceError(
-                f"{form.path} line {number}: {counted(len(cells), 'cell')} (expected {counted(count, 'column')} as in the first"
-                f" row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
+                f"{form.path} line {number}: {count_text(len(cells), 'cell')} (expected {count_text(count, 'column')} as in the"
+                f" first row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
             )
         yield ListRow(number, end, dict(zip(columns, cells, strict=True)))
 

@@ -37,7 +37,7 @@ from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
 
@@ -246,7 +246,7 @@ class ParquetImages(Source):
             lost = ""
             if unit.group is not None:
                 rows = read_footer(unit.path, unit.size).groups[unit.group].rows
-                lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
+                lost = f"; row group {unit.group} of {count_text(rows, 'row')} is not stored"
             reject(file_rejection(unit.path, error, lost))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.sources.classes import json_labels
 from beam_jobs.sources.tars.members import Member
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.json_values import parse_input_json
 
@@ -85,7 +85,7 @@ def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[s
     if field != JSON:
         if not text or "\n" in text:
             raise BadRecordError(
-                origin, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
+                origin, f"a label is one line of text: it has {count_text(len(text.splitlines()), 'line')} of text"
             )
         return (text,), False
     if not isinstance(value, dict) or LABEL not in value:

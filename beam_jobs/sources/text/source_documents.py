@@ -38,7 +38,7 @@ from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
@@ -203,7 +203,7 @@ class SourceDocuments(PackSource):
         if not self.several and len(reference.labels) != 1:
             raise BadRecordError(
                 reference.origin,
-                f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
+                f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}",
             )
         return tuple(self.classes.resolve(label, reference.origin) for label in reference.labels)
 

@@ -23,7 +23,7 @@ from tpudata.console.flags import height_width
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
 from tpudata.console.quiet import quiet_loading
-from tpudata.console.tables import bytes_text, counted
+from tpudata.console.tables import bytes_text, count_text
 from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
@@ -43,7 +43,7 @@ def devices() -> str:
         logical_devices = tf.config.list_logical_devices(kind)
         if logical_devices:
             words.append(
-                f"{counted(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
+                f"{count_text(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
             )
     return ", ".join(words)
 
@@ -84,7 +84,7 @@ def credentials() -> str:
 def data(folder: str) -> str:
     """Return a line on the records of a dataset."""
     splits = open_dataset(folder).manifest.splits
-    return ", ".join(f"{name} {counted(split.records, 'record')}" for name, split in splits.items())
+    return ", ".join(f"{name} {count_text(split.records, 'record')}" for name, split in splits.items())
 
 
 def memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
+from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 
 _SHOWN_CLASSES = 20
 
@@ -15,12 +15,14 @@ def description_text(it: dict[str, Any]) -> str:
     """Return the description of a dataset by `tpudata.cli.inspect.command.describe` as text for people."""
     compression = "" if it["compression"] is None else f", {it['compression']}"
     head = (
-        f"{it['path']}: {counted(it['records'], 'record')} in {bytes_text(it['bytes'])}"
+        f"{it['path']}: {count_text(it['records'], 'record')} in {bytes_text(it['bytes'])}"
         f" (layout {it['layout']}{compression}, format version {it['format_version']}, made by {it['created_by']})"
     )
     source = it["source"]
-    ignored = f", {counted(source['ignored_files'], 'file')} ignored" if source["ignored_files"] else ""
-    origin = f"made from {source['input']}: {counted(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
+    ignored = f", {count_text(source['ignored_files'], 'file')} ignored" if source["ignored_files"] else ""
+    origin = (
+        f"made from {source['input']}: {count_text(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
+    )
     if it["options"]:
         origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
     parts = [head, _format_splits(it["splits"]), _format_features(it["features"])]
@@ -65,7 +67,7 @@ def _format_features(features: list[dict[str, Any]]) -> str:
         if "num_classes" in feature:
             first, count = feature["label_offset"], feature["num_classes"]
             labels = f"label {first}" if count == 1 else f"labels {first} to {first + count - 1}"
-            note = f"{counted(count, 'class', 'classes')}, {labels}"
+            note = f"{count_text(count, 'class', 'classes')}, {labels}"
         stored = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
         rows.append([feature["name"], stored, feature["dtype"], shape, note])
     return table(rows)
@@ -91,19 +93,19 @@ def _format_split_counts(counts: dict[str, Any], records: int) -> str:
         more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
         each = f"{counts['objects'] / max(read, 1):.1f} a record, at most {count_text(counts['most_objects'])}"
         parts.append(
-            f"{counted(counts['objects'], 'object')}, {each}; {count_text(counts['without_objects'])} without objects"
+            f"{count_text(counts['objects'], 'object')}, {each}; {count_text(counts['without_objects'])} without objects"
         )
         parts += [f"classes: {shown}{more}"] if classes else []
     if "captions" in counts:
         each = f"{counts['captions'] / max(read, 1):.1f} a record, at most {count_text(counts['most_captions'])}"
-        parts.append(f"{counted(counts['captions'], 'caption')}, {each}")
-    return f"{which} {counted(records, 'record')}: {'; '.join(parts)}"
+        parts.append(f"{count_text(counts['captions'], 'caption')}, {each}")
+    return f"{which} {count_text(records, 'record')}: {'; '.join(parts)}"
 
 
 def _format_classes(labels: Sequence[str]) -> str:
     shown = ", ".join(labels[:_SHOWN_CLASSES])
     more = f" and {count_text(len(labels) - _SHOWN_CLASSES)} more" if len(labels) > _SHOWN_CLASSES else ""
-    return f"{counted(len(labels), 'class', 'classes')}: {shown}{more}"
+    return f"{count_text(len(labels), 'class', 'classes')}: {shown}{more}"
 
 
 def _format_rejects(it: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpudata.checks import is_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ClusterConfigError
 
 _ROLES_WITH_MODEL = ("chief", "master", "worker")
@@ -70,7 +70,7 @@ class ClusterTask:
             )
         if process_id >= num_processes:
             raise ClusterConfigError(
-                f"{owner}(process_id={process_id}): got {process_id} of {counted(num_processes, 'process', 'processes')} "
+                f"{owner}(process_id={process_id}): got {process_id} of {count_text(num_processes, 'process', 'processes')} "
                 f"(expected 0 to {num_processes - 1}). Pass each process another number."
             )
         kind = "worker" if process_id else "chief"

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.errors import UsageError
@@ -141,7 +141,9 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
             return False
         reason = ""
         if count != group.count:
-            reason = f"it is one of {counted(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
+            reason = (
+                f"it is one of {count_text(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
+            )
         elif number in arrived or not 0 < number < group.count:
             reason = f"another process has its number, {number}"
         if reason:

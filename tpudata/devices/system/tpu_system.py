@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.checks import require_positive_int
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices
 from tpudata.devices.processes.peers import Peers
@@ -223,9 +223,9 @@ class TPUSystem:
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
         share = len(self.local_devices)
         if is_split and (array.ndim == 0 or array.shape[0] % share):
-            got = "a scalar" if array.ndim == 0 else f"{counted(array.shape[0], 'row')}"
+            got = "a scalar" if array.ndim == 0 else f"{count_text(array.shape[0], 'row')}"
             raise UsageError(
-                f"{argument} cannot be split over {share} devices (got {got}, expected a multiple of {counted(share, 'row')}). "
+                f"{argument} cannot be split over {share} devices (got {got}, expected a multiple of {count_text(share, 'row')}). "
                 "Pass split=False to give each device all of it."
             )
 

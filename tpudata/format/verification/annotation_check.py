@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.annotation_features import Box, ObjectTable, entries, object_tables
 from tpudata.format.manifest.features import Feature
@@ -60,7 +60,7 @@ def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iter
     if bad:
         name = "/".join(filter(None, (table.prefix, "bbox")))
         edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[bad[0]])
-        more = f", and {counted(len(bad) - 1, 'more box', 'more boxes')}" if len(bad) > 1 else ""
+        more = f", and {count_text(len(bad) - 1, 'more box', 'more boxes')}" if len(bad) > 1 else ""
         yield Problem(
             f"box {bad[0]} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
             BOXES,

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
-from tpudata.console.tables import count_text, counted
+from tpudata.console.tables import count_text
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.crc32c import split_crc32c
@@ -118,7 +118,8 @@ class Walk:
             return
         if self._number != self._shard.records:
             yield self._report_damage(
-                self.offset, f"{counted(self._number, 'record')}, the manifest says {count_text(self._shard.records)}"
+                self.offset,
+                f"{count_text(self._number, 'record')}, the manifest says {count_text(self._shard.records)}",
             )
         crc = self._crc if self._file_crc is None else self._file_crc
         if crc != self._shard.crc32c and not self._damaged:

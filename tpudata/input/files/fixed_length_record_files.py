@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.checks import check_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Feature
 from tpudata.format.tfrecord.frame_scan import Offsets
@@ -138,7 +138,7 @@ def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_by
             file.path,
             max(0, file.size - footer_bytes - over if body >= 0 else file.size),
             f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
-            f" {counted(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
+            f" {count_text(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
             " Name the right sizes, or unpack a file that is compressed.",
         )
     return header_bytes + record_bytes * np.arange(records + 1)

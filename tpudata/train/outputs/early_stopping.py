@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import StorageError, TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
@@ -55,7 +55,7 @@ class EarlyStopping:
             recorded = (record["metric"], record.get("split", options.eval_split), record.get("records", self._records))
             if recorded != (options.early_stop_metric, options.eval_split, self._records):
                 print(
-                    f"early stopping starts again: its values of before are {recorded[0]} of {counted(recorded[2], 'record')} in"
+                    f"early stopping starts again: its values of before are {recorded[0]} of {count_text(recorded[2], 'record')} in"
                     f" {recorded[1]}"
                 )
                 return {}

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
@@ -139,7 +139,7 @@ def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Map
         return
     old, new = (
         f"{configuration['options']['data']} with "
-        f"{counted(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
+        f"{count_text(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
         f"{configuration['options']['train_split']}, "
         f"{configuration['dataset'].get('split_digest', configuration['dataset']['fingerprint'])}"
         for configuration in (before, now)

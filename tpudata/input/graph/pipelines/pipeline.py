@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
@@ -138,7 +138,7 @@ class Pipeline:
                 )
             if steps == 0:
                 raise UsageError(
-                    f"num_epochs={epochs}: {counted(order.records, 'record')} do not fill one global batch of {rows.total}."
+                    f"num_epochs={epochs}: {count_text(order.records, 'record')} do not fill one global batch of {rows.total}."
                     " Choose a smaller batch size, or more epochs."
                 )
             count = max(0, steps - start_step) * per_step
