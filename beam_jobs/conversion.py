@@ -45,7 +45,7 @@ class Conversion:
         layout: name of the feature layout.
         text_bytes: function from a pack to the approximate bytes of texts in each record, besides its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
-        deciding: all options that determine the content of the shards, for the manifest: a JSON object.
+        deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
         learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
         leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
@@ -66,7 +66,7 @@ class Conversion:
     layout: str
     text_bytes: TextBytes
     estimate: Estimate
-    deciding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     learn: Callable[[RequestLimits], beam.PTransform] | None = None
     leave_out: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Conversion:
             self.converter,
             self.layout,
             self.source.has_classes,
-            self.deciding,
+            self.deciding_options,
             keys=self.keys,
             base=self.base,
             claim=self.claim,

@@ -189,7 +189,7 @@ def _append(
 def _open_base(conversion: Conversion) -> Base:
     options = conversion.options
     check_has_dali_index(options)
-    base = Base.open(options.output, conversion.deciding, layout=conversion.layout)
+    base = Base.open(options.output, conversion.deciding_options, layout=conversion.layout)
     dataclasses.replace(conversion, base=base).check_base()
     return base
 
@@ -204,7 +204,7 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
     options, base = conversion.options, conversion.base
     names = plan.shard_names() if base is None else base.all_shard_names(plan)
     if contents is OutputContents.DATASET and options.resume:
-        reject_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
+        reject_another_dataset(options.output, conversion.deciding_options, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
     if contents is OutputContents.DATASET and options.overwrite:

@@ -178,7 +178,7 @@ def _merge_datasets(
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
         for dataset in input_parts.datasets
     ]
-    deciding_options = options.deciding()
+    deciding_options = options.deciding_options()
     if options.split is None:
         # The earlier assignment to splits remains.
         deciding_options = {
@@ -241,8 +241,8 @@ def _convert_files(
     source = StoredRecordSource(
         tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
     )
-    deciding = {**options.deciding(), "reshard": stored_options(stored)}
-    return _make_conversion(options, source, converter, first.layout(raw), deciding, ())
+    deciding_options = {**options.deciding_options(), "reshard": stored_options(stored)}
+    return _make_conversion(options, source, converter, first.layout(raw), deciding_options, ())
 
 
 def _make_conversion(
@@ -250,7 +250,7 @@ def _make_conversion(
     source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
     layout: str,
-    deciding: dict[str, object],
+    deciding_options: dict[str, object],
     files: tuple[str, ...],
 ) -> Conversion:
     return Conversion(
@@ -260,7 +260,7 @@ def _make_conversion(
         layout=layout,
         text_bytes=_count_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
-        deciding=deciding,
+        deciding_options=deciding_options,
         files=files,
         unit="record",
         unique_keys=True,

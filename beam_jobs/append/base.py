@@ -48,12 +48,12 @@ class Base:
     labels_file: str | None = None
 
     @classmethod
-    def open(cls, output: str, deciding: Mapping[str, Any], *, layout: str) -> Base:
+    def open(cls, output: str, deciding_options: Mapping[str, Any], *, layout: str) -> Base:
         """Open a complete dataset.
 
         Args:
             output: its folder.
-            deciding: the options that would determine the content of the new shards.
+            deciding_options: the options that would determine the content of the new shards.
             layout: the feature layout that new records would have.
 
         Raises:
@@ -79,10 +79,10 @@ class Base:
         reject_other_options(
             output,
             {name: value for name, value in manifest.options.items() if name not in skipped},
-            {name: value for name, value in deciding.items() if name not in skipped},
+            {name: value for name, value in deciding_options.items() if name not in skipped},
             "--append",
         )
-        return cls(output, manifest, dataset.labels(), deciding.get("labels_file"))
+        return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
         """Raise OutputError if new records would have other features; their shapes may differ."""

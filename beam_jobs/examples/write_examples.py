@@ -189,7 +189,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             converter,
             LAYOUT,
             self._rules.classes is not None,
-            options.deciding(),
+            options.deciding_options(),
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)
@@ -239,7 +239,7 @@ def _plan(
                 reject_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
                 remove_dataset(options.output)
             else:
-                reject_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                reject_another_dataset(options.output, options.deciding_options(), plan.fingerprint)
                 check_has_dali_index(options)
         reject_strays(options.output, plan.shard_names())
     except StorageError:

@@ -106,7 +106,7 @@ class WriteMetadata(LimitedStep):
             created_by=f"tpudata {__version__}",
             labels=len(labels.names) if self._spec.has_classes and labels.names else None,
             rejected=dict(sorted(rejected.items())),
-            options={**self._spec.deciding, **converter.manifest_options(context)},
+            options={**self._spec.deciding_options, **converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
             keys=self._spec.keys,
             converted=dict(sorted(converted.items())),

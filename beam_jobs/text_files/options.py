@@ -449,7 +449,7 @@ class TextOptions:
             return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
-    def deciding(self) -> dict[str, Any]:
+    def deciding_options(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
         tokenizer = TokenizerOptions.describe(self.tokenizer)
         template = {} if self.template is None else {"chat_template": self.template.to_json()}

@@ -10,7 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from tpudata.console.interrupts import end_on_interrupt, loading
+from tpudata.console.interrupts import end_on_interrupt, interruptible_loading
 
 __all__ = ["main"]
 
@@ -68,7 +68,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         kind, names = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
         unknown = sentence(f"unknown {kind} {name!r}{suggestion(name, names)}")
         raise UsageError(f"{unknown} Known: {', '.join(names)}. See: tpudata --help")
-    with loading():
+    with interruptible_loading():
         command = importlib.import_module(f"tpudata.cli.{name}")
     code: int = command.run(rest)
     return code

@@ -41,7 +41,7 @@ def end_on_interrupt() -> None:
 
 
 @contextlib.contextmanager
-def working() -> Iterator[None]:
+def interruptible_work() -> Iterator[None]:
     """Let the first Ctrl-C in the body raise KeyboardInterrupt, and a second one end the process."""
     with _handle_with(_raise_once):
         hook = sys.unraisablehook
@@ -60,7 +60,7 @@ def working() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def interruptible_loading() -> Iterator[None]:
     """Let Ctrl-C end the process at once while a command that works imports large libraries; in other programs nothing changes."""
     if signal.getsignal(signal.SIGINT) is not _raise_once:
         yield
@@ -75,7 +75,7 @@ def is_default_or_ours(handler: object) -> bool:
 
 
 def was_interrupted() -> bool:
-    """Return whether Ctrl-C came in the body of `working`, even if it became another exception."""
+    """Return whether Ctrl-C came in the body of `interruptible_work`, even if it became another exception."""
     return signal.getsignal(signal.SIGINT) is _end_again
 
 

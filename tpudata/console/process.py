@@ -12,7 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from tpudata.console.interrupts import loading, owns_process, set_owned, was_interrupted, working
+from tpudata.console.interrupts import (
+    interruptible_loading,
+    interruptible_work,
+    owns_process,
+    set_owned,
+    was_interrupted,
+)
 from tpudata.console.lifeline import watch
 from tpudata.console.machine_errors import describe_machine_error
 from tpudata.console.signals import describe_interrupt
@@ -73,7 +79,7 @@ def run_module(name: str, prog: str) -> int:
     """
 
     def run(argv: Sequence[str]) -> int:
-        with loading():
+        with interruptible_loading():
             command = importlib.import_module(name)
         code: int = command.run(argv, prog)
         return code
@@ -86,7 +92,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
     # An in-process caller keeps its handlers, and another thread may set none.
     is_whole = owns_process() and threading.current_thread() is threading.main_thread()
     try:
-        with working() if is_whole else contextlib.nullcontext():
+        with interruptible_work() if is_whole else contextlib.nullcontext():
             return function(argv)
     except TpudataError as error:
         if is_whole and was_interrupted():

@@ -87,7 +87,7 @@ class ShardCheck:
                     if progress and walk.read - reported >= _PROGRESS_BYTES:
                         progress(walk.read - reported)
                         reported = walk.read
-            yield from walk.ending()
+            yield from walk.find_end_defects()
             if progress:
                 progress(shard.bytes - reported)
         except StorageUnavailableError:

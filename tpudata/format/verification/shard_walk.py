@@ -111,7 +111,7 @@ class Walk:
         self.offset = self._block_start = offset
         self._block_crc = self._crc
 
-    def ending(self) -> Iterator[Defect]:
+    def find_end_defects(self) -> Iterator[Defect]:
         """Yield the defects that show at the end of the file."""
         yield from self._close_block(is_last=True)
         if self._broken_off:
