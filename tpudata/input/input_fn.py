@@ -112,7 +112,12 @@ class InputFn:
             host_count: number of hosts.
 
         Raises:
-            UsageError: batch size, start_step or hosts are missing or invalid.
+            UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
+                shuffle window no room in memory.
+            FeatureError: a result of a function of the user's has no static shape.
+            CorruptionError: a cache that is read or filled here, or a record that `filter` reads, is damaged.
+
+        Iterating the dataset raises TensorFlow's errors, which `make_input_fn` names.
         """
         if host_index is None and host_count is None:
             rows = find_rows(_read_batch_size(params), params, _check_context(input_context))

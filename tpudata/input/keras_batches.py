@@ -40,6 +40,8 @@ def as_keras(
 
     Raises:
         UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
+
+    `fit` and `evaluate` raise TensorFlow's errors about records, which `make_input_fn` names.
     """
     if not callable(input_fn):
         raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")

@@ -29,6 +29,8 @@ class Mixture(InputFn):
     Raises:
         UsageError: no inputs, items that are not pairs, an input for evaluation or with `num_epochs`, or a weight that is not a
             number above 0; when called, inputs that differ in names, dtypes or shapes.
+
+    Calling it, and iterating its datasets, also raises what the inputs raise.
     """
 
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:

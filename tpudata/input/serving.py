@@ -69,7 +69,10 @@ class ServingFeatures:
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 
     def build(self) -> ServingTensors:
-        """Add the steps to the default graph, which must be one of TensorFlow 1."""
+        """Add the steps to the default graph, which must be one of TensorFlow 1.
+
+        Running the graph raises a `tf.errors.InvalidArgumentError` for a record that does not match the features.
+        """
         v1 = tf.compat.v1
         examples = v1.placeholder(tf.string, [None], name="examples")
         stored = parse_columns(examples, self._fields.inputs)
