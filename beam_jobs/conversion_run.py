@@ -18,9 +18,9 @@ from beam_jobs.append.new_inputs import count_stored_inputs
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
     OutputContents,
+    add_resume_hint,
     check_has_dali_index,
     look_at_output,
-    not_written,
     reject_another_dataset,
     reject_foreign_metadata,
     reject_strays,
@@ -237,4 +237,4 @@ def _run(
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"
-            raise (not_written(error, output, flag) or error) from error.__cause__
+            raise (add_resume_hint(error, output, flag) or error) from error.__cause__

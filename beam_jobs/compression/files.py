@@ -128,7 +128,7 @@ class _DecompressedFile(io.RawIOBase):
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return at least one byte, or none at the end."""
+        """Return the next bytes, from one to `length`; none at the end."""
         while self._place == len(self._held):
             chunk = next(self._chunks, None)
             if chunk is None:

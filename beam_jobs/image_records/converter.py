@@ -177,7 +177,7 @@ class ImageConverter(InputConverter):
         return labels.number(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record; ValueError if one is invalid."""
+        """Return the extra features of a record, except for label maps in separate files; ValueError if one is invalid."""
         values = reference.features
         return {
             feature.name: convert_value(feature, values.get(feature.name))

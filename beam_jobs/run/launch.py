@@ -147,7 +147,13 @@ class JobRun:
 
 @contextlib.contextmanager
 def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Raise what Beam raises as `failure` words it, and a wrapped interrupt as itself."""
+    """Translate errors of Beam as `failure` does, and raise an interrupt that it wrapped.
+
+    Args:
+        name: name of the runner.
+        job: the submitted job, in words.
+        is_over: whether the job has ended. An error before its end is a lost connection.
+    """
     try:
         yield
     except Exception as error:

@@ -417,7 +417,7 @@ class TextOptions:
 
     @property
     def record_fields(self) -> tuple[TextField, ...]:
-        """The fields under their names in the records; a chat is one."""
+        """The fields of the records: the texts that the layout makes, under its names, then the other fields."""
         names = (INPUTS, TARGETS) if self.has_pairs else (MESSAGES,) if self.chat else ()
         return (*map(TextField, names), *self.fields[len(self.sides) :])
 

@@ -201,6 +201,7 @@ class _StorageCheck:
             file.write(data)
 
     def _abort(self, path: str) -> None:
+        """Write a part of a file, and leave the context with an error, after which the file must not exist."""
         with contextlib.suppress(ZeroDivisionError), self._storage.create(path) as file:
             file.write(b"part")
             raise ZeroDivisionError

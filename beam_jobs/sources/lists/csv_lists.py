@@ -173,17 +173,18 @@ class _LineAlignedPieces:
         for piece in self._pieces:
             cut = piece.rfind(b"\n") + 1
             if cut:
-                return self._take(piece[:cut], piece[cut:])
+                return self._join_held(piece[:cut], piece[cut:])
             self._held.append(piece)
             self._held_bytes += len(piece)
             if self._held_bytes > MOST_ROW_BYTES:
-                return self._take(b"", b"")
+                return self._join_held()
         if not self._held_bytes:
             raise StopIteration
-        return self._take(b"", b"")
+        return self._join_held()
 
-    def _take(self, piece: bytes, rest: bytes) -> bytes:
-        lines = b"".join((*self._held, piece))
-        self._held, self._held_bytes = [rest], len(rest)
+    def _join_held(self, line_ends: bytes = b"", next_line: bytes = b"") -> bytes:
+        """Return the held bytes with the ends of lines, and hold the begin of the next line."""
+        lines = b"".join((*self._held, line_ends))
+        self._held, self._held_bytes = [next_line], len(next_line)
         self.end += len(lines)
         return lines

@@ -112,7 +112,7 @@ def find_label_map_field(fields: Iterable[str]) -> str | None:
 
 
 def image_problem(fields: Iterable[str]) -> str:
-    """Return why the fields of a sample are rejected that do not have one image."""
+    """Return the reason to reject a sample that has no image, or several, among its fields."""
     names = list(fields)
     dotted = next((name for name in names if name.rpartition(".")[2] in IMAGE_FIELDS and "." in name), None)
     if dotted is not None:

@@ -11,33 +11,35 @@ from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 _SHOWN_CLASSES = 20
 
 
-def description_text(it: dict[str, Any]) -> str:
+def description_text(description: dict[str, Any]) -> str:
     """Return the description of a dataset by `tpudata.cli.inspect.command.describe` as text for people."""
-    compression = "" if it["compression"] is None else f", {it['compression']}"
+    compression = "" if description["compression"] is None else f", {description['compression']}"
     head = (
-        f"{it['path']}: {count_text(it['records'], 'record')} in {bytes_text(it['bytes'])}"
-        f" (layout {it['layout']}{compression}, format version {it['format_version']}, made by {it['created_by']})"
+        f"{description['path']}: {count_text(description['records'], 'record')} in {bytes_text(description['bytes'])}"
+        f" (layout {description['layout']}{compression}, format version {description['format_version']}, made by"
+        f" {description['created_by']})"
     )
-    source = it["source"]
+    source = description["source"]
     ignored = f", {count_text(source['ignored_files'], 'file')} ignored" if source["ignored_files"] else ""
     origin = (
         f"made from {source['input']}: {count_text(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
     )
-    if it["options"]:
-        origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
-    parts = [head, _format_splits(it["splits"]), _format_features(it["features"])]
-    if it["annotations"]:
-        parts.append(_format_annotations(it["annotations"], it["splits"]))
-    if it["labels"] is not None:
-        parts.append(_format_classes(it["labels"]))
-    parts += [origin, _format_rejects(it)]
-    if it["converted"]:
-        parts.append(_format_reasons("re-encoded", it["converted"]))
-    if it["counts"]:
-        parts.append(_format_counts(it["counts"], it["real_token_share"]))
-    if it["warnings"]:
-        parts.append("\n".join(warning_texts(it["warnings"])))
-    parts += [_format_examples(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
+    if description["options"]:
+        origin += f"\nwith options {json.dumps(description['options'], sort_keys=True)}"
+    parts = [head, _format_splits(description["splits"]), _format_features(description["features"])]
+    if description["annotations"]:
+        parts.append(_format_annotations(description["annotations"], description["splits"]))
+    if description["labels"] is not None:
+        parts.append(_format_classes(description["labels"]))
+    parts += [origin, _format_rejects(description)]
+    if description["converted"]:
+        parts.append(_format_reasons("re-encoded", description["converted"]))
+    if description["counts"]:
+        parts.append(_format_counts(description["counts"], description["real_token_share"]))
+    if description["warnings"]:
+        parts.append("\n".join(warning_texts(description["warnings"])))
+    splits = description["splits"]
+    parts += [_format_examples(name, split["examples"]) for name, split in splits.items() if split["examples"]]
     return "\n\n".join(parts)
 
 
@@ -108,10 +110,15 @@ def _format_classes(labels: Sequence[str]) -> str:
     return f"{count_text(len(labels), 'class', 'classes')}: {shown}{more}"
 
 
-def _format_rejects(it: dict[str, Any]) -> str:
-    if not it["rejected"]:
+def _format_rejects(description: dict[str, Any]) -> str:
+    if not description["rejected"]:
         return "rejected: none"
-    return "\n".join([_format_reasons("rejected", it["rejected"]), *(f"listed in {path}" for path in it["rejects"])])
+    return "\n".join(
+        [
+            _format_reasons("rejected", description["rejected"]),
+            *(f"listed in {path}" for path in description["rejects"]),
+        ]
+    )
 
 
 def _format_reasons(heading: str, counts: dict[str, int]) -> str:

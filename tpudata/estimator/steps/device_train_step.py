@@ -128,10 +128,8 @@ class DeviceTrainStep(TrainStep):
 
         def function(replica: Any, *tensors: Any) -> list[Any]:
             features, labels = structure.pack(tensors[:count])
-            replica_and_record = (
-                replica,
-                tf.constant(True),
-            )  # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
+            # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
+            replica_and_record = (replica, tf.constant(True))
             loss, fetched, host = step(replica_and_record, features, labels, self._by_name, tensors[count:])
             return [loss, *fetched, *tf.nest.flatten(host)]
 

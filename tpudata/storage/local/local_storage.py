@@ -191,8 +191,8 @@ class LocalStorage:
                 with _lock(target.parent):
                     return _swap(target, old, new)
             except FileNotFoundError:
-                # The folder was removed, or the temporary file was.
-                return old is None is new
+                # Without the folder there is no file; or another process removed the temporary file.
+                return old is None and new is None
 
 
 class _ReadFile(io.FileIO):

@@ -177,7 +177,8 @@ def explain_differences(before: Section, now: Section) -> str:
         )
     elif before.batch_size != now.batch_size:
         lines.append(
-            f"the next batch begins at {position}, which stays that of batches of {now.order_batch_size}: none is repeated or lost"
+            f"the order of the records stays that of batches of {now.order_batch_size}, and the next batch begins at {position}:"
+            " no record is repeated or lost"
         )
     if _get_kept_records(before.configuration) != _get_kept_records(now.configuration):
         lines.append("the records in quarantine differ: in this epoch, some may come twice and others not at all")
