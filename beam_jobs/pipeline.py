@@ -160,6 +160,7 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
 def _collect_labels(
     conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
 ) -> PCollection[Labels]:
+    """Return the classes: those of the source, or the collected names, after the classes of the dataset that is appended to."""
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)

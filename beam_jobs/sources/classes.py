@@ -107,6 +107,7 @@ class Classes:
         return label
 
     def _check_integer(self, label: str, origin: str) -> None:
+        """Raise BadRecordError if a label is not a whole number that can be a label itself."""
         if not is_integer_label(label):
             raise BadRecordError(
                 origin,

@@ -73,6 +73,7 @@ def array_elements(
 
 
 def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
+    """Yield the elements of an array at the current place."""
     text.take("[", "an array")
     if text.skips("]"):
         return

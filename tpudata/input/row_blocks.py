@@ -134,6 +134,7 @@ def _is_of_blocks(parts: set[int], size: int) -> bool:
 
 
 def _find_axis(mesh: Any, axis: str | None) -> str:
+    """Return the mesh axis that divides the rows: the given one, the only one, or "data"."""
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
@@ -147,6 +148,7 @@ def _find_axis(mesh: Any, axis: str | None) -> str:
 
 
 def _find_axes(sharding: Any, axis: str | None) -> tuple[str, ...]:
+    """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, too."""
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
         raise UsageError(

@@ -63,6 +63,7 @@ class AnnotationSchema:
     is_upright: bool = False
 
     def __post_init__(self) -> None:
+        """Choose the dtype of maps, and check that polygons can be drawn."""
         if kinds.POLYGONS in self.kinds:
             load_pycocotools()
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:

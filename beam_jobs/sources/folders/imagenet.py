@@ -174,6 +174,7 @@ class ImageNet(Source):
             )
 
     def _find_synset(self, name: str, path: str) -> str:
+        """Return the class of a validation image, by the number in its name; BadRecordError if it has none."""
         match = _VALIDATION_NAME.fullmatch(name)
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(

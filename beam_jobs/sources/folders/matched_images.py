@@ -194,6 +194,7 @@ class MatchedImages(ClassifiedSource):
             )
 
     def _match_files(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
+        """Yield the files of a unit that match the pattern, each with its path below the input."""
         folder, files = unit
         if folder.deep:
             for entry, below in files_below(files, lambda name: name.startswith(".")):

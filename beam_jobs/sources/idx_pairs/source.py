@@ -181,6 +181,7 @@ def _find_partners(path: str) -> tuple[str, str, str, str]:
 
 
 def _cut_runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
+    """Yield the units of a pair of files: runs of images, or all images of a compressed pair."""
     sizes, header = read_header(images, (3, 4))
     counts, _ = read_header(labels, (1,))
     if sizes[0] != counts[0]:

@@ -106,6 +106,7 @@ class CifarFile(ImageSet):
         return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
     def _read_pickled(self) -> Iterator[ImageRow]:
+        """Yield the images of a pickle of CIFAR's Python version."""
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_hundred else "labels")
@@ -131,6 +132,7 @@ class CifarFile(ImageSet):
             yield ImageRow(pixels.offset + index * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
 
     def _read_binary(self) -> Iterator[ImageRow]:
+        """Yield the images of a file of CIFAR's binary version."""
         label_bytes = 2 if self.is_hundred else 1
         record_bytes = label_bytes + _IMAGE_BYTES
         size = file_size(self.path)

@@ -137,6 +137,7 @@ def open_mat_file(path: str) -> MatFile:
 
 
 def _list_variables(path: str) -> Iterator[_Variable]:
+    """Yield the variables of a MATLAB file, whose values are not read."""
     size = file_size(path)
     header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
     order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])
@@ -158,6 +159,7 @@ def _list_variables(path: str) -> Iterator[_Variable]:
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
+    """Read the header of a variable."""
     pieces = plain_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
     reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
     if is_compressed and reader.tag()[0] != _MATRIX:

@@ -107,6 +107,7 @@ class NpzSet(ImageSet):
                 yield ImageRow(self.images.offset + index * size, row_labels, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
+        """Yield the labels of each image: its number, or the columns that mark its classes."""
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
         if not self.several_labels:
@@ -163,6 +164,7 @@ def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> di
 
 
 def _check(path: str, images: _Array, labels: _Array) -> None:
+    """Raise SourceError if two arrays are not images and their labels."""
     if images.form != "<B" or len(images.shape) not in (3, 4) or images.is_fortran:
         raise SourceError(
             f"{path}: {images.name} is not an array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
@@ -178,6 +180,7 @@ def _check(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
+    """Return the arrays of an archive, of which only the headers are read."""
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():

@@ -170,6 +170,7 @@ class _LineAlignedPieces:
         return self
 
     def __next__(self) -> bytes:
+        """Return the next whole lines."""
         for piece in self._pieces:
             cut = piece.rfind(b"\n") + 1
             if cut:

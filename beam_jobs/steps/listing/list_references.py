@@ -100,6 +100,7 @@ class ListReferences(LimitedStep):
     def _group_packs(
         self, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
+        """Yield the references of units in packs, with the digests of their keys."""
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
@@ -111,6 +112,7 @@ class ListReferences(LimitedStep):
     def _list_packs(
         self, source: PackSource, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
+        """Yield the packs that a source makes itself; bytes that it holds go to the spool."""
         order, first = self._options.order, 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
@@ -123,6 +125,7 @@ class ListReferences(LimitedStep):
                     first += len(pack.keys)
 
     def _list_references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
+        """Yield the references of a unit; bytes that one holds go to the spool, to which it then refers."""
         with self._open_unit(unit, counts) as listing:
             source = self._source.noting(listing.notes.add)
             for reference in list_references(source, unit, listing.ignored, listing.reject):

@@ -174,6 +174,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
 def _make_field(
     feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str
 ) -> Field:
+    """Return the field of a feature that is fed, of a static shape; FeatureError without one."""
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.is_image_file and keep_encoded:
@@ -202,6 +203,7 @@ def _has_label_maps_alone(features: Sequence[Feature]) -> bool:
 
 
 def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
+    """Return the shape in which a feature is fed; FeatureError with the option that fixes a size that varies."""
     shape = feature.shape
     if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])

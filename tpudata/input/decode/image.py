@@ -37,6 +37,7 @@ def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 
 
 def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
+    """Return one image, decoded, and resized unless the manifest says that all have the size of the field."""
     height, width, channels = field.shape
     if field.feature.shape == field.shape:
         image = _decode_whole(encoded, channels)

@@ -31,6 +31,7 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
 
 
 def _check_result(parsed: Any, count: tf.Tensor) -> Any:
+    """Return the result of `parse` with int64 as int32; raise an error if it has not a row of static shape for each record."""
     if parsed is None:
         raise UsageError("parse returned None. End it with `return features, labels`, or `return features`.")
 

@@ -80,6 +80,8 @@ class EvaluationOrder:
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
+
         def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
             positions = batch_positions(self.batch_size, part, batch_index)
             return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}

@@ -73,6 +73,7 @@ class SequentialOrder:
         return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
         rows, order = part.rows, self
         if rows.count < rows.total:
             # The first record of a host among several changes in each epoch.

@@ -113,6 +113,7 @@ class StreamOrder(TrainingOrder):
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._chunk_keys(epoch)
 
     def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the permuted chunks of an epoch, cut at the bounds of lanes, so that no lane begins inside a chunk."""
         begins, ends, firsts = super()._permute_chunks(epoch)
         if self.lanes == 1:
             return begins, ends, firsts

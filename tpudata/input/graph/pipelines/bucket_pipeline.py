@@ -65,6 +65,7 @@ class BucketPipeline:
         return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 
     def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
+        """Return the pipeline of one bucket, with its length, its own seed and its records, without an end."""
         fields, options = self._request.fields, self._options
         inputs = (
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs

@@ -78,6 +78,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
 
 
 def _check_choice(choice: Any) -> tf.Tensor:
+    """Return the result of `filter` as a tensor; UsageError if it is not one bool."""
     if choice is None:
         raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
     tensor = tf.convert_to_tensor(choice)
