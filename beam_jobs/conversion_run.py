@@ -109,10 +109,10 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     if problem := network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
-    with held_request_limits(options.request_limits), ship_package(beam_options) as used:
-        parts = _count_most_parts(conversion) if is_local(used) else None
-        with temporary_pipeline(used, parts, launch.runner) as pipeline:
-            return _convert(conversion, pipeline, used, launch)
+    with held_request_limits(options.request_limits), ship_package(beam_options) as shipped_options:
+        parts = _count_most_parts(conversion) if is_local(shipped_options) else None
+        with temporary_pipeline(shipped_options, parts, launch.runner) as pipeline:
+            return _convert(conversion, pipeline, shipped_options, launch)
 
 
 def _convert(

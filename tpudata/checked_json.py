@@ -182,18 +182,18 @@ class Anything:
 
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is nested more deeply, or a number in it is not finite."""
-        inner, level = [value], 0
-        while inner:
+        values, level = [value], 0
+        while values:
             if level > _MOST_LEVELS:
                 raise ValueError(f"{where} is nested too deeply (more than {_MOST_LEVELS} levels)")
-            for one in inner:
-                if isinstance(one, float) and not math.isfinite(one):
-                    raise ValueError(f"{where} has the number {one}, not a finite one")
-            inner = [
+            for element in values:
+                if isinstance(element, float) and not math.isfinite(element):
+                    raise ValueError(f"{where} has the number {element}, not a finite one")
+            values = [
                 child
-                for one in inner
-                if isinstance(one, dict | list)
-                for child in (one.values() if isinstance(one, dict) else one)
+                for element in values
+                if isinstance(element, dict | list)
+                for child in (element.values() if isinstance(element, dict) else element)
             ]
             level += 1
 

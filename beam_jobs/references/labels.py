@@ -118,9 +118,9 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         """Return no names."""
         return set()
 
-    def add_input(self, names: set[str], more: Iterable[str]) -> set[str]:
+    def add_input(self, names: set[str], new_names: Iterable[str]) -> set[str]:
         """Add names."""
-        names.update(more)
+        names.update(new_names)
         return names
 
     def merge_accumulators(self, parts: Iterable[set[str]]) -> set[str]:

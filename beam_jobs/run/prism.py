@@ -76,8 +76,8 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = int(taken.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as port_finder:
+            port = int(port_finder.getsockname()[1])
         lifeline = Lifeline()
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(

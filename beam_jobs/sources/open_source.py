@@ -191,8 +191,8 @@ def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 def _find_form(pattern: str) -> str:
     """Return the form of the files that a pattern matches, by the names of the first ones: a single one may be misnamed."""
-    last = split_pattern(pattern)[1][-1]
-    same_ending = find_form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
+    name_pattern = split_pattern(pattern)[1][-1]
+    same_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
     paths: dict[str, str] = {}
     for entry, _ in itertools.islice(_match_files(pattern), _MOST_NAMES):
         form = _find_form_of_name(entry.name)

@@ -217,8 +217,8 @@ class ForeignConverter(FrameConverter):
             feature.name: feature.feature for feature in self.declared
         }
         schema = {
-            name: declared.get(name) or seen.feature(name, summary.records)
-            for name, seen in sorted(summary.features.items())
+            name: declared.get(name) or statistics.feature(name, summary.records)
+            for name, statistics in sorted(summary.features.items())
         }
         if self.label in schema and labels.names and schema[self.label].shape == ():
             schema[self.label] = dataclasses.replace(
@@ -245,12 +245,14 @@ class ForeignConverter(FrameConverter):
         """Raise BadRecordError if a record has no label, or one outside of the classes."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
-        last = self.label_offset + len(labels.names) - 1
-        wrong = [value for value in values if not isinstance(value, int) or not self.label_offset <= value <= last]
+        largest_label = self.label_offset + len(labels.names) - 1
+        wrong = [
+            value for value in values if not isinstance(value, int) or not self.label_offset <= value <= largest_label
+        ]
         if wrong or not values:
             got = repr(wrong[0]) if wrong else "no value"
             raise BadRecordError(
-                reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {last}"
+                reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {largest_label}"
             )
 
 

@@ -209,8 +209,8 @@ def _merge_labels(
                 f"{dataset.path} has other class names than {datasets[0].path} (got {mine[number]!r} for class {number}, expected"
                 f" {names[number]!r}). Pass --merge-labels to number its labels anew by name."
             )
-        seen = set(names)
-        names += [name for name in mine if name not in seen]
+        known_names = set(names)
+        names += [name for name in mine if name not in known_names]
     label_of_name = {name: number for number, name in enumerate(names)}
     labels_of_datasets = {
         str(number): tuple(label_of_name[name] for name in mine) for number, mine in enumerate(names_of_datasets)

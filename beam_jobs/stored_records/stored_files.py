@@ -162,12 +162,12 @@ def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFil
     names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
     heads = folders if len(set(folders)) == len(folders) else [str(index) for index in range(len(paths))]
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for head, files in zip(heads, listed, strict=True):
         for file in files:
-            if whole_path(file.path) in seen:
+            if whole_path(file.path) in used_names:
                 raise UsageError(f"{file.path} is in two inputs. Name each file once.")
-            seen.add(whole_path(file.path))
+            used_names.add(whole_path(file.path))
             yield file._replace(name=f"{head}/{file.name}") if names[file.name] > 1 else file
 
 

@@ -210,11 +210,11 @@ class TextConverter(Converter):
         """Return the tokenizer; if its vocabulary is still to be collected, one of the sample's characters. None without either."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(None)
-        seen = CharacterSet()
+        characters = CharacterSet()
         for texts in readable_texts(read, self.options):
             for text in texts or ():
-                seen.add(text)
-        return open_tokenizer(self.options.tokenizer, seen.characters) if seen.characters else None
+                characters.add(text)
+        return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None
 
     def _estimate_token_bytes(self, varint: float) -> float:
         """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""

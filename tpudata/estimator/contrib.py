@@ -161,10 +161,10 @@ def _regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], A
     return regularize
 
 
-def _collections(given: Any, name: str) -> list[str] | None:
-    if isinstance(given, dict):
-        given = given.get(name)
-    if not given:
+def _collections(collections: Any, name: str) -> list[str] | None:
+    if isinstance(collections, dict):
+        collections = collections.get(name)
+    if not collections:
         return None
-    names = [given] if isinstance(given, str) else list(given)
+    names = [collections] if isinstance(collections, str) else list(collections)
     return [*names, tf.compat.v1.GraphKeys.GLOBAL_VARIABLES]

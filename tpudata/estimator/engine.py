@@ -110,9 +110,11 @@ class Engine:
         # All hosts of a TPU evaluate the same.
         folder = None if topology.is_tpu and not topology.peers.is_chief else events_dir
         runtime = self._evaluating or self.predicting
-        taken = contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
+        runtime_context = (
+            contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
+        )
         # Hooks call from within a graph.
-        with eager_mode(), taken as idle:
+        with eager_mode(), runtime_context as idle:
             return evaluate(idle, input_fn, steps, hooks, checkpoint_path, folder)
 
     def predict(self, input_fn: Any, *options: Any) -> Iterator[Any]:

@@ -122,10 +122,10 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
     parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
     slices = by_rows.addressable_devices_indices_map((parts,)).values()
-    own = {index[0].indices(parts)[0] for index in slices} if axes else {0}
+    own_parts = {index[0].indices(parts)[0] for index in slices} if axes else {0}
     # The largest blocks that have parts of this process alone.
-    size = max(size for size in range(1, len(own) + 1) if parts % size == 0 and _is_of_blocks(own, size))
-    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own})), parts // size)
+    size = max(size for size in range(1, len(own_parts) + 1) if parts % size == 0 and _is_of_blocks(own_parts, size))
+    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own_parts})), parts // size)
 
 
 def _is_of_blocks(parts: set[int], size: int) -> bool:

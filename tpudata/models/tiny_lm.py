@@ -197,9 +197,9 @@ def _make_predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tens
     following = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
     continues = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)
     places = tf.range(input_ids.shape[1])
-    last = tf.reduce_max(tf.where(segments > 0, places, 0), axis=1)
+    last_places = tf.reduce_max(tf.where(segments > 0, places, 0), axis=1)
     return {
         "log_probabilities": tf.where(continues, following, 0.0),
         "next_ids": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        "next_log_probabilities": tf.gather(scores, last, axis=1, batch_dims=1),
+        "next_log_probabilities": tf.gather(scores, last_places, axis=1, batch_dims=1),
     }

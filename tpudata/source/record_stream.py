@@ -48,12 +48,12 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     readers, owner, number = Readers(), os.getpid(), first
     chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
     waiting: deque[_ChunkRead] = deque()
-    used, following = 0, next(chunks, None)
+    used_bytes, following = 0, next(chunks, None)
     try:
         while following or waiting:
-            while following and (not waiting or used + following[1] <= read_ahead):
+            while following and (not waiting or used_bytes + following[1] <= read_ahead):
                 waiting.append(_ChunkRead(following[1], readers.submit(records.load, following[0])))
-                used += following[1]
+                used_bytes += following[1]
                 following = next(chunks, None)
             read = waiting.popleft()
             loaded = read.loaded.result()
@@ -64,7 +64,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
                     # The threads that read ahead are in the parent.
                     yield from stream_records(records, read_ahead, number)
                     return
-            used -= read.size
+            used_bytes -= read.size
             del read, loaded
     finally:
         readers.close()

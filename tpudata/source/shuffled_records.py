@@ -165,8 +165,8 @@ class ShuffledRecords:
             lane[key] = self._load(key)
         if key == next(reversed(lane)):
             # Threads may still read the window before this one.
-            for old in list(lane)[:-2]:
-                del lane[old]
+            for passed_key in list(lane)[:-2]:
+                del lane[passed_key]
             next_key = self._order.find_following(key)
             if next_key:
                 lane[next_key] = self._load(next_key)

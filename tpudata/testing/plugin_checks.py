@@ -171,10 +171,11 @@ class _SourceCheck:
             return
         self.convert("grown", Path(grown))
         self.convert("appended", Path(grown), append=True)
-        kept = {name: data for name, data in self._files("appended").items() if name in before}
-        old = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
+        kept_files = {name: data for name, data in self._files("appended").items() if name in before}
+        shard_files = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
         _claim(
-            old.items() <= kept.items(), f"{self.source}: an append changes shards. Report this as a bug of tpudata."
+            shard_files.items() <= kept_files.items(),
+            f"{self.source}: an append changes shards. Report this as a bug of tpudata.",
         )
         whole, appended = self._count_records("grown"), self._count_records("appended")
         _claim(

@@ -94,9 +94,9 @@ class WarmStart:
                 )
         if not self._patterns:
             raise UsageError(f"--warm-start {path}: no variable of {model} fits. Pass a checkpoint of the same model.")
-        rest = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
+        omitted_text = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
         count, total = len(self._patterns), count_text(len(variables), "variable")
-        _log.info("--warm-start: %d of the model's %s from %s%s.", count, total, path, rest)
+        _log.info("--warm-start: %d of the model's %s from %s%s.", count, total, path, omitted_text)
 
 
 def _model_variables(

@@ -130,16 +130,16 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
     """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks, or its error."""
     kind = _find_kind(_find_columns(read_start(path)))
     make = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
-    seen: set[str] = set()
+    seen_pictures: set[str] = set()
     for row in _read_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
             continue
         picture = row.cells[_PICTURE]
         try:
-            if picture in seen:
+            if picture in seen_pictures:
                 raise ValueError("listed twice")
-            seen.add(picture)
+            seen_pictures.add(picture)
             yield picture, make(row)
         except ValueError as error:
             yield picture, row.place.error(str(error), picture)

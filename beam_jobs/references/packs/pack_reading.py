@@ -243,24 +243,24 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
     del gaps
     piece_bytes = min(limits.most, max(limits.least, limits.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
-    first = np.flatnonzero(breaks)
-    part_numbers = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
+    first_inputs = np.flatnonzero(breaks)
+    part_numbers = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
     part_numbers //= piece_bytes
     breaks[1:] |= part_numbers[1:] != part_numbers[:-1]
     del part_numbers
-    first = np.flatnonzero(breaks)
-    inputs = np.diff(first, append=len(order))
-    last = first + inputs - 1
-    use_order = np.argsort(np.minimum.reduceat(order, first), kind="stable")
+    first_inputs = np.flatnonzero(breaks)
+    inputs = np.diff(first_inputs, append=len(order))
+    last_inputs = first_inputs + inputs - 1
+    use_order = np.argsort(np.minimum.reduceat(order, first_inputs), kind="stable")
     rank = np.empty(len(use_order), np.int32)
     rank[use_order] = np.arange(len(use_order))
     piece_by_input = np.empty(len(order), np.int32)
     piece_by_input[order] = np.repeat(rank, inputs)
-    starts, ends = (column.astype(np.int64) for column in (offsets[first], sizes[last]))
-    ends += offsets[last]
-    lengths = np.where(starts == WHOLE_FILE, sizes[first], ends - starts)
+    starts, ends = (column.astype(np.int64) for column in (offsets[first_inputs], sizes[last_inputs]))
+    ends += offsets[last_inputs]
+    lengths = np.where(starts == WHOLE_FILE, sizes[first_inputs], ends - starts)
     path_list = list(paths)
-    columns = (files[first], starts, lengths, inputs)
+    columns = (files[first_inputs], starts, lengths, inputs)
     return [
         _Piece(path_list[file], start, size, inputs)
         for file, start, size, inputs in zip(*(column[use_order].tolist() for column in columns), strict=True)

@@ -104,8 +104,8 @@ class ImageNet(Source):
         flat = entries.get(VALIDATION_TAR) or _find_folder(entries, _VALIDATION_FOLDERS, _is_flat)
         sorted_out = _find_folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
         validation = flat or sorted_out
-        used = (train, validation)
-        strangers = [e for e in entries.values() if e.is_folder and e not in used and not is_left_behind(e.name)]
+        own_entries = (train, validation)
+        strangers = [e for e in entries.values() if e.is_folder and e not in own_entries and not is_left_behind(e.name)]
         if (train, validation) == (None, None) or strangers:
             return None
         reject_split_flag(options, f"{options.input} is ImageNet, which has its splits")

@@ -164,13 +164,13 @@ class MatchedImages(ClassifiedSource):
             ignored: gets the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
-        last: tuple[str, str, tuple[str, ...]] | None = None
+        last_folder: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._match_files(unit):
             if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
             folder = key.rpartition("/")[0]
-            if last is None or last[0] != folder:
+            if last_folder is None or last_folder[0] != folder:
                 self._check_splits([key])
                 labels: tuple[str, ...] = ()
                 if self.folder_classes:
@@ -180,8 +180,8 @@ class MatchedImages(ClassifiedSource):
                     except BadRecordError as error:
                         reject(add_key(error, key))
                         continue
-                last = folder, self._find_split(key), labels
-            _, split, labels = last
+                last_folder = folder, self._find_split(key), labels
+            _, split, labels = last_folder
             columns: Mapping[str, Any] = NO_FEATURES
             if self.path_labels is not None:
                 try:
@@ -201,7 +201,7 @@ class MatchedImages(ClassifiedSource):
                 if not entry.is_folder and matches(below, self.pattern):
                     yield entry.checked(), below
             return
-        last = self.pattern[-1:]
+        name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
-            if not entry.is_folder and matches(entry.name, last):
+            if not entry.is_folder and matches(entry.name, name_pattern):
                 yield entry.checked(), f"{folder.below}{entry.name}"

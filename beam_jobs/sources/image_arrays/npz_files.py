@@ -152,8 +152,8 @@ def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> di
     arrays_by_other_words: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
-        used = [part for part in parts if part in words]
-        if len(used) == 1:
+        known_words = [part for part in parts if part in words]
+        if len(known_words) == 1:
             other_words = "_".join(part for part in parts if part not in words)
             if other_words in arrays_by_other_words:
                 raise SourceError(

@@ -203,13 +203,13 @@ class Lists(ScannedSource):
         checked = source_options.labels_file is None
         integers = facts.has_integers(source_options.label_type) if checked else all(map(is_integer_label, facts.names))
         kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())
-        seen = None
+        labels = None
         if self.roles.label is not None:
-            seen = facts.labels(integers, are_all=checked and not self.options.append)
+            labels = facts.labels(integers, are_all=checked and not self.options.append)
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, integers=integers),
-            schema=ListSchema(kinds, seen, integers, facts.several),
+            schema=ListSchema(kinds, labels, integers, facts.several),
             blocks=None if blocks is None else tuple(blocks),
         )
 

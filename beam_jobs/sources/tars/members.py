@@ -176,14 +176,14 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, place: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `place` at the end of its message."""
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_cut: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message."""
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {place}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {place}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
     return data
 
 

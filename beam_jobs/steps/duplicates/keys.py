@@ -65,11 +65,11 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     """Raise SourceError if two references of a group have one key; yields nothing."""
     _, packs = group
-    seen: dict[str, Reference] = {}
+    first_references: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):
         for reference in pack.references():
-            if reference.key in seen:
-                pair = seen[reference.key], reference
+            if reference.key in first_references:
+                pair = first_references[reference.key], reference
                 raise duplicate_keys(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
-            seen[reference.key] = reference
+            first_references[reference.key] = reference
     yield from ()

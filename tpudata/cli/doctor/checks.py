@@ -191,11 +191,11 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     stored = f"labels {low} to {high} in {count_text(len(labels), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
-        last = label.label_offset + classes - 1
+        largest_label = label.label_offset + classes - 1
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{stored} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
+            f"{stored} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
         )
     outputs, first = _find_outputs(model, params, label)
     if outputs is None:

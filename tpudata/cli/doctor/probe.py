@@ -112,8 +112,8 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     request = InputRequest(open_shards(dataset, split), fields, Options(training=True))
     records = Records.open(request)
     free = free_memory()
-    kept = dataset.kept(split)
-    decoded = kept.records * fields.record_bytes(kept)
+    kept_split = dataset.kept(split)
+    decoded = kept_split.records * fields.record_bytes(kept_split)
     is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
     window = records.window.bytes
     text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
@@ -180,8 +180,8 @@ def _measure_speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
     @tf.function  # type: ignore[untyped-decorator]
     def multiply(times: Any) -> Any:
         matrix = tf.fill([rows, rows], tf.cast(1 / rows, dtype))
-        result = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
-        return tf.reduce_sum(tf.cast(result, tf.float32))
+        product = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
+        return tf.reduce_sum(tf.cast(product, tf.float32))
 
     def seconds(times: int) -> float:
         started = time.monotonic()

@@ -70,8 +70,8 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
     pixels = image.shape[0] * image.shape[1]
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
     # Number of pixels below the highest value.
-    last = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
-    step = last // 255
+    count_below_highest = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
+    step = count_below_highest // 255
     spread = tf.minimum((step // 2 + counts_below) // tf.maximum(step, 1), 255)
     return _look_up(image, tf.where(step > 0, spread, tf.range(256)))
 

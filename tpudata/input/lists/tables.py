@@ -96,11 +96,12 @@ def check_movable(fields: Fields, option: str) -> None:
             boxes[table] = parent
     for field in fields.masks:
         parent = field.name.rpartition("/")[0]
-        own = f"{parent}/{_BOX_NAME}" if parent else _BOX_NAME
-        if own in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own):
+        own_boxes = f"{parent}/{_BOX_NAME}" if parent else _BOX_NAME
+        if own_boxes in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own_boxes):
             raise UsageError(
-                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own!r}, of which those that leave"
-                f" the image are dropped. Pass pad={{{_suggest_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
+                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own_boxes!r}, of which those that"
+                f" leave the image are dropped. Pass pad={{{_suggest_pattern(own_boxes, (_BOX_NAME,))!r}: N}} for both, or omit the"
+                " masks."
             )
 
 

@@ -29,7 +29,7 @@ class SequentialOrder:
         """Number of records, N."""
         return self.chunks.records
 
-    def ranges(self, step: int, first: int, last: int) -> tf.data.Dataset:
+    def ranges(self, step: int, first: int, stop: int) -> tf.data.Dataset:
         """Return the records of the rows [first, stop) of all batches from a step on: a dataset of [first, stop), int64.
 
         No range crosses the end of a chunk.
@@ -53,9 +53,9 @@ class SequentialOrder:
             return list_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
 
         def list_step(step: tf.Tensor) -> tf.data.Dataset:
-            return list_ranges(step * self.batch_size + first, step * self.batch_size + last)
+            return list_ranges(step * self.batch_size + first, step * self.batch_size + stop)
 
-        if last - first == self.batch_size:
+        if stop - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
             return epochs.flat_map(without_autograph(list_epoch))
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(list_step))

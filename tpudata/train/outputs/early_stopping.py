@@ -79,14 +79,16 @@ class EarlyStopping:
             "metric": options.early_stop_metric,
             "split": options.eval_split,
             "records": self._records,
-            "evaluations": [{"step": at, "value": value} for at, value in self.values.items()],
+            "evaluations": [{"step": evaluated_step, "value": value} for evaluated_step, value in self.values.items()],
         }
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _best_step(self) -> int:
         """Return the step of the first of the best values; NaN is the worst."""
         sign = -1 if self._is_max else 1
-        return min(self.values, key=lambda at: math.inf if math.isnan(self.values[at]) else sign * self.values[at])
+        return min(
+            self.values, key=lambda step: math.inf if math.isnan(self.values[step]) else sign * self.values[step]
+        )
 
     def _count_since(self, best: int) -> int:
         """Return the number of evaluations after the one of the step `best`."""

@@ -137,7 +137,7 @@ def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Map
     """
     if options.allow_other_data or is_same_data(before, now):
         return
-    old, new = (
+    data_before, data_now = (
         f"{configuration['options']['data']} with "
         f"{count_text(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
         f"{configuration['options']['train_split']}, "
@@ -145,8 +145,8 @@ def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Map
         for configuration in (before, now)
     )
     raise UsageError(
-        f"{options.model_dir}: up to step {step} it was trained on other records (got {new}, expected {old}). Pass the dataset of "
-        "before, another --model-dir, or --allow-other-data to continue on this one."
+        f"{options.model_dir}: up to step {step} it was trained on other records (got {data_now}, expected {data_before}). Pass "
+        "the dataset of before, another --model-dir, or --allow-other-data to continue on this one."
     )
 
 
