@@ -70,8 +70,8 @@ def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
     taken_name = next((name for name in fields if hasattr(Source, name)), None)
     if taken_name is not None:
         raise UsageError(
-            f"{class_name}: the field {taken_name} has the name of an attribute of all sources, and would be an argument. Rename it;"
-            " or set the attribute without a type annotation, or as a property."
+            f"{class_name}: the field {taken_name} has the name of an attribute of all sources, and would be an argument. Rename"
+            " it; or set the attribute without a type annotation, or as a property."
         )
     return fields
 
