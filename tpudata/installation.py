@@ -49,7 +49,7 @@ def install_command(extra: str = "") -> str:
     if url:
         # A folder, a wheel or a repository, here or on a server.
         return f"pip install {shlex.quote(f'{_NAME}{extra_suffix} @ {url}')}"
-    # From an index or a folder of wheels, which nobody has noted: the packages of the extra have names that do.
+    # An installation from an index or a folder of wheels does not record it, so name the packages of the extra themselves.
     marker = f'extra == "{extra}"'
     packages = [
         item.partition(";")[0].strip() for item in distribution.requires or [] if marker in item.replace("'", '"')

@@ -39,7 +39,7 @@ class SplitLists:
             files: as the attribute.
 
         Raises:
-            SourceError: a picture is in two lists, a list is not UTF-8, or a number is that of no split.
+            SourceError: a picture is in two lists, a list is not UTF-8, or a number stands for no split.
         """
         lists = cls(tuple(files), uuid.uuid4().hex)
         lists._names()

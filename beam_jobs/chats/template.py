@@ -200,6 +200,7 @@ def _make_environment() -> Any:
 def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
+    """Return JSON as the `tojson` of transformers does; jinja2's own escapes HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

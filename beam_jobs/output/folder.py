@@ -45,7 +45,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     """Check that a job may write into a folder; changes nothing.
 
     An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
-    nothing else. `overwrite` and `append` accept whatever lies next to a complete dataset, and `append` wants one;
+    nothing else. `overwrite` and `append` accept any files next to a complete dataset, and `append` requires one;
     it is None for a job that cannot append.
 
     Raises:

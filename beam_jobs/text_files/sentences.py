@@ -1,8 +1,8 @@
 """Sentences of words with tags, a word a line, between blank lines.
 
 `conll`, as in CoNLL-2003: the columns of a word are separated by tabs or else by blanks; `-DOCSTART-` is skipped. `conllu`, as
-in Universal Dependencies (https://universaldependencies.org/format.html): by tabs, lines that begin with `#` are comments, and
-those of several words or of none (`3-4`, `5.1`) are omitted.
+in Universal Dependencies (https://universaldependencies.org/format.html): by tabs; lines that begin with `#` are comments, and
+those of several words (`3-4`) and of empty nodes (`5.1`) are omitted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from beam_jobs.text_files.spans.lines import Span
 from tpudata.console.tables import count_text
 
 _DOCUMENT_START = b"-DOCSTART-"
-# A number of CoNLL-U that is of no single word.
+# An id of CoNLL-U that is not of one word: of a range of words, or of an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 
 

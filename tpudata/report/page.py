@@ -157,7 +157,9 @@ def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     if sample.duplicates:
         yield f"{count_text(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
-        criterion = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
+        criterion = (
+            "the outline of an earlier picture" if sample.sizes else "an earlier text except for case and spaces"
+        )
         yield f"{count_text(sample.near_duplicates, 'near-duplicate')}: {criterion}."
     for split, count in sorted(sample.shared.items()):
         yield f"{count_text(count, 'record')} with the same content as a record of split {split}."

@@ -12,7 +12,7 @@
     image/source_id                             text: id of the picture in the file
     image/class/label, text                     of the whole picture
 
-A list has a value for each object, in the order of the file. Only those features are there that some picture has. Source of the
+A list has a value for each object, in the order of the file. A dataset has only the features that some picture has. Source of the
 names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py and official/vision/dataloaders/.
 """
 

@@ -154,7 +154,7 @@ def _place_keypoints(
 
 
 def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
-    """Return the features of a picture's classes; ValueError if it must have exactly one class and has not."""
+    """Return the features of a picture's classes; ValueError if pictures have one class each, and this one none or several."""
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))

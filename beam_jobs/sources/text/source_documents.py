@@ -197,7 +197,11 @@ class SourceDocuments(PackSource):
         return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
     def _name_classes(self, reference: Reference) -> tuple[str, ...]:
-        """Return the class names of a document; BadRecordError if a label is unknown, or it has not exactly one and needs it."""
+        """Return the class names of a document.
+
+        Raises:
+            BadRecordError: a label is unknown, or the number of labels is not 1, where each document has one class.
+        """
         if not self.has_classes:
             return ()
         if not self.several and len(reference.labels) != 1:

@@ -165,7 +165,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
         return dict.fromkeys(sequences, sequence_length)
     if not sequence_length.keys() <= set(sequences):
         raise UsageError(
-            f"sequence_length={sequence_length}: a name is of no sequence whose length varies (got"
+            f"sequence_length={sequence_length}: a name is not that of a sequence of varying length (got"
             f" {', '.join(sorted(sequence_length))}, expected {', '.join(sorted(sequences))}). Change it."
         )
     return sequence_length

@@ -63,7 +63,7 @@ class Shards(SplitFiles):
         return parse_stored(stored, self.manifest.features, defaults)
 
     def _read_first_record(self) -> bytes:
-        """Return the first record, or nothing if it is damaged, which the reader reports.
+        """Return the first record; empty if it is damaged, which reading it reports.
 
         Raises:
             CorruptionError: it is not a `tf.train.Example`: of a SequenceExample, `parse_example` would read only the context.

@@ -43,7 +43,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
             `current_input_fn_deployment()` is (device, index of this call, number of calls, replicas fed); or only has
             `num_hosts`. Each call feeds one batch per step, and with PER_HOST_V2 one for each of these replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
-            among `num_input_pipelines`. It goes before `params["context"]`.
+            among `num_input_pipelines`. It takes precedence over `params["context"]`.
 
     Raises:
         UsageError: the numbers do not fit each other, or there are several hosts and no index of this one.
