@@ -36,7 +36,7 @@ from beam_jobs.run.package import network_problem, ship_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
-from beam_jobs.steps.listing.list_units import number_units
+from beam_jobs.steps.listing.list_units import enumerate_units
 from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
@@ -160,7 +160,7 @@ def _count_most_parts(conversion: Conversion) -> int | None:
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
     splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-    units = sum(1 for _ in itertools.islice(number_units(conversion.source, []), _COUNTED_UNITS))
+    units = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
     return max(units, options.num_shards * splits)
 
 

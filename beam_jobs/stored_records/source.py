@@ -149,17 +149,17 @@ class StoredRecordSource(PackSource):
         for first, stop in runs:
             frames = read_frames(unit.path, offsets, first, stop) if self.splitter.reads_records else iter(())
             for start in range(first, stop, PACK_REFERENCES):
-                numbers = np.arange(start, min(start + PACK_REFERENCES, stop))
+                records = np.arange(start, min(start + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
-                    splits_by_number = self._assign_splits(
-                        unit, zip(numbers.tolist(), frames, strict=False), offsets, reject
+                    splits_by_record = self._assign_splits(
+                        unit, zip(records.tolist(), frames, strict=False), offsets, reject
                     )
-                    numbers, splits = np.array(list(splits_by_number), np.int64), list(splits_by_number.values())
-                if len(numbers):
-                    sizes = offsets[numbers + 1] - offsets[numbers]
-                    starts = np.full(len(numbers), NOT_HELD)
-                    yield self._pack(unit, numbers, sizes, offsets[numbers], starts, splits)
+                    records, splits = np.array(list(splits_by_record), np.int64), list(splits_by_record.values())
+                if len(records):
+                    sizes = offsets[records + 1] - offsets[records]
+                    starts = np.full(len(records), NOT_HELD)
+                    yield self._pack(unit, records, sizes, offsets[records], starts, splits)
 
     def _assign_splits(
         self,
@@ -170,25 +170,25 @@ class StoredRecordSource(PackSource):
     ) -> dict[int, str]:
         """Return by index the split of each record that is not rejected."""
         splits = {}
-        for number, frame in frames:
-            begin = int(offsets[number])
+        for record, frame in frames:
+            begin = int(offsets[record])
             try:
                 key = self.splitter.find_key_in_record(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
-            splits[number] = self.splitter.split(unit.split, key)
+            splits[record] = self.splitter.split(unit.split, key)
         return splits
 
     def _list_unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records with their frames."""
-        frames_by_number: dict[int, bytes] = {}
+        frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
-        for number, frame in frames:
-            origin = f"{unit.name}:{number} in {unit.path}"
+        for record, frame in frames:
+            origin = f"{unit.name}:{record} in {unit.path}"
             try:
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
@@ -198,18 +198,18 @@ class StoredRecordSource(PackSource):
             except BadRecordError as error:
                 reject(error)
                 continue
-            frames_by_number[number] = frame
+            frames_by_record[record] = frame
             size += len(frame)
-            if len(frames_by_number) == PACK_REFERENCES or size >= _PACK_BYTES:
-                yield self._make_held_pack(unit, frames_by_number, splits)
-                frames_by_number, splits, size = {}, [], 0
-        if frames_by_number:
-            yield self._make_held_pack(unit, frames_by_number, splits)
+            if len(frames_by_record) == PACK_REFERENCES or size >= _PACK_BYTES:
+                yield self._make_held_pack(unit, frames_by_record, splits)
+                frames_by_record, splits, size = {}, [], 0
+        if frames_by_record:
+            yield self._make_held_pack(unit, frames_by_record, splits)
 
-    def _make_held_pack(self, unit: StoredFile, frames_by_number: Mapping[int, bytes], splits: list[str]) -> ListedPack:
-        frames, offsets = list(frames_by_number.values()), np.zeros(len(frames_by_number), np.int64)
+    def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+        frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
-        listed = self._pack(unit, np.array(list(frames_by_number), np.int64), sizes, offsets, offsets, splits or None)
+        listed = self._pack(unit, np.array(list(frames_by_record), np.int64), sizes, offsets, offsets, splits or None)
         return listed._replace(buffers=frames, rows=np.arange(len(frames)))
 
     def _pack(

@@ -246,9 +246,9 @@ def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
         path, offsets = dataset.shard_path(shard), dataset.index(shard).offsets
-        shard_number = int(np.searchsorted(offsets, offset))
-        if shard_number < len(offsets) - 1 and offsets[shard_number] == offset:
-            frame = storage_for(path).read_range(path, offset, int(offsets[shard_number + 1]) - offset)
+        record = int(np.searchsorted(offsets, offset))
+        if record < len(offsets) - 1 and offsets[record] == offset:
+            frame = storage_for(path).read_range(path, offset, int(offsets[record + 1]) - offset)
             if len(frame) < FRAME_BYTES or find_damage(frame, frame[HEADER_BYTES:-FOOTER_BYTES]):
                 return path
     return None

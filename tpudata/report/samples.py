@@ -68,8 +68,8 @@ def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Itera
     for index, document in enumerate(text):
         if index:
             yield SamplePart(""), _BETWEEN_DOCUMENTS
-        for part_number, part in enumerate(document):
-            if part_number and part.side:
+        for part_index, part in enumerate(document):
+            if part_index and part.side:
                 yield SamplePart(""), "\n"
             content = part.content
             if not isinstance(content, str):

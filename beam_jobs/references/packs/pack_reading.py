@@ -154,16 +154,14 @@ def _read_ranges(
     for pack in packs:
         for rows in _cut_blocks(pack.sizes):
             readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
-            piece_numbers = piece_by_input[first_row : first_row + len(rows)]
+            piece_of_row = piece_by_input[first_row : first_row + len(rows)]
             first_row += len(rows)
-            needed_pieces, counts = np.unique(piece_numbers, return_counts=True)
+            needed_pieces, counts = np.unique(piece_of_row, return_counts=True)
             for number in needed_pieces.tolist():
                 if number not in held_pieces:
                     # Pieces are numbered in the order in which they are needed.
                     held_pieces[number] = next(piece_contents)
-            yield from _cut_records(
-                readable, piece_numbers, readable.offsets - piece_starts[piece_numbers], held_pieces
-            )
+            yield from _cut_records(readable, piece_of_row, readable.offsets - piece_starts[piece_of_row], held_pieces)
             for number, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 unread_counts[number] -= count
                 if not unread_counts[number]:
@@ -244,10 +242,10 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
     piece_bytes = min(limits.most, max(limits.least, limits.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
     first_inputs = np.flatnonzero(breaks)
-    part_numbers = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
-    part_numbers //= piece_bytes
-    breaks[1:] |= part_numbers[1:] != part_numbers[:-1]
-    del part_numbers
+    parts = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
+    parts //= piece_bytes
+    breaks[1:] |= parts[1:] != parts[:-1]
+    del parts
     first_inputs = np.flatnonzero(breaks)
     inputs = np.diff(first_inputs, append=len(order))
     last_inputs = first_inputs + inputs - 1

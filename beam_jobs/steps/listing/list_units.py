@@ -49,7 +49,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
+def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
     """Yield all units of a source, each with its index.
 
     Args:
@@ -73,9 +73,9 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
         source: with its schema.
         firsts: by index of a scanned part of the input, the index of its first unit; None if the order does not matter.
     """
-    numbers = [0 if firsts is None else firsts[number] + part_number for number, part_number, _ in parts]
+    indices = [0 if firsts is None else firsts[scanned_index] + found_index for scanned_index, found_index, _ in parts]
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
-    return list(zip(numbers, units, strict=True))
+    return list(zip(indices, units, strict=True))
 
 
 class _TakeApart(LimitedStep):
@@ -90,11 +90,11 @@ class _TakeApart(LimitedStep):
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            units_by_number: Iterable[tuple[int, Any]] = number_units(source, ignored)
+            indexed_units: Iterable[tuple[int, Any]] = enumerate_units(source, ignored)
         else:
             # In a shuffle the order of units does not matter, so all have the index 0.
-            units_by_number = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
-        for units in batch_growing(units_by_number, len(parts) or 1):
+            indexed_units = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
+        for units in batch_growing(indexed_units, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)
             ignored.clear()

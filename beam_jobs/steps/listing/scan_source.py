@@ -110,22 +110,22 @@ class _Scan(LimitedStep):
         self._source = source
 
     @holds_limits
-    def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
+    def process(self, indexed_parts: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []
-        for parts in batch_growing(self._scan_parts(numbered, aside), len(numbered)):
+        for parts in batch_growing(self._scan_parts(indexed_parts, aside), len(indexed_parts)):
             yield parts
             yield from aside
             aside.clear()
         yield from aside
 
     def _scan_parts(
-        self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
+        self, indexed_parts: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
         """Yield the scanned parts with their indices; append facts and compared rows to the side outputs in `aside`."""
-        for number, part in numbered:
-            scan = self._source.scan(number, part)
-            for part_number, scanned_part in enumerate(scan.parts()):
-                yield number, part_number, scanned_part
+        for scanned_index, part in indexed_parts:
+            scan = self._source.scan(scanned_index, part)
+            for found_index, scanned_part in enumerate(scan.parts()):
+                yield scanned_index, found_index, scanned_part
                 if scan.held >= _HELD_ROWS:
                     aside += _tag_groups(scan)
             aside += _tag_groups(scan)

@@ -166,8 +166,8 @@ class ClusterPeers(Peers):
         ending = "has ended" if has_announced else "was killed or cannot be reached"
         description = f"{self._group.names[process]} {ending}".encode()
         self._record_end(description)
-        for other_number, link in self._links.items() if self.is_chief else ():
-            if other_number != process:
+        for other, link in self._links.items() if self.is_chief else ():
+            if other != process:
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:

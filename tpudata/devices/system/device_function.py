@@ -62,9 +62,9 @@ class DeviceFunction:
         """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's index."""
 
         def run(replica: Any, *inputs: Any) -> list[Any]:
-            *tensors, call_number = inputs
+            *tensors, call_index = inputs
             tensors_by_index = dict(zip(self._argument_order, tensors, strict=True))
-            return traced(replica, call_number, *(tensors_by_index[index] for index in range(len(specs))))
+            return traced(replica, call_index, *(tensors_by_index[index] for index in range(len(specs))))
 
         replica_spec, call_spec = NUMBERS
         inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]

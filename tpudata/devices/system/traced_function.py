@@ -104,13 +104,13 @@ class TracedFunction:
         ]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
-        replica, call_number = (name.partition(":")[0] for name in self._arguments[:2])
+        replica, call_name = (name.partition(":")[0] for name in self._arguments[:2])
         seeds = [
             handle.partition(":")[0]
             for handle, variable in self._captured.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
-        return draw_by_step(lower_collectives(graph_def, num_replicas), call_number, replica, seeds)
+        return draw_by_step(lower_collectives(graph_def, num_replicas), call_name, replica, seeds)
 
 
 def _list_captures(graph: Any) -> list[tuple[Any, str]]:

@@ -117,10 +117,8 @@ class StreamOrder(TrainingOrder):
         begins, ends, firsts = super()._permute_chunks(epoch)
         if self.lanes == 1:
             return begins, ends, firsts
-        lane_numbers = np.arange(1, self.lanes)
-        bounds = tf.constant(
-            lane_numbers * (self.records // self.lanes) + np.minimum(lane_numbers, self.records % self.lanes)
-        )
+        lanes = np.arange(1, self.lanes)
+        bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
         # The first bound inside of each chunk, counted from its begin.
         num_bounds_before = count_up_to(bounds, begins)
         head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - begins

@@ -97,8 +97,8 @@ class StoredRecords:
             if ids is None:
                 stored = read(first, stop)
             else:
-                stored_numbers = ids[first:stop]
-                stored = tf.gather(read(stored_numbers[0], stored_numbers[-1] + 1), stored_numbers - stored_numbers[0])
+                stored_ids = ids[first:stop]
+                stored = tf.gather(read(stored_ids[0], stored_ids[-1] + 1), stored_ids - stored_ids[0])
             return self.decode(stored) if is_decoded else stored
 
         return load

@@ -102,9 +102,9 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     elements = dataset.map(without_autograph(make_element)).concatenate(end)
     clock = _slow_down(tf.data.Dataset.range(1).repeat(), tick_seconds).map(make_mark(_TICK))
 
-    def take_source(source_number: tf.Tensor) -> tf.data.Dataset:
+    def take_source(source_index: tf.Tensor) -> tf.data.Dataset:
         no_elements, all_elements = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
-        is_dataset = tf.equal(source_number, 0)
+        is_dataset = tf.equal(source_index, 0)
         dataset_elements = elements.take(tf.where(is_dataset, all_elements, no_elements))
         return dataset_elements.concatenate(clock.take(tf.where(is_dataset, no_elements, all_elements)))
 
