@@ -24,7 +24,7 @@ def add_key(error: BadRecordError, key: str | None) -> BadRecordError:
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 
-def file_rejection(path: str, error: SourceError | CorruptionError, suffix: str = "") -> BadRecordError:
+def make_file_rejection(path: str, error: SourceError | CorruptionError, suffix: str = "") -> BadRecordError:
     """Return the error of a file as its rejection.
 
     Args:

@@ -39,7 +39,7 @@ def is_interrupt(error: BaseException) -> bool:
     return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text
 
 
-def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
+def translate_failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
     """Return the message that reports a failed run.
 
     Args:

@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
-from beam_jobs.run.failures import failure, is_interrupt
+from beam_jobs.run.failures import is_interrupt, translate_failure
 from beam_jobs.run.job import is_over, job_identity, job_text
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.prism import start_prism
@@ -147,7 +147,7 @@ class JobRun:
 
 @contextlib.contextmanager
 def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Translate errors of Beam as `failure` does, and raise an interrupt that it wrapped.
+    """Translate errors of Beam as `translate_failure` does, and raise an interrupt that it wrapped.
 
     Args:
         name: name of the runner.
@@ -167,7 +167,7 @@ def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = 
                 f"{job}: the connection was lost{cause}, and the job may go on. When it has ended, run again with --resume to"
                 " convert the rest."
             ) from error
-        translated = failure(name, error, in_process=is_in_process(name), job=job)
+        translated = translate_failure(name, error, in_process=is_in_process(name), job=job)
         if translated is None:
             raise
         raise translated from error

@@ -26,9 +26,9 @@ _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))}
 
 def _join_arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--source-arg {twice}: passed twice. Pass each argument once.")
+    repeated_name = next((name for name in names if names.count(name) > 1), None)
+    if repeated_name is not None:
+        raise UsageError(f"--source-arg {repeated_name}: passed twice. Pass each argument once.")
     return dict(pairs)
 
 

@@ -25,7 +25,7 @@ from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
-from beam_jobs.stored_records.foreign.unread_records import unread_records
+from beam_jobs.stored_records.foreign.unread_records import describe_unread_records
 from beam_jobs.stored_records.frames import read_frames, read_packed_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, list_stored_files
@@ -116,7 +116,7 @@ class StoredRecordSource(PackSource):
         if kind is None:
             # A folder may hold other files, too, which are known by their names and their content.
             is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
-            if unit.size and not (is_foreign and not unread_records(unit.path, unit.size)):
+            if unit.size and not (is_foreign and not describe_unread_records(unit.path, unit.size)):
                 reject(_describe_not_records(unit))
             else:
                 ignored.append(unit.path)
@@ -257,7 +257,7 @@ def is_named_otherwise(name: str) -> bool:
 
 def _describe_not_records(unit: StoredFile) -> BadRecordError:
     """Return the rejection of a file that is not TFRecord, with the reason."""
-    problem = unread_records(unit.path, unit.size)
+    problem = describe_unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
     if unit.size < HEADER_BYTES:

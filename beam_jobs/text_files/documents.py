@@ -13,7 +13,7 @@ from beam_jobs.compression.files import decompress_file, strip_compression
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
-from beam_jobs.references.rejection import Reject, file_rejection
+from beam_jobs.references.rejection import Reject, make_file_rejection
 from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
@@ -89,7 +89,7 @@ def document_blocks(
             if skips and compression:
                 collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
-        reject(file_rejection(file.path, error))
+        reject(make_file_rejection(file.path, error))
         return
     except CorruptionError as error:
         if not skips:
@@ -228,7 +228,7 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
     except (SourceError, CorruptionError) as error:
         if not skips:
             raise
-        reject(file_rejection(file.path, error))
+        reject(make_file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
     stop = len(groups.rows) if part.stop < 0 else part.stop
@@ -238,7 +238,7 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
                 check_group(file.path, file.size, group, options)
             except (SourceError, CorruptionError) as error:
                 lost = count_text(groups.rows[group], "row")
-                reject(file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
+                reject(make_file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
                 continue
         yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)
 

@@ -27,7 +27,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, add_key, file_rejection, raise_rejection
+from beam_jobs.references.rejection import Reject, add_key, make_file_rejection, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import column_values as further_values
@@ -247,7 +247,7 @@ class ParquetImages(Source):
             if unit.group is not None:
                 rows = read_footer(unit.path, unit.size).groups[unit.group].rows
                 lost = f"; row group {unit.group} of {count_text(rows, 'row')} is not stored"
-            reject(file_rejection(unit.path, error, lost))
+            reject(make_file_rejection(unit.path, error, lost))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         """Yield a reference with its image for each row of a row group."""

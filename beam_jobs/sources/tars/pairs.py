@@ -21,9 +21,9 @@ from beam_jobs.sources.tars.samples import (
     TEXT,
     MemberContent,
     caption,
+    describe_image_problem,
     field_labels,
     find_label_map_field,
-    image_problem,
     json_object,
     label_field,
     samples,
@@ -99,7 +99,7 @@ class Pairs:
             columns: dict[str, Any] = {}
             try:
                 if len(images) != 1:
-                    raise BadRecordError(origin, image_problem(fields))
+                    raise BadRecordError(origin, describe_image_problem(fields))
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
                     if source is None:

@@ -111,7 +111,7 @@ def find_label_map_field(fields: Iterable[str]) -> str | None:
     return next((name for name in MAP_FIELDS if name in names), None)
 
 
-def image_problem(fields: Iterable[str]) -> str:
+def describe_image_problem(fields: Iterable[str]) -> str:
     """Return the reason to reject a sample that has no image, or several, among its fields."""
     names = list(fields)
     dotted = next((name for name in names if name.rpartition(".")[2] in IMAGE_FIELDS and "." in name), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.stored_records.foreign.inferred_features import holds_image
-from beam_jobs.stored_records.foreign.unread_records import unread_records
+from beam_jobs.stored_records.foreign.unread_records import describe_unread_records
 from beam_jobs.stored_records.source import detect_record_file
 from beam_jobs.stored_records.stored_files import StoredFile
 from tpudata.console.nearest import did_you_mean
@@ -46,7 +46,7 @@ class FirstRecords(NamedTuple):
         damage: list[CorruptionError] = []
         for file in files:
             kind = detect_record_file(file.path, file.size)
-            if kind is None and (problem := unread_records(file.path, file.size)):
+            if kind is None and (problem := describe_unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
             examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))
             if examples:

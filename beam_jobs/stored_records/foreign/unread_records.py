@@ -11,7 +11,7 @@ _SEARCHED_BYTES = 1 << 20
 _ZEROS = bytes(4)
 
 
-def unread_records(path: str, size: int) -> str:
+def describe_unread_records(path: str, size: int) -> str:
     """Return why the TFRecords of a file cannot be read, with the fix; empty if it seems to hold no TFRecords.
 
     Args:

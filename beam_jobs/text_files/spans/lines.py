@@ -139,10 +139,10 @@ def _is_blank_before(path: str, position: int, length: int) -> bool:
         data = storage.read_range(path, start, position - start)
         if start == 0:
             data = data.removeprefix(BOM)
-        line = data.rpartition(b"\n")
-        if line[2] and not line[2].isspace():
+        _, line_end, line = data.rpartition(b"\n")
+        if line and not line.isspace():
             return False
-        if line[1]:
+        if line_end:
             return True
         position = start
     return True
