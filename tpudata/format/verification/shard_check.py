@@ -79,9 +79,9 @@ class ShardCheck:
                 return
             with storage.open(path) as file:
                 if index is not None and index.compression is not None:
-                    steps = walk.blocks(file, index, self.problems)
+                    steps = walk.check_blocks(file, index, self.problems)
                 else:
-                    steps = walk.records(file, entry.size, self.problems)
+                    steps = walk.check_records(file, entry.size, self.problems)
                 for defects in steps:
                     yield from defects
                     if progress and walk.read - reported >= _PROGRESS_BYTES:

@@ -73,7 +73,7 @@ class Walk:
         self._block_start = self._block_crc = 0
         self._bad_blocks: _BadBlocks | None = None
 
-    def records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
+    def check_records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
         """Read record after record up to byte `size`, and yield the defects of each."""
         while self.offset < size and not self._broken_off:
             defects = list(self._record(file, size, problems))
@@ -81,8 +81,8 @@ class Walk:
                 self.read = self.offset
             yield defects
 
-    def blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
-        """Do the same for a compressed file, block by block: the index has their offsets, so damage does not hide later blocks."""
+    def check_blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
+        """Do the same for a compressed file: the index has the offsets of blocks, so damage does not hide later ones."""
         self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
         for block in range(index.blocks):
             begin, end = index.block_range(block)
@@ -101,7 +101,7 @@ class Walk:
                 self._damaged = True
                 self._enter(index, block + 1, end)
             else:
-                yield from self.records(io.BytesIO(data), end, problems)
+                yield from self.check_records(io.BytesIO(data), end, problems)
         self._file_crc = google_crc32c.extend(self._file_crc, file.read())
 
     def _enter(self, index: ShardIndex, block: int, offset: int) -> None:
