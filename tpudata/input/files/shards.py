@@ -94,7 +94,7 @@ class CompressedShards(Shards):
     def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
         paths, sizes = self._indexes
-        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
+        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.first_record
         after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - offset_bytes
         index = tf.gather(tf.constant(paths), run.file)
         stored = tf.data.FixedLengthRecordDataset(index, offset_bytes, before, after).get_single_element()

@@ -93,6 +93,6 @@ class RecordReader:
             size=tf.gather(self._table, high)[3] - offset,
             skipped=skipped + first - start,
             count=stop - first,
-            place=first_read,
+            first_record=first_read,
             is_remote=self._is_remote,
         )
