@@ -146,7 +146,7 @@ class NewInputs(Source):
 
 
 class NewPacks(NewInputs, PackSource):
-    """The new records of a PackSource: one itself."""
+    """The new records of a PackSource; it is a PackSource itself."""
 
     source: PackSource
 

@@ -22,7 +22,7 @@ _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 def read_compression(path: str) -> str:
-    """Return the compression of a file, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
+    """Return the compression of a file, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
     return find_compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
 
 

@@ -30,7 +30,7 @@ _DAY_MILLISECONDS = 86_400_000
 
 
 class UnreadableValue(NamedTuple):
-    """In place of a value that cannot be read.
+    """Stand-in for a value that cannot be read.
 
     Attributes:
         problem: why, in a few words.

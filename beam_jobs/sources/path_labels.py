@@ -153,7 +153,7 @@ def _fits(text: str) -> bool:
 
 
 def _find_problem(text: str, kind: ColumnKind) -> str:
-    """Return why a column of this kind cannot hold a text, or nothing."""
+    """Return why a column of this kind cannot hold a text, or an empty string."""
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""
     if kind.kind == INT:

@@ -186,7 +186,7 @@ class ScannedSource(Source):
         """Return the source with its schema.
 
         Args:
-            facts: about all parts.
+            facts: facts about all parts.
             parts: scanned parts from all scans, if the source keeps them; else None.
         """
 

@@ -30,7 +30,7 @@ class StoredFile(NamedTuple):
         path: path of the file.
         size: bytes.
         name: prefix of the keys of its records.
-        split: that its records have in the input.
+        split: split that its records have in the input.
         dataset: index of the dataset that it belongs to; None for a foreign file.
         shard: as the dataset's manifest has it; None for a foreign file.
     """

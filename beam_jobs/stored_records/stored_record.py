@@ -15,7 +15,7 @@ class StoredRecord(Payload):
 
     Attributes:
         dataset: index of the dataset that the file belongs to; None for a foreign file.
-        split: that the record has in the input.
+        split: split that the record has in the input.
         crc32c: crc32c of the shard, as the dataset's manifest has it; None for a foreign file.
     """
 

@@ -44,7 +44,7 @@ class TextForm(NamedTuple):
     Attributes:
         kind: `"lines"`, `"paragraphs"`, `"separated"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`,
             `"raw-tsv"`, `"conll"`, `"conllu"` or `"parquet"`.
-        compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells, or of documents.
         headerless: whether the first row is a document, and columns have numbers.

@@ -41,12 +41,12 @@ class WindowKey(NamedTuple):
     Attributes:
         epoch: epoch, from 0.
         lane: lane of the host.
-        number: number in the lane's windows of this epoch.
+        window: index among the lane's windows of this epoch.
     """
 
     epoch: int
     lane: int
-    number: int
+    window: int
 
 
 class Window(NamedTuple):
@@ -147,13 +147,13 @@ class ChunkOrder:
         line_position = (
             part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
         )
-        number = part.find_window(line_position)
-        return WindowKey(epoch, lane, number), line_position - part.place(part.cut(number))
+        window = part.find_window(line_position)
+        return WindowKey(epoch, lane, window), line_position - part.place(part.cut(window))
 
     def window(self, key: WindowKey) -> Window:
         """Return a window."""
         part = self._part(key.epoch, key.lane)
-        first, stop = part.cut(key.number), part.cut(key.number + 1)
+        first, stop = part.cut(key.window), part.cut(key.window + 1)
         bounds = np.array([part.place(cut) for cut in range(first, stop + 1)])
         chunks = []
         for cut in range(first, stop):
@@ -168,8 +168,8 @@ class ChunkOrder:
 
     def find_following(self, key: WindowKey) -> WindowKey | None:
         """Return the next window of the same lane; None after the last one."""
-        if key.number + 1 < self._part(key.epoch, key.lane).windows:
-            return key._replace(number=key.number + 1)
+        if key.window + 1 < self._part(key.epoch, key.lane).windows:
+            return key._replace(window=key.window + 1)
         for epoch in range(key.epoch + 1, self._epochs):
             if self._part(epoch, key.lane).windows:
                 return WindowKey(epoch, key.lane, 0)

@@ -102,7 +102,7 @@ class AnnotationScan:
         folder: folder of the pictures.
 
     Attributes:
-        facts: about the pictures so far.
+        facts: facts about the pictures so far.
     """
 
     def __init__(

@@ -280,5 +280,5 @@ class AnnotatedImages(ScannedSource):
 
 
 def _split_of_folders(folders: Sequence[str]) -> str:
-    """Return the split that the outermost folder of a picture is named after, or the one inside of `images`; or nothing."""
+    """Return the split that names the outermost folder of a picture, or the folder in `images`; or an empty string."""
     return next(filter(None, map(folder_split, folders[1:2] if folders[:1] == ["images"] else folders[:1])), "")

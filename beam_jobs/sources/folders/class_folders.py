@@ -54,7 +54,7 @@ class SplitFolder(NamedTuple):
 
     Attributes:
         path: the folder.
-        key: stands before the names of its subfolders in keys: empty, or its name with a `/`.
+        key: prefix of the names of its subfolders in keys: empty, or its name with a `/`.
         split: the split that it stands for, or empty.
     """
 

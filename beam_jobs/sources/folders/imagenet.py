@@ -54,7 +54,7 @@ class ImageNetUnit(NamedTuple):
         split: train or validation.
         path: a tar, or a folder.
         is_tar: which of the two.
-        start, end: of the tar in the file; 0 and -1 for the file as a whole.
+        start, end: byte range of the tar in the file; 0 and -1 for the file as a whole.
         synset: synset of all images, or empty if the file of synsets says it.
         files: the range of the folder that is listed; None for all of it.
     """

@@ -40,8 +40,8 @@ class IdxUnit(NamedTuple):
 
     Attributes:
         images, labels: paths.
-        name: stands before the numbers in keys.
-        split: or nothing.
+        name: prefix of the indices in keys.
+        split: split of the images, or empty.
         shape: shape of one image: height, width, and channels if there are any.
         first, length: which images.
         header: bytes before the first image of the file.

@@ -46,7 +46,7 @@ class ListSchema(NamedTuple):
     Attributes:
         kinds: name and kind of each extra column.
         labels: the classes, or None without a column of labels.
-        integers: whether labels are whole numbers that stand for themselves, or with a file of names for its lines.
+        integers: whether labels are whole numbers: the labels themselves or, with a file of names, the indices of its lines.
         several: whether a row may have any number of labels.
     """
 
@@ -190,7 +190,7 @@ class Lists(ScannedSource):
         """Return the source with the facts that the scans of all lists found.
 
         Args:
-            facts: about all lists.
+            facts: facts about all lists.
             blocks: blocks of all lists, if `parts` is to return them.
 
         Raises:

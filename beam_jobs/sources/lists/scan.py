@@ -40,7 +40,7 @@ class ListScan:
         block_bytes: bytes after which a block ends with its row.
 
     Attributes:
-        facts: about the rows so far.
+        facts: facts about the rows so far.
     """
 
     def __init__(

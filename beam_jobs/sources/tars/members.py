@@ -159,7 +159,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
 
 
 def _find_problem(kind: bytes, name: str, size: int) -> str:
-    """Return why a member is rejected, or nothing."""
+    """Return why a member is rejected, or an empty string."""
     if kind in _FILE_TYPES:
         return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
     if kind in _LINK_TYPES or kind in _DEVICE_TYPES:

@@ -17,10 +17,10 @@ class TarUnit(NamedTuple):
 
     Attributes:
         path: the file.
-        name: stands before the members' names in keys.
-        start, end: of the inner tar in the file; 0 and -1 for the file as a whole.
-        label: class of all members, or nothing.
-        split: that the file's name stands for, or nothing.
+        name: prefix of the members' names in keys.
+        start, end: byte range of the inner tar in the file; 0 and -1 for the file as a whole.
+        label: class of all members, or empty.
+        split: split that the file's name stands for, or empty.
     """
 
     path: str
