@@ -95,8 +95,8 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
     Args:
-        conversion: what to do.
-        beam_options: where it runs.
+        conversion: the conversion.
+        beam_options: options of the pipeline.
         launch: how the job is started; None waits for it and reports nothing.
 
     Returns:

@@ -44,7 +44,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     """Add the steps of a conversion to a pipeline; docs/concepts/architecture.md draws them.
 
     Args:
-        conversion: what to do.
+        conversion: the conversion.
         pipeline: an empty one.
         progress: gets the inputs that are listed, and the bytes of each.
     """
@@ -102,7 +102,7 @@ class _ListedUnits:
     Attributes:
         units: units of the source.
         counts: counts of inputs that have no unit.
-        source: with its schema, if it is scanned in the pipeline; otherwise None.
+        source: source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
     units: PCollection[Units]

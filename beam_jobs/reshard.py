@@ -197,7 +197,7 @@ def _merge_datasets(
 
 
 def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
-    """Raise UsageError if splits were dealt out by the hash of the file names, which would give all of one split the same part."""
+    """Raise UsageError if splits were assigned by the hash of the file names, which would give all of one split the same part."""
     for dataset in datasets:
         if dataset.manifest.options.get("split"):
             raise UsageError(

@@ -41,7 +41,7 @@ class NewInputs(Source):
     """The new records of a source: a Source itself.
 
     Attributes:
-        source: lists all records.
+        source: source of all records.
         base: the dataset that has some of them.
         path: the file that `write_entry_file` has written.
     """

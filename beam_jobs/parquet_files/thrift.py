@@ -31,7 +31,7 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
 
     Args:
         data: bytes that contain it.
-        position: where it begins.
+        position: offset at which it begins.
 
     Returns:
         The values by number of their field: integers, booleans, bytes, lists, dicts for maps and structs; and the position.

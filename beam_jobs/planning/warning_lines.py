@@ -82,7 +82,7 @@ def warning_lines(
     """Return the warnings by kind, in the order in which they are printed.
 
     Args:
-        facts: about the input.
+        facts: facts about the input.
         counts: counts of the listing.
         records: number of records by split.
         known_names: classes of the dataset that these are added to, which has other records of the splits and classes; None if they

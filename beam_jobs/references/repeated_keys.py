@@ -36,7 +36,7 @@ def key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyR
     """Return rows of one list.
 
     Args:
-        keys: of n rows.
+        keys: keys of n rows.
         lines: their lines.
         list_index: index of the list.
     """

@@ -44,7 +44,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
 
     Args:
         runner: the name of its class.
-        error: what Beam raised.
+        error: error that Beam raised.
         in_process: whether the runner works in this process.
         job: identity of the submitted job and where to look at it; empty before it is submitted.
 

@@ -54,11 +54,11 @@ class JobRun:
 
     Args:
         options: options of the pipeline.
-        launch: how it is started.
+        launch: way in which it is started.
         submitted: gets the identity of a job that may outlive this process.
 
     Attributes:
-        launch: how it is started.
+        launch: way in which it is started.
         goes_on: whether the job was submitted and is not known to have ended.
     """
 

@@ -89,7 +89,7 @@ def build_wheel(folder: Path) -> Path:
     """Write a wheel of this package; return its path.
 
     Args:
-        folder: where it is put.
+        folder: folder of the wheel.
 
     Raises:
         UsageError: nothing is known of how this package was installed.

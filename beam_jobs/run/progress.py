@@ -146,7 +146,7 @@ def job_progress(
     """Show a job's counters while the context lasts, in a bar on stderr or in lines.
 
     Args:
-        result: of submitting it.
+        result: result of submitting it.
         draws_bar: whether to draw a bar.
         report: without a bar, gets the lines; None shows none.
         every_seconds: seconds between two looks at the counts; None for 2 with a bar, and 60 for lines.

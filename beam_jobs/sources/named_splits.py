@@ -65,7 +65,7 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
 
     Args:
         folders: names, outermost first.
-        record: for the message.
+        record: the record, for the message.
 
     Returns:
         The class, and the split or an empty string.
@@ -158,7 +158,7 @@ class NamedSplits:
 
         Raises:
             SourceError: some are splits, and some are not.
-            UsageError: the options deal out splits, but the names are splits.
+            UsageError: the options assign splits, but the names are splits.
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}

@@ -56,7 +56,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 
     Args:
         options: options of the conversion.
-        source_options: how the input is read; None for the defaults.
+        source_options: options of reading the input; None for the defaults.
 
     Raises:
         SourceError: nothing at the path, or nothing of a supported form; names the content.

@@ -271,7 +271,7 @@ class SourceOptions:
 
 
 def reject_split_flag(options: ConvertOptions, reason: str) -> None:
-    """Raise UsageError if --split deals out records whose split the input says; `reason` is the clause for it."""
+    """Raise UsageError if --split assigns records whose split the input says; `reason` is the clause for it."""
     if options.split:
         raise UsageError(f"--split: {reason}. Omit the flag.")
 

@@ -50,7 +50,7 @@ class PathLabels:
     Attributes:
         pattern: the expression.
         kinds: kind of each column.
-        classes: how classes become names.
+        classes: mapping from labels to class names.
     """
 
     pattern: re.Pattern[str]
@@ -62,7 +62,7 @@ class PathLabels:
         """Look at the first paths of an input; return None if the options take no classes from paths.
 
         Args:
-            options: have the expression, and perhaps kinds of columns.
+            options: options with the expression, and maybe with kinds of columns.
             paths: paths of the pictures, as the expression is searched for in them.
 
         Raises:

@@ -18,7 +18,7 @@ class DatasetSpec:
 
     Attributes:
         options: options for its folder and its shards.
-        converter: makes the records.
+        converter: converter that makes the records.
         layout: name of the feature layout.
         has_classes: whether it has classes.
         deciding_options: the options that determine the content of the shards, for the manifest: a JSON object.

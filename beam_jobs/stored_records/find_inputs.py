@@ -81,7 +81,7 @@ def check_apart(paths: Sequence[str], output: str) -> None:
 
 
 def check_splits(splits: Collection[str], take: Sequence[str] | None, *, deals: bool) -> None:
-    """Raise UsageError if records that have splits would be dealt out again without notice.
+    """Raise UsageError if records that have splits would be assigned again without notice.
 
     Args:
         splits: splits of the inputs.

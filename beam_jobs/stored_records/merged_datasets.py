@@ -23,9 +23,9 @@ class MergedDatasets:
     """Common metadata of several datasets.
 
     Attributes:
-        datasets: in order.
-        layout: of all.
-        features: of all.
+        datasets: the datasets, in order.
+        layout: layout of all.
+        features: features of all.
         class_names: class names of all together, or None without classes.
         label_numbers: by index of the dataset, the new label of each old one; only of datasets whose labels change.
         options: options of the conversions that made them, as far as these agree.
@@ -125,8 +125,8 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
     """Raise an error if two datasets differ.
 
     Raises:
-        DatasetError: in layout, label offset, tokenizer or chat template.
-        FeatureError: in their features, apart from the number of classes.
+        DatasetError: they differ in layout, label offset, tokenizer or chat template.
+        FeatureError: their features differ, apart from the number of classes.
     """
     first_manifest, other_manifest = first.manifest, other.manifest
     if first_manifest.layout != other_manifest.layout:

@@ -54,7 +54,7 @@ class StoredRecordSource(PackSource):
         paths: paths of the inputs.
         take: the splits that are read, or None for all.
         datasets: those that the inputs are; empty for files of other programs.
-        splitter: gives each record its split.
+        splitter: rule that gives each record its split.
         class_names: class names of the output, or None without classes.
         skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
             an error.

@@ -42,7 +42,7 @@ def array_elements(
 
     Args:
         file: the file, read from its start to its end.
-        path: names it in messages.
+        path: its path, for messages.
         keys: keys of the arrays.
         piece_bytes: bytes of a read.
 

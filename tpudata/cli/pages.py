@@ -19,7 +19,7 @@ class Page:
 
     Attributes:
         name: its path without a suffix, such as `reference/sources`.
-        file: where it is.
+        file: its path.
     """
 
     name: str

@@ -29,7 +29,7 @@ def ensure(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
     Args:
         value: any tensor.
         condition: bool, scalar.
-        message: for the error.
+        message: message of the error.
     """
     with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
         return tf.identity(value)

@@ -53,8 +53,8 @@ def check_source(
     Args:
         source: value of `--source`.
         input: a local input of the source with eight records or more, none of them damaged.
-        folder: where datasets are written: new or empty.
-        records: how many records the input has, if that is to be checked.
+        folder: folder of the written datasets: new or empty.
+        records: expected number of records of the input; None to check nothing.
         grown: the same input with further records; None skips the append of these.
         damaged: an input with damaged records next to whole ones; None skips it.
         empty: an input without records; None skips it.
@@ -96,7 +96,7 @@ class _SourceCheck:
     Attributes:
         source: its name.
         input: the input.
-        folder: where datasets are written.
+        folder: folder of the written datasets.
         options: keywords of the conversion.
     """
 
@@ -255,7 +255,7 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
     Args:
         tokenizer: value of `--tokenizer`, such as `"words:FILE"`.
         texts: two texts or more, of one line each, which it can encode; empty ones are not stored.
-        folder: where files are written: new or empty.
+        folder: folder of the written files: new or empty.
 
     Returns:
         The tokenizer, as the dataset opens it, for checks of your own.

@@ -40,7 +40,7 @@ class _StorageCheck:
     """The checks of a storage.
 
     Args:
-        folder: where they write.
+        folder: folder to which they write.
     """
 
     def __init__(self, folder: str) -> None:

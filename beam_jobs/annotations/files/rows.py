@@ -22,7 +22,7 @@ class Line(NamedTuple):
     """One line that is not blank.
 
     Attributes:
-        place: where it stands.
+        place: place of the row.
         text: the line, without its end and without space around it.
     """
 
@@ -34,7 +34,7 @@ class TableRow(NamedTuple):
     """One row of a table.
 
     Attributes:
-        place: where it stands.
+        place: place of the row.
         cells: by column.
     """
 

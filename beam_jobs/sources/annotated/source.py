@@ -46,8 +46,8 @@ class AnnotatedImages(ScannedSource):
     """The pictures of a folder with annotations: a ScannedSource, whose annotation files are scanned one by one.
 
     Attributes:
-        options: assign splits and seed the order.
-        source_options: decide on pictures without annotation.
+        options: options with the splits and the seed of the order.
+        source_options: options with the rule for pictures without annotations.
         form: the annotation files.
         run: identifies the run, as other runs in the process have an index of pictures, too.
         schema: features of the annotations, once they are scanned.
@@ -79,7 +79,7 @@ class AnnotatedImages(ScannedSource):
 
         Raises:
             SourceError: the input is not a folder, or the annotations have no known form.
-            UsageError: the options deal out splits, but the annotations have lists of them.
+            UsageError: the options assign splits, but the annotations have lists of them.
         """
         entry = storage_for(options.input).stat(options.input)
         if entry is None or not entry.is_folder:

@@ -80,10 +80,10 @@ class ClassFolders(Source):
     """The class folders of an input: a Source whose parts are folders, and whose units are ranges of their files.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         tops: the folders whose subfolders are classes.
         folders: the classes, those of empty folders too.
-        classes: how folder names become class names.
+        classes: mapping from folder names to class names.
     """
 
     options: ConvertOptions
@@ -106,7 +106,7 @@ class ClassFolders(Source):
         Raises:
             SourceError: the input has no subfolders, files lie where only folders may, or a folder is none of the classes that
                 a file lists.
-            UsageError: the options deal out splits, but the input has split folders.
+            UsageError: the options assign splits, but the input has split folders.
         """
         subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]

@@ -73,10 +73,10 @@ class ImageNet(Source):
     """The raw files of ImageNet: a Source whose parts are tars and folders.
 
     Attributes:
-        options: seed the order.
-        tars_and_folders: to be listed; as many as there are synsets.
+        options: options with the seed of the order.
+        tars_and_folders: the tars and folders to list; about as many as there are synsets.
         classes: the synsets.
-        synset_file: says the synsets of the validation images.
+        synset_file: file with the synset of each validation image.
         synsets: its lines.
     """
 
@@ -94,7 +94,7 @@ class ImageNet(Source):
 
         Raises:
             SourceError: validation images without a file of synsets, or synsets that the training images do not have.
-            UsageError: the options deal out splits.
+            UsageError: the options assign splits.
         """
         first = list(itertools.islice(lazy_entries(options.input), _MOST_ENTRIES + 1))
         if len(first) > _MOST_ENTRIES:

@@ -48,7 +48,7 @@ class MatchedFiles(NamedTuple):
     """Files that are matched together.
 
     Attributes:
-        folder: in which they are, or below which.
+        folder: folder that has them, directly or below it.
         files: a range of it.
     """
 
@@ -61,10 +61,10 @@ class MatchedImages(ClassifiedSource):
     """The images that a pattern matches: a Source whose parts are folders, and whose units are ranges of files.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         fixed: the folder before the first wildcard.
         pattern: the parts after it, see `split_pattern`.
-        classes: how folder names become class names.
+        classes: mapping from folder names to class names.
         has_classes: False if records are unlabelled.
         path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
@@ -95,7 +95,7 @@ class MatchedImages(ClassifiedSource):
 
         Raises:
             StorageError: the fixed folder is not there.
-            UsageError: the options deal out splits, but the folders are splits already; or `PathLabels.find` raises it.
+            UsageError: the options assign splits, but the folders are splits already; or `PathLabels.find` raises it.
         """
         paths = (
             below

@@ -67,8 +67,8 @@ class IdxPairs(ClassifiedSource):
     """IDX pairs: a Source whose units are runs of images, or whole pairs where they are compressed.
 
     Attributes:
-        options: deal out splits and seed the order.
-        runs: to be listed.
+        options: options with the splits and the seed of the order.
+        runs: the units.
         classes: names of the labels, which are whole numbers.
         has_classes: False if records are unlabelled.
         named_splits: splits in the names of the files.
@@ -98,7 +98,7 @@ class IdxPairs(ClassifiedSource):
         Raises:
             SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
             CorruptionError: a file's size differs from its header.
-            UsageError: the options deal out splits, but the pairs are of several splits already.
+            UsageError: the options assign splits, but the pairs are of several splits already.
         """
         pairs = [_find_partners(path) for path in paths]
         # MNIST has two pairs, training and test, which --split would mix; a single pair may be split.

@@ -73,7 +73,7 @@ def unknown_source_error(group: str, name: str, names: Sequence[str]) -> UsageEr
 
     Args:
         group: group of the sources that the conversion takes.
-        name: what `--source` is.
+        name: value of `--source`.
         names: names of these sources.
     """
     other, kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")

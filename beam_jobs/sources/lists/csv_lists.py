@@ -27,7 +27,7 @@ class CsvForm(NamedTuple):
     """Rules for reading the rows of a CSV list.
 
     Attributes:
-        path: names the list in messages.
+        path: path of the list, for messages.
         delimiter: between two cells.
         is_raw: whether quotes are ordinary characters.
     """

@@ -61,14 +61,14 @@ class Lists(ScannedSource):
     """CSV or JSONL lists: a ScannedSource, which is scanned list by list and then has blocks of whole rows as units.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         source_options: columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
         splits: splits in the names of the lists, without a column of splits.
         first: path of the first list.
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
-        classes: how labels become names.
+        classes: mapping from labels to class names.
         schema: schema of all lists, once they are scanned.
         blocks: blocks of all lists, if they are scanned in this process.
         note: gets labels that lost their blanks.
@@ -104,7 +104,7 @@ class Lists(ScannedSource):
         Raises:
             SourceError: there is no list, or the first has no rows or not the columns that it needs; or the names of some lists
                 are splits, and of some are not.
-            UsageError: the options do not fit the list, or deal out splits although the names of the lists are splits.
+            UsageError: the options do not fit the list, or assign splits although the names of the lists are splits.
         """
         source_options.reject_list_types("values of other lists show that they are lists")
         first_files = list(itertools.islice(files, LOOKED_AT + 1))

@@ -50,7 +50,7 @@ class ParquetFile(NamedTuple):
 
     Attributes:
         path: the file.
-        name: that keys begin with.
+        name: prefix of keys.
     """
 
     path: str
@@ -63,7 +63,7 @@ class ParquetUnit(NamedTuple):
     Attributes:
         path: the file.
         size: its bytes.
-        name: that keys begin with.
+        name: prefix of keys.
         split: split that its name stands for; empty without one.
         group: index of the row group; None if the file is damaged.
         first: index of its first row.
@@ -84,12 +84,12 @@ class ParquetImages(Source):
     The command reads the footer of the first file; the footers of the others are read when they are listed.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         source_options: columns and labels.
         files: the files.
         splits: splits in the names of the files.
         columns: columns of the first file; all have the same.
-        classes: how labels become names.
+        classes: mapping from labels to class names.
         note: gets columns that are not stored.
     """
 
@@ -118,7 +118,7 @@ class ParquetImages(Source):
             SourceError: there is no column of images or labels (names the columns that there are); or some names of files are
                 splits, and some are not.
             CorruptionError: the first file is truncated or damaged.
-            UsageError: the options deal out splits, but the names of the files are splits.
+            UsageError: the options assign splits, but the names of the files are splits.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         first = first_files[0][0]

@@ -46,7 +46,7 @@ class TarForm(NamedTuple):
 
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
-        labels: of pairs, those of the first one.
+        labels: labels of the first pair, for pairs.
         several: whether these are a list.
         has_captions: whether samples have captions: a text that is not their class.
         map_dtype: dtype of the label maps of samples, by that of the first one; empty if it has none.

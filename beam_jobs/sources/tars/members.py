@@ -88,7 +88,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
 
     Args:
         file: can seek, forward at least.
-        path: names the tar in messages.
+        path: path of the tar, for messages.
         start: byte at which the tar begins in the file.
         end: byte at which it ends; None if that is not known before it is read.
 

@@ -86,7 +86,7 @@ class Pairs:
 
         Args:
             file: the tar.
-            unit: where it is.
+            unit: its tar.
             members: its files.
             ignored: gets the fields that are not stored.
             reject: called with the error of a sample that is not a record.

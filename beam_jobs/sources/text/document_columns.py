@@ -36,7 +36,7 @@ class DocumentColumns:
     Attributes:
         text: form and fields of documents.
         splits: splits in the names of the files; a folder that is one is not a class.
-        classes: how labels become names.
+        classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
         names: class names in the metadata of the first file, or None; the other files have the same.
     """

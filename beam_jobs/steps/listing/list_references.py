@@ -47,7 +47,7 @@ class ListReferences(LimitedStep):
     one a unit, and referred to there, so that bytes never travel through the runner; the last step removes these files.
 
     Args:
-        source: lists the units.
+        source: source of the units.
         options: options of the conversion.
         text_bytes: function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
         progress: gets the inputs that are listed.
@@ -68,7 +68,7 @@ class ListReferences(LimitedStep):
 
         Args:
             units: each with its index among all.
-            source: lists them, if it has a schema that the pipeline has found.
+            source: source of them, if its schema is found in the pipeline; otherwise None.
         """
         if source is not None:
             self._source = source

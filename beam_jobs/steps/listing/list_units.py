@@ -70,7 +70,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
 
     Args:
         parts: parts of the source; each is one unit.
-        source: with its schema.
+        source: the source, with its schema.
         firsts: by index of a scanned part of the input, the index of its first unit; None if the order does not matter.
     """
     indices = [0 if firsts is None else firsts[scanned_index] + found_index for scanned_index, found_index, _ in parts]

@@ -34,7 +34,7 @@ class ScanOutputs(NamedTuple):
 
     Attributes:
         parts: parts of the scanned source.
-        facts: about all parts: one element.
+        facts: facts about all parts: one element.
         checked: InputCounts of nothing: one element, there once no two rows have one key.
     """
 
@@ -48,7 +48,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
 
     Args:
         source: source of the conversion.
-        options: have the limits of requests.
+        options: options with the limits of requests.
     """
 
     def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:

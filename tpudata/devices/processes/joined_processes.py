@@ -48,7 +48,7 @@ class JoinedProcesses:
     Attributes:
         group: the processes.
         devices_per_process: number of devices of each process, or None for the cores of a TPU.
-        peers: how the processes agree.
+        peers: connections by which the processes agree.
         devices: the devices, in the order of the processes.
     """
 

@@ -239,7 +239,7 @@ def check_metrics(metrics: Any, label: str) -> None:
     """Check a dict of metrics.
 
     Args:
-        metrics: from name to a (value, update_op) pair or a Keras metric.
+        metrics: mapping from name to a (value, update_op) pair or a Keras metric.
         label: name of the argument that has the dict, for messages.
 
     Raises:

@@ -31,7 +31,7 @@ class Records:
     """The records of a split, from its files or from a cache.
 
     Args:
-        request: what is fed of them.
+        request: the fields and options to feed them with.
         stored: the records as stored.
         plan: plan of reading them.
         cache: cache that keeps them.
@@ -73,7 +73,7 @@ class Records:
         """Return a subset of these records.
 
         Args:
-            request: what is fed of them: fields may differ in length, and options in seed and epochs.
+            request: the fields and options to feed them with: fields may differ in length, and options in seed and epochs.
             ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether they use the cache of these records.
         """

@@ -22,7 +22,7 @@ class BucketPipeline:
 
     Args:
         pipeline: all records, padded to the longest length.
-        request: what is fed.
+        request: data and options of the input_fn.
     """
 
     def __init__(self, pipeline: SplitPipeline, request: InputRequest) -> None:

@@ -27,7 +27,7 @@ class FilteredPipeline:
 
     Args:
         pipeline: all records.
-        request: what is fed.
+        request: data and options of the input_fn.
     """
 
     def __init__(self, pipeline: Pipeline, request: InputRequest) -> None:

@@ -46,7 +46,7 @@ class Pipeline:
     """Pipeline from the records of a split to batches.
 
     Args:
-        request: what is fed.
+        request: data and options of the input_fn.
         records: the records.
     """
 
