@@ -1,4 +1,4 @@
-"""What an estimator consists of: its runtimes, and its calls on them."""
+"""The engine of an estimator: its runtimes, and the calls on them."""
 
 import contextlib
 import functools
