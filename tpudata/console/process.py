@@ -50,7 +50,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         set_owned(argv is None)
-        code = _outcome(function, sys.argv[1:] if argv is None else argv)
+        code = _run_and_report(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -87,7 +87,7 @@ def run_module(name: str, prog: str) -> int:
     return run_command(run)
 
 
-def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run a command and return its exit code; report errors and interrupts in one line."""
     # An in-process caller keeps its handlers, and another thread may set none.
     is_whole = owns_process() and threading.current_thread() is threading.main_thread()

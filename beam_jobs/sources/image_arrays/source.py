@@ -130,7 +130,7 @@ class ImageArrays(ClassifiedSource):
         return self.sets
 
     def units(self, part: ImageSet, ignored: list[str]) -> Sequence[ImageSet]:
-        """Return a set."""
+        """Return the set, which is its only unit."""
         del ignored
         return (part,)
 

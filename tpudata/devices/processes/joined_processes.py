@@ -160,6 +160,7 @@ def _finish_joining(jax: Any, peers: Peers, origin: str, devices: tuple[Any, ...
             "with as many."
         )
     if platform == "cpu":
+        # CPU devices connect at their first collective: a sum over all of them, while all processes are here.
         mesh = jax.sharding.Mesh(devices, ("replicas",))
         split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replicas"))
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

@@ -204,7 +204,7 @@ class Walk:
         self._bad_blocks = _BadBlocks(start, end, packed)
 
     def _flush_blocks(self) -> Iterator[Defect]:
-        """Yield the bad blocks noted last."""
+        """Yield one defect for the bad blocks that were noted last, which lie next to each other."""
         if self._bad_blocks is None:
             return
         start, end, packed = self._bad_blocks
