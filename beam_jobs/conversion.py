@@ -39,21 +39,21 @@ class Conversion:
     """A conversion, ready to be planned or run.
 
     Attributes:
-        options: where to write, and how to cut shards.
-        source: lists the records.
-        converter: makes them.
+        options: options of the output, the shards and the run.
+        source: source of the records.
+        converter: converter that makes them.
         layout: name of the feature layout.
         text_bytes: function from a pack to the approximate bytes of texts in each record, besides its content: int64 [n].
-        estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
-        deciding: all options that determine the content of the shards, for the manifest: a JSON object.
-        learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
-        leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
+        estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
+        deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
+        learn: function that makes the step from packs of references to the characters that the tokenizer is made of; or None.
+        leave_out: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps next to the shards.
-        unit: what one input is called.
+        unit: noun for one input, for messages.
         unique_keys: whether the source cannot list two inputs of one key.
         keys: whether the dataset is to know its inputs, which an append needs.
         why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
-        remarks: from the manifest of the complete dataset to lines that a person would want to read.
+        remarks: function from the manifest of the complete dataset to lines for the user.
         facts: facts about the input before it is listed, for warnings.
         check: function that raises UsageError if a source's records cannot be written for the chosen reader.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
@@ -66,7 +66,7 @@ class Conversion:
     layout: str
     text_bytes: TextBytes
     estimate: Estimate
-    deciding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     learn: Callable[[RequestLimits], beam.PTransform] | None = None
     leave_out: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Conversion:
             self.converter,
             self.layout,
             self.source.has_classes,
-            self.deciding,
+            self.deciding_options,
             keys=self.keys,
             base=self.base,
             claim=self.claim,

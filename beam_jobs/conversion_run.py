@@ -18,9 +18,9 @@ from beam_jobs.append.new_inputs import count_stored_inputs
 from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
     OutputContents,
+    add_resume_hint,
     check_has_dali_index,
     look_at_output,
-    not_written,
     reject_another_dataset,
     reject_foreign_metadata,
     reject_strays,
@@ -36,7 +36,7 @@ from beam_jobs.run.package import network_problem, ship_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
-from beam_jobs.steps.listing.list_units import number_units
+from beam_jobs.steps.listing.list_units import enumerate_units
 from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
@@ -95,8 +95,8 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
     Args:
-        conversion: what to do.
-        beam_options: where it runs.
+        conversion: the conversion.
+        beam_options: options of the pipeline.
         launch: how the job is started; None waits for it and reports nothing.
 
     Returns:
@@ -109,10 +109,10 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     if problem := network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
-    with held_request_limits(options.request_limits), ship_package(beam_options) as used:
-        parts = _count_most_parts(conversion) if is_local(used) else None
-        with temporary_pipeline(used, parts, launch.runner) as pipeline:
-            return _convert(conversion, pipeline, used, launch)
+    with held_request_limits(options.request_limits), ship_package(beam_options) as shipped_options:
+        parts = _count_most_parts(conversion) if is_local(shipped_options) else None
+        with temporary_pipeline(shipped_options, parts, launch.runner) as pipeline:
+            return _convert(conversion, pipeline, shipped_options, launch)
 
 
 def _convert(
@@ -160,7 +160,7 @@ def _count_most_parts(conversion: Conversion) -> int | None:
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
     splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-    units = sum(1 for _ in itertools.islice(number_units(conversion.source, []), _COUNTED_UNITS))
+    units = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
     return max(units, options.num_shards * splits)
 
 
@@ -189,7 +189,7 @@ def _append(
 def _open_base(conversion: Conversion) -> Base:
     options = conversion.options
     check_has_dali_index(options)
-    base = Base.open(options.output, conversion.deciding, layout=conversion.layout)
+    base = Base.open(options.output, conversion.deciding_options, layout=conversion.layout)
     dataclasses.replace(conversion, base=base).check_base()
     return base
 
@@ -204,7 +204,7 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
     options, base = conversion.options, conversion.base
     names = plan.shard_names() if base is None else base.all_shard_names(plan)
     if contents is OutputContents.DATASET and options.resume:
-        reject_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
+        reject_another_dataset(options.output, conversion.deciding_options, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
     if contents is OutputContents.DATASET and options.overwrite:
@@ -237,4 +237,4 @@ def _run(
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"
-            raise (not_written(error, output, flag) or error) from error.__cause__
+            raise (add_resume_hint(error, output, flag) or error) from error.__cause__

@@ -152,17 +152,17 @@ class Converter(abc.ABC):
         return {}
 
 
-def check_extra(extra: Iterable[Feature], used: Collection[str]) -> None:
+def check_extra(extra: Iterable[Feature], used_names: Collection[str]) -> None:
     """Check the features that references have.
 
     Args:
         extra: their schema.
-        used: names of the other features of records.
+        used_names: names of the other features of records.
 
     Raises:
         UsageError: one has a name that is used, or a shape that records cannot have.
     """
-    names = set(used)
+    names = set(used_names)
     for feature in extra:
         if feature.name in names:
             raise UsageError(

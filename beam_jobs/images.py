@@ -122,7 +122,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         layout=images.layout,
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
-        deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
+        deciding_options={**options.deciding_options(), **stored_options(source_options), **stored_options(images)},
         why_ignored=(lambda: "by name, without annotation, or in no list of a split")
         if source_options.is_annotated
         else None,

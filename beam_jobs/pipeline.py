@@ -44,7 +44,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     """Add the steps of a conversion to a pipeline; docs/concepts/architecture.md draws them.
 
     Args:
-        conversion: what to do.
+        conversion: the conversion.
         pipeline: an empty one.
         progress: gets the inputs that are listed, and the bytes of each.
     """
@@ -102,7 +102,7 @@ class _ListedUnits:
     Attributes:
         units: units of the source.
         counts: counts of inputs that have no unit.
-        source: with its schema, if it is scanned in the pipeline; otherwise None.
+        source: source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
     units: PCollection[Units]
@@ -160,6 +160,7 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _ReadResul
 def _collect_labels(
     conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
 ) -> PCollection[Labels]:
+    """Return the classes: those of the source, or the collected names, after the classes of the dataset that is appended to."""
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)

@@ -47,7 +47,7 @@ from beam_jobs.stored_records.source import StoredRecordSource
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.option import stored_options
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format import Dataset, Manifest
 
@@ -178,7 +178,7 @@ def _merge_datasets(
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
         for dataset in input_parts.datasets
     ]
-    deciding_options = options.deciding()
+    deciding_options = options.deciding_options()
     if options.split is None:
         # The earlier assignment to splits remains.
         deciding_options = {
@@ -197,7 +197,7 @@ def _merge_datasets(
 
 
 def _reject_split_of_a_split(datasets: Sequence[Dataset]) -> None:
-    """Raise UsageError if splits were dealt out by the hash of the file names, which would give all of one split the same part."""
+    """Raise UsageError if splits were assigned by the hash of the file names, which would give all of one split the same part."""
     for dataset in datasets:
         if dataset.manifest.options.get("split"):
             raise UsageError(
@@ -241,8 +241,8 @@ def _convert_files(
     source = StoredRecordSource(
         tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=input_parts.skips_foreign
     )
-    deciding = {**options.deciding(), "reshard": stored_options(stored)}
-    return _make_conversion(options, source, converter, first.layout(raw), deciding, ())
+    deciding_options = {**options.deciding_options(), "reshard": stored_options(stored)}
+    return _make_conversion(options, source, converter, first.layout(raw), deciding_options, ())
 
 
 def _make_conversion(
@@ -250,7 +250,7 @@ def _make_conversion(
     source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
     layout: str,
-    deciding: dict[str, object],
+    deciding_options: dict[str, object],
     files: tuple[str, ...],
 ) -> Conversion:
     return Conversion(
@@ -260,7 +260,7 @@ def _make_conversion(
         layout=layout,
         text_bytes=_count_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
-        deciding=deciding,
+        deciding_options=deciding_options,
         files=files,
         unit="record",
         unique_keys=True,
@@ -287,4 +287,4 @@ def _count_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest)
         # More have none if the split also has other records, or several of one key.
         missing = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
         if missing > 0:
-            yield f"{'no record':<11} for at least {counted(missing, 'key')} of {len(keys)} in the list of {name}"
+            yield f"{'no record':<11} for at least {count_text(missing, 'key')} of {len(keys)} in the list of {name}"

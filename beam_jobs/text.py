@@ -169,9 +169,9 @@ def text_conversion(
         layout=text_layout(text),
         text_bytes=converter.text_bytes,
         estimate=converter.estimate_ratio,
-        deciding={
-            **options.deciding(),
-            **text.deciding(),
+        deciding_options={
+            **options.deciding_options(),
+            **text.deciding_options(),
             **stored_options(source_options),
             "tokenizer": tokenizer,
         },

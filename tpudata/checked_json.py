@@ -98,10 +98,10 @@ class Items:
     item: Schema
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no list, or an item does not match."""
+        """Raise ValueError if a value is not a list, or an item does not match."""
         Plain((list,)).check(where, value)
-        for number, item in enumerate(value):
-            self.item.check(f"{where}[{number}]", item)
+        for index, item in enumerate(value):
+            self.item.check(f"{where}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,12 +115,12 @@ class FixedList:
     items: tuple[Schema, ...]
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no such list."""
+        """Raise ValueError if a value is not such a list."""
         Plain((list,)).check(where, value)
         if len(value) != len(self.items):
             raise ValueError(f"{where} is {shown(value)}, not a list of {len(self.items)} values")
-        for number, (schema, item) in enumerate(zip(self.items, value, strict=True)):
-            schema.check(f"{where}[{number}]", item)
+        for index, (schema, item) in enumerate(zip(self.items, value, strict=True)):
+            schema.check(f"{where}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Entries:
     is_quoted: bool = True
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no object, or one of its values does not match."""
+        """Raise ValueError if a value is not an object, or one of its values does not match."""
         Plain((dict,)).check(where, value)
         for key, inner in value.items():
             self.value.check(f"{where}[{shown(key)}]" if self.is_quoted else f"{where}.{key}", inner)
@@ -159,7 +159,7 @@ class Keys:
     is_nullable: bool = False
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is no object, a key is missing or unknown, or a value does not match."""
+        """Raise ValueError if a value is not an object, a key is missing or unknown, or a value does not match."""
         if value is None and self.is_nullable:
             return
         Plain((dict, NULL) if self.is_nullable else (dict,)).check(where or "the file", value)
@@ -182,18 +182,18 @@ class Anything:
 
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is nested more deeply, or a number in it is not finite."""
-        inner, level = [value], 0
-        while inner:
+        values, level = [value], 0
+        while values:
             if level > _MOST_LEVELS:
                 raise ValueError(f"{where} is nested too deeply (more than {_MOST_LEVELS} levels)")
-            for one in inner:
-                if isinstance(one, float) and not math.isfinite(one):
-                    raise ValueError(f"{where} has the number {one}, not a finite one")
-            inner = [
+            for element in values:
+                if isinstance(element, float) and not math.isfinite(element):
+                    raise ValueError(f"{where} has the number {element}, not a finite one")
+            values = [
                 child
-                for one in inner
-                if isinstance(one, dict | list)
-                for child in (one.values() if isinstance(one, dict) else one)
+                for element in values
+                if isinstance(element, dict | list)
+                for child in (element.values() if isinstance(element, dict) else element)
             ]
             level += 1
 

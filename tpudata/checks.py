@@ -59,7 +59,7 @@ def check_integer(
     where: str, value: Any, least: int, most: int | None = None, *, or_none: bool = False, fix: str = ""
 ) -> None:
     """Check that an argument is an integer within limits; UsageError if not."""
-    limits = f"of {least} or more" if most is None else f"from {least} to {_in_words(most)}"
+    limits = f"of {least} or more" if most is None else f"from {least} to {_format_bound(most)}"
     is_valid = is_integer(value, least, most) or (or_none and value is None)
     check(where, value, is_valid, f"{'None or ' if or_none else ''}an integer {limits}", fix)
 
@@ -157,10 +157,10 @@ def require_seconds(owner: str, name: str, value: Any, *, above: bool = False, o
 
 
 def require_flag(owner: str, name: str, value: Any) -> None:
-    """Check a bool; TypeError if it is none."""
+    """Check a bool; TypeError if it is not one."""
     require(owner, name, value, isinstance(value, bool), "a bool")
 
 
-def _in_words(number: int) -> str:
-    """Return a number, a large power of two less one as such."""
+def _format_bound(number: int) -> str:
+    """Return a bound as text; a large one that is a power of two less 1 in that form: 2**63 - 1."""
     return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and number & (number + 1) == 0 else str(number)

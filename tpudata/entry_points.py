@@ -1,4 +1,4 @@
-"""What installed packages add by entry points."""
+"""Additions of installed packages, found by their entry points."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class StorageError(TpudataError):
 class StorageUnavailableError(StorageError):
     """The store gave no valid answer until the retries ended, or denied permission.
 
-    This is no fact about the file or object, so it ends a job and never counts as a bad record.
+    This is not a fact about the file or object, so it ends a job and never counts as a bad record.
     """
 
 

@@ -34,26 +34,28 @@ def install_command(extra: str = "") -> str:
     import importlib.metadata
     import json
 
-    wanted = f"[{extra}]" if extra else ""
+    extra_suffix = f"[{extra}]" if extra else ""
     root = Path(__file__).resolve().parents[1]
     if (root / "setup.py").is_file():
-        return f"pip install -e {shlex.quote(f'{root}{wanted}')}"
+        return f"pip install -e {shlex.quote(f'{root}{extra_suffix}')}"
     try:
         distribution = importlib.metadata.distribution(_NAME)
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")
         url = str(origin.get("url", ""))
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
-        return f"pip install {shlex.quote(f'PATH{wanted}')}, where PATH is a clone of tpudata or a wheel of it"
+        return f"pip install {shlex.quote(f'PATH{extra_suffix}')}, where PATH is a clone of tpudata or a wheel of it"
     if "vcs_info" in origin:
         url = f"{origin['vcs_info'].get('vcs', 'git')}+{url}@{origin['vcs_info'].get('commit_id', 'HEAD')}"
     if url:
         # A folder, a wheel or a repository, here or on a server.
-        return f"pip install {shlex.quote(f'{_NAME}{wanted} @ {url}')}"
-    # From an index or a folder of wheels, which nobody has noted: the packages of the extra have names that do.
+        return f"pip install {shlex.quote(f'{_NAME}{extra_suffix} @ {url}')}"
+    # An installation from an index or a folder of wheels does not record it, so name the packages of the extra themselves.
     marker = f'extra == "{extra}"'
     packages = [
         item.partition(";")[0].strip() for item in distribution.requires or [] if marker in item.replace("'", '"')
     ]
     if packages:
         return f"pip install {' '.join(map(shlex.quote, packages))}"
-    return f"pip install {shlex.quote(f'{_NAME}{wanted}=={distribution.version}')}, from where tpudata was installed"
+    return (
+        f"pip install {shlex.quote(f'{_NAME}{extra_suffix}=={distribution.version}')}, from where tpudata was installed"
+    )

@@ -95,11 +95,11 @@ class ImageAnnotation(NamedTuple):
 
     Attributes:
         picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.
-        place: where it stands.
+        place: place in the annotation file.
         width: pixels of the picture as annotated; 0 if the file does not say.
         height: the same.
         is_normalised: whether coordinates are fractions of the sides, instead of pixels.
-        objects: in the order of the file.
+        objects: the objects, in the order of the file.
         captions: texts that describe the picture.
         classes: names of the classes of the whole picture.
         map_file: label map of the picture, or None.

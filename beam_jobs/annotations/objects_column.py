@@ -38,11 +38,11 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
         raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {abbreviate_json(boxes)}")
     classes, areas, crowds = (_read_column(value, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
     objects = []
-    for number, sides in enumerate(boxes):
+    for index, sides in enumerate(boxes):
         x, y, width, height = (convert_json_number(side, "bbox") for side in sides)
-        name = "" if classes is None else class_name(classes[number], names)
-        area = None if areas is None else convert_json_number(areas[number], "area")
-        is_crowd = None if crowds is None else bool(crowds[number])
+        name = "" if classes is None else class_name(classes[index], names)
+        area = None if areas is None else convert_json_number(areas[index], "area")
+        is_crowd = None if crowds is None else bool(crowds[index])
         objects.append(ObjectAnnotation(make_box(x, y, width, height), name, is_crowd, area=area))
     return tuple(objects)
 

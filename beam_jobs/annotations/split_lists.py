@@ -39,7 +39,7 @@ class SplitLists:
             files: as the attribute.
 
         Raises:
-            SourceError: a picture is in two lists, a list is not UTF-8, or a number is that of no split.
+            SourceError: a picture is in two lists, a list is not UTF-8, or a number stands for no split.
         """
         lists = cls(tuple(files), uuid.uuid4().hex)
         lists._names()
@@ -77,10 +77,10 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
     first_lines: dict[str, str] = {}
     for path, listed in files:
         for place, text in text_lines(path):
-            name, *more = _BETWEEN.split(text)
+            name, *other_cells = _BETWEEN.split(text)
             if name.startswith("#") or (not listed and name == _HEADER):
                 continue
-            split = listed or _NUMBERED.get(more[0] if more else "", "")
+            split = listed or _NUMBERED.get(other_cells[0] if other_cells else "", "")
             if not split:
                 raise SourceError(
                     f"{path} line {place.line}: no picture and its split, 0, 1 or 2: {text[:80]!r}. Fix it."

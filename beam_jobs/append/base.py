@@ -17,7 +17,7 @@ from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import parse_append
@@ -48,12 +48,12 @@ class Base:
     labels_file: str | None = None
 
     @classmethod
-    def open(cls, output: str, deciding: Mapping[str, Any], *, layout: str) -> Base:
+    def open(cls, output: str, deciding_options: Mapping[str, Any], *, layout: str) -> Base:
         """Open a complete dataset.
 
         Args:
             output: its folder.
-            deciding: the options that would determine the content of the new shards.
+            deciding_options: the options that would determine the content of the new shards.
             layout: the feature layout that new records would have.
 
         Raises:
@@ -79,10 +79,10 @@ class Base:
         reject_other_options(
             output,
             {name: value for name, value in manifest.options.items() if name not in skipped},
-            {name: value for name, value in deciding.items() if name not in skipped},
+            {name: value for name, value in deciding_options.items() if name not in skipped},
             "--append",
         )
-        return cls(output, manifest, dataset.labels(), deciding.get("labels_file"))
+        return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
         """Raise OutputError if new records would have other features; their shapes may differ."""
@@ -127,7 +127,7 @@ class Base:
         if self.labels_file is not None:
             if labels.names[: len(old)] != old:
                 raise OutputError(
-                    f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
+                    f"--append: --labels {self.labels_file} does not begin with the {count_text(len(old), 'class', 'classes')} of"
                     f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
             return labels

@@ -100,15 +100,15 @@ def split_words(entries: Entries) -> npt.NDArray[np.uint64]:
 
 
 def compare_with_one(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    """Return `find_standing` of each of some references whose key one entry of the dataset has.
+    """Return the standings of references, each with a key that exactly one entry of the dataset has; see `find_standing`.
 
     Args:
         sought: second words of the references' entries, uint64 [n]: a hash of the state, and a byte that tells records from
             rejects and is not compared.
         stored: second words of the dataset's entries, uint64 [n].
     """
-    last = np.uint64(_LAST_BYTE)
-    is_same, is_record = sought | last == stored | last, stored & last == RECORD[0]
+    kind_mask = np.uint64(_LAST_BYTE)
+    is_same, is_record = sought | kind_mask == stored | kind_mask, stored & kind_mask == RECORD[0]
     same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
     return np.where(is_same, same, np.where(is_record, Standing.CHANGED, Standing.NEW)).astype(np.uint8)
 

@@ -4,7 +4,7 @@ Its layout, integers little-endian:
 
     bytes      what
     8          B, number of buckets, a power of two
-    8 (B+1)    number of the first entry of each bucket, and of all entries, uint64
+    8 (B+1)    index of the first entry of each bucket, and of all entries, uint64
     16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
 A bucket has the entries whose keys begin with the same bits: 128 at most on average, 2 kB, so that an input costs one small read.
@@ -188,9 +188,9 @@ class EntryFile:
         if self._is_copy:
             self._fetch_groups(np.unique(buckets // self._fetched_buckets).tolist())
         for first_bucket in range(0, len(buckets), self._searched_buckets):
-            last = first_bucket + self._searched_buckets
-            rows = order[starts[first_bucket] : starts[last] if last < len(starts) else None]
-            entries = split_words(self._read_buckets(buckets[first_bucket:last]))
+            stop_bucket = first_bucket + self._searched_buckets
+            rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
+            entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
             has_single = (ends - begins == 1) & ~is_error[rows]
@@ -205,11 +205,11 @@ class EntryFile:
         begins, ends = self._firsts[buckets], self._firsts[buckets + 1]
         is_first = np.concatenate([[True], begins[1:] != ends[:-1]])
         runs = zip(begins[is_first].tolist(), ends[np.roll(is_first, -1)].tolist(), strict=True)
-        return np.frombuffer(b"".join(self._read_run(first, last) for first, last in runs if first < last), ENTRY)
+        return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 
-    def _read_run(self, first_entry: int, last_entry: int) -> bytes:
-        """Read the entries from `first_entry` to before `last_entry`."""
-        size = (last_entry - first_entry) * ENTRY_BYTES
+    def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
+        """Read the entries from `first_entry` to before `stop_entry`."""
+        size = (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, self._start + first_entry * ENTRY_BYTES)
         if len(data) != size:
@@ -219,19 +219,19 @@ class EntryFile:
             )
         return data
 
-    def _fetch_groups(self, numbers: Sequence[int]) -> None:
+    def _fetch_groups(self, groups: Sequence[int]) -> None:
         """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
-        for_each(self._path, self._fetch_group, [number for number in numbers if number not in self._fetched])
+        for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched])
 
-    def _fetch_group(self, number: int) -> None:
+    def _fetch_group(self, group: int) -> None:
         """Fetch a group of buckets into the local copy, unless another thread has."""
-        begin, end = number * self._fetched_buckets, (number + 1) * self._fetched_buckets
-        first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
-        offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
-        with self._locks[number % len(self._locks)]:
-            if number not in self._fetched:
+        begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
+        first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
+        offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
+        with self._locks[group % len(self._locks)]:
+            if group not in self._fetched:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
-                self._fetched.add(number)
+                self._fetched.add(group)
 
 
 @functools.lru_cache(maxsize=1)
@@ -254,10 +254,10 @@ def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
 
-def _write_to_files(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
-    """Write each entry into the file of its number."""
-    order = np.argsort(numbers, kind="stable")
-    ends = np.cumsum(np.bincount(numbers, minlength=len(files)))
+def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
+    """Write each entry into the file at its index."""
+    order = np.argsort(file_of_entry, kind="stable")
+    ends = np.cumsum(np.bincount(file_of_entry, minlength=len(files)))
     for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):
         if begin < end:
             file.write(entries[order[begin:end]].tobytes())

@@ -41,7 +41,7 @@ class NewInputs(Source):
     """The new records of a source: a Source itself.
 
     Attributes:
-        source: lists all records.
+        source: source of all records.
         base: the dataset that has some of them.
         path: the file that `write_entry_file` has written.
     """
@@ -146,7 +146,7 @@ class NewInputs(Source):
 
 
 class NewPacks(NewInputs, PackSource):
-    """The new records of a PackSource: one itself."""
+    """The new records of a PackSource; it is a PackSource itself."""
 
     source: PackSource
 
@@ -209,9 +209,9 @@ class NewScannedInputs(NewInputs, ScannedSource):
         """Delegate to the source."""
         return self.source.no_facts()
 
-    def scan(self, number: int, part: Any) -> Scan:
+    def scan(self, index: int, part: Any) -> Scan:
         """Delegate to the source."""
-        return self.source.scan(number, part)
+        return self.source.scan(index, part)
 
     def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
         """Return the new records of the source with its schema."""

@@ -37,7 +37,7 @@ def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     messages = _parse_messages(row, columns[0]) if len(columns) == 1 else _join_question_and_answer(row, columns)
     text = _JSON.encode(messages)
     if has_marks(text):
-        raise ValueError("a message has U+FDD0 or U+FDD1, which are no characters")
+        raise ValueError("a message has U+FDD0 or U+FDD1, which are not characters")
     if all(message["role"] != ASSISTANT for message in messages):
         raise ValueError("the chat has no message of the assistant")
     return text
@@ -58,23 +58,23 @@ def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]
         raise ValueError(f"the chat is empty: field {column!r} has no messages")
     if not isinstance(messages, list):
         raise ValueError(f"field {column!r} is not a list of messages: {abbreviate_json(messages)}")
-    return [_parse_message(number, message) for number, message in enumerate(messages)]
+    return [_parse_message(index, message) for index, message in enumerate(messages)]
 
 
-def _parse_message(number: int, message: Any) -> dict[str, Any]:
+def _parse_message(index: int, message: Any) -> dict[str, Any]:
     """Return a message with the keys `role` and `content`, given any known notation; ValueError if it is invalid."""
     if not isinstance(message, dict):
-        raise ValueError(f"message {number} is not an object: {abbreviate_json(message)}")
+        raise ValueError(f"message {index} is not an object: {abbreviate_json(message)}")
     # A struct of Parquet has every key.
     message = {name: value for name, value in message.items() if value is not None}
     role_name, content_name = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
     role, content = message.pop(role_name, None), message.pop(content_name, None)
     if not isinstance(role, str) or role not in _ROLES:
         raise ValueError(
-            f"unknown role: message {number} (got {abbreviate_json(role)}, expected {', '.join(map(repr, _ROLES))})"
+            f"unknown role: message {index} (got {abbreviate_json(role)}, expected {', '.join(map(repr, _ROLES))})"
         )
     if not isinstance(content, str) and not (content is None and "tool_calls" in message):
-        raise ValueError(f"message {number} has no text: {abbreviate_json(content)}")
+        raise ValueError(f"message {index} has no text: {abbreviate_json(content)}")
     return {"role": _ROLES[role], "content": content or "", **message}
 
 

@@ -92,17 +92,17 @@ class ChatTemplate:
         Raises:
             ValueError: the template changes earlier messages when a later one follows.
         """
-        for number, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if message["role"] != ASSISTANT:
                 continue
-            before = self._render(messages[:number], add_generation_prompt=True) if number else ""
-            until = self._render(messages[: number + 1])
+            before = self._render(messages[:index], add_generation_prompt=True) if index else ""
+            until = self._render(messages[: index + 1])
             if not until.startswith(before):
                 # Some templates begin the answer differently.
-                before = self._render(messages[:number])
+                before = self._render(messages[:index])
             if not (until.startswith(before) and text.startswith(until)):
                 raise ValueError(
-                    f"the template changes earlier messages at message {number}, so the assistant's words are not found; put"
+                    f"the template changes earlier messages at message {index}, so the assistant's words are not found; put"
                     " {% generation %} blocks into it"
                 )
             yield len(before), len(until)
@@ -200,6 +200,7 @@ def _make_environment() -> Any:
 def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
+    """Return JSON as the `tojson` of transformers does; jinja2's own escapes HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

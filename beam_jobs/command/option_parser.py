@@ -25,7 +25,7 @@ class OptionParser(FlagParser):
     Args:
         prog: the command as the user types it.
         description: one line on what it does.
-        closing: what SRC may be: a paragraph that `--help` prints below the flags.
+        closing: a paragraph on the forms of SRC, which `--help` prints below the flags.
         kinds: the dataclasses.
         without: names of options that have no flag here.
         helps: helps that differ from those of the fields, by name.

@@ -156,7 +156,7 @@ def run_conversion(
         conversion: the conversion.
         beam_options: Beam's options, such as the runner.
         run: options of the run; a dry run prints the plan instead.
-        printing: what to print.
+        printing: the parts to print.
 
     Returns:
         The exit code 0.

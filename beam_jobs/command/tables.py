@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from beam_jobs.append.base import AppendResult
 from beam_jobs.planning.plan import Plan
-from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
+from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 from tpudata.format import Manifest, Shard
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -36,7 +36,7 @@ def plan_table(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) 
                 bytes_text(size // split.count),
             )
         )
-    head = f"{counted(plan.files, unit)}, {bytes_text(plan.bytes)}"
+    head = f"{count_text(plan.files, unit)}, {bytes_text(plan.bytes)}"
     note = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
     return "\n".join([head, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *note])
 
@@ -50,10 +50,8 @@ def result_table(manifest: Manifest, output: str, seconds: float, ignored: str =
         seconds: duration of the run.
         ignored: reason for ignored files, printed after their number; by default their names.
     """
-    rate = f"{counted(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
-    head = (
-        f"{output}: {counted(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
-    )
+    rate = f"{count_text(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
+    head = f"{output}: {count_text(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
     splits = _format_splits({name: split.shards for name, split in manifest.splits.items()})
     counts = _format_counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, ignored)
     counts += _format_text_counts(manifest.counts)
@@ -73,8 +71,8 @@ def append_table(added: AppendResult, output: str, seconds: float) -> str:
         stock += f", {count_text(before.records - added.still_there)} of them no longer in the input (they stay)"
     if after == before:
         return f"{output}: nothing new; {stock}; nothing was changed"
-    rate = f"{counted(round(records / seconds), 'record')}/s"
-    head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {stock}{_format_classes(after.labels)}"
+    rate = f"{count_text(round(records / seconds), 'record')}/s"
+    head = f"{output}: {count_text(records, 'record')} added in {seconds:.1f} s ({rate}); {stock}{_format_classes(after.labels)}"
     splits = [_format_splits({name: shards for name, shards in new.items() if shards})] if records else []
     rejected, converted = (
         Counter(counts_after) - Counter(counts_before)
@@ -95,7 +93,7 @@ def _format_splits(splits: Mapping[str, Sequence[Shard]]) -> str:
 
 
 def _format_classes(labels: int | None) -> str:
-    return "" if labels is None else f", {counted(labels, 'class', 'classes')}"
+    return "" if labels is None else f", {count_text(labels, 'class', 'classes')}"
 
 
 def _format_counts(
@@ -117,10 +115,10 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     """Return the lines for documents, tokens and records in quarantine, if there are any."""
     lines = []
     if counts.get("quarantined"):
-        lines.append(f"omitted     {counted(counts['quarantined'], 'record')} in quarantine")
+        lines.append(f"omitted     {count_text(counts['quarantined'], 'record')} in quarantine")
     if "documents" in counts:
         doubles = counts.get("duplicates", 0)
-        omitted = f"; {counted(doubles, 'duplicate')} omitted" if doubles else ""
+        omitted = f"; {count_text(doubles, 'duplicate')} omitted" if doubles else ""
         lines.append(f"documents   {count_text(counts['documents'])}{omitted}")
     if "tokens" in counts:
         tokens, padding = counts["tokens"], counts.get("padding", 0)
@@ -130,7 +128,7 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     if counts.get("unknown"):
         unknown = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
         lines.append(
-            f"unknown     {counted(counts['unknown'], 'token')} for text that the tokenizer does not know, {unknown:.2%}"
+            f"unknown     {count_text(counts['unknown'], 'token')} for text that the tokenizer does not know, {unknown:.2%}"
         )
     return lines
 

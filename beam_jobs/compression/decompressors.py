@@ -52,6 +52,7 @@ class _Zlib:
         self.unused = b""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         is_full = True
         while is_full or data:
             piece = self._stream.decompress(data, PIECE_BYTES)
@@ -72,6 +73,7 @@ class _LimitedStream:
         self.unused = b""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         while True:
             piece: bytes = self._stream.decompress(data, PIECE_BYTES)
             data = b""
@@ -89,6 +91,7 @@ class _Zstd:
         self.unused = b""
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed data; zstandard has no limit for a piece, so the input is cut into steps."""
         for start in range(0, len(data), _ZSTD_STEP):
             piece = self._stream.decompress(data[start : start + _ZSTD_STEP])
             if piece:

@@ -22,7 +22,7 @@ _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 def read_compression(path: str) -> str:
-    """Return the compression of a file, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
+    """Return the compression of a file, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
     return find_compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
 
 
@@ -128,7 +128,7 @@ class _DecompressedFile(io.RawIOBase):
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return at least one byte, or none at the end."""
+        """Return the next bytes, from one to `length`; none at the end."""
         while self._place == len(self._held):
             chunk = next(self._chunks, None)
             if chunk is None:

@@ -38,7 +38,7 @@ from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.write_dataset import WriteDataset
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -189,7 +189,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             converter,
             LAYOUT,
             self._rules.classes is not None,
-            options.deciding(),
+            options.deciding_options(),
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)
@@ -239,7 +239,7 @@ def _plan(
                 reject_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
                 remove_dataset(options.output)
             else:
-                reject_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                reject_another_dataset(options.output, options.deciding_options(), plan.fingerprint)
                 check_has_dali_index(options)
         reject_strays(options.output, plan.shard_names())
     except StorageError:
@@ -300,7 +300,7 @@ def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str
         label_feature = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (label_feature, Feature(label, "int64", "int64")):
             raise UsageError(
-                f"features: {label!r} is not an int64 label of {counted(len(classes), 'class', 'classes')}, as labels= has."
+                f"features: {label!r} is not an int64 label of {count_text(len(classes), 'class', 'classes')}, as labels= has."
                 " Omit it"
             )
         schema[label] = label_feature

@@ -68,7 +68,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     """Return the classes of a PNG, integers [height, width]; FeatureError if it is damaged, or not grey or with a palette."""
     kind = png_kind(data)
     if kind is None or kind[1] not in (GREY, PALETTE):
-        got = f"{len(data)} bytes that are no PNG" if kind is None else "a PNG of colours or with transparency"
+        got = f"{len(data)} bytes that are not a PNG" if kind is None else "a PNG of colours or with transparency"
         raise FeatureError(
             f"Feature {feature.name!r}: no label map (got {got}, expected a grey or palette PNG, whose values are the classes)."
             " Pass an array of the classes."

@@ -32,7 +32,6 @@ import numpy.typing as npt
 
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
-from beam_jobs.feature_values.short_numbers import widen
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -40,6 +39,7 @@ from tpudata.format.example.encode import check_unmasked, plain_bytes
 from tpudata.images.check import check_fits
 
 _BYTES_LIKE = (bytearray, memoryview)
+_ML_DTYPES = "ml_dtypes"
 # Channels of PNGs that TensorFlow decodes.
 _CHANNELS = (1, 3, 4)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
@@ -137,7 +137,27 @@ def _unwrap(name: str, value: Any) -> Any:
         return plain_bytes(name, value)
     if isinstance(value, (list, tuple)) and any(isinstance(element, _BYTES_LIKE) for element in value):
         return [plain_bytes(name, element) if isinstance(element, _BYTES_LIKE) else element for element in value]
-    return widen(value)
+    return _widen(value)
+
+
+def _widen(value: Any) -> Any:
+    """Return arrays, scalars and sequences of ml_dtypes' floats as float32, of its integers as int64, and others unchanged."""
+    if isinstance(value, np.ndarray):
+        return value.astype(_widen_type(value.dtype.type)) if _is_short(value.dtype.type) else value
+    if isinstance(value, np.generic):
+        return _widen_type(type(value))(value) if _is_short(type(value)) else value
+    if isinstance(value, (list, tuple)) and any(map(_is_short, {*map(type, value)})):
+        return [_widen(element) for element in value]
+    return value
+
+
+def _is_short(kind: type) -> bool:
+    """Return whether a type is one of ml_dtypes, which need not be installed: its types are known by their module."""
+    return kind.__module__ == _ML_DTYPES and kind.__name__.startswith(("bfloat", "float", "int", "uint"))
+
+
+def _widen_type(kind: type) -> type[np.float32] | type[np.int64]:
+    return np.float32 if "float" in kind.__name__ else np.int64
 
 
 def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:

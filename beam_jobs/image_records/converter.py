@@ -14,7 +14,6 @@ from beam_jobs.converter import InputConverter, RecordColumns, check_extra, extr
 from beam_jobs.image_records.annotated.frame import Frame, make_frame, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.input_values import convert_value, count_bytes
 from beam_jobs.references.labels import Labels
@@ -23,7 +22,7 @@ from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.console.option import drop_unset_options
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
 
@@ -118,18 +117,18 @@ class ImageConverter(InputConverter):
         """
         maps = self._select_maps(reference) if self._map_features else {}
         # Rejected images do not count.
-        counted = self.new_summary() if maps else summary
+        count_text = self.new_summary() if maps else summary
         try:
             label = self._label(reference, labels)
             # First, for the same reason.
             extra = self._convert_extra(reference) if self.extra else {}
-            values = self._layout.values(reference, label, data, self.options, counted) | extra
+            values = self._layout.values(reference, label, data, self.options, count_text) | extra
             if maps:
                 values |= _place_maps(maps, make_frame(data, values["image/width"], values["image/height"]))
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:
-            summary.merge(counted)
+            summary.merge(count_text)
         if self._lists:
             summary.add_lists(self._lists, values)
         return encode_example_parts(values)
@@ -144,14 +143,17 @@ class ImageConverter(InputConverter):
         Raises:
             SourceError: the layout is raw, and the images differ in size.
         """
-        return image_schema(
-            self._layout,
-            summary,
-            labels,
-            several_labels=self.several_labels,
-            label_offset=self.label_offset,
-            extra=(*self._pair, *self.extra),
-        )
+        extra = (*self._pair, *self.extra)
+        if not labels.names:
+            return (*self._layout.features(summary, ()), *extra)
+        # A list of labels is not a TFDS ClassLabel, so the feature omits the number of classes, which the manifest has, too.
+        num_classes = None if self.several_labels else len(labels.names)
+        shape: tuple[int | None, ...] = (None,) if self.several_labels else ()
+        offset = 0 if self.several_labels else self.label_offset
+        classes = [Feature(self._layout.label, "int64", "int64", shape, num_classes=num_classes, label_offset=offset)]
+        if self._layout.has_texts:
+            classes.append(Feature("image/class/text", "bytes", "string", shape, encoding="utf8"))
+        return (*self._layout.features(summary, tuple(classes)), *extra)
 
     def maxima(self, summary: ImageSummary) -> dict[str, int]:
         """Return the most entries of the lists."""
@@ -170,12 +172,12 @@ class ImageConverter(InputConverter):
             return tuple(labels.number(name) + self.label_offset for name in reference.labels)
         if len(reference.labels) != 1:
             raise ValueError(
-                f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}"
+                f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}"
             )
         return labels.number(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record; ValueError if one is invalid."""
+        """Return the extra features of a record, except for label maps in separate files; ValueError if one is invalid."""
         values = reference.features
         return {
             feature.name: convert_value(feature, values.get(feature.name))

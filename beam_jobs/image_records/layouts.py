@@ -182,6 +182,7 @@ LAYOUTS: dict[str, ImageLayout] = {IMAGENET: ImagenetLayout(), RAW: RawLayout()}
 
 
 def _check_one_size(summary: ImageSummary) -> None:
+    """Raise SourceError if images of layout raw differ in size."""
     if len(summary.examples) < 2:
         return
     (shape, first), (other_shape, other) = summary.examples

@@ -205,7 +205,7 @@ class ConvertOptions:
             retry_seconds=default.retry_seconds if self.retry_seconds is None else self.retry_seconds,
         )
 
-    def deciding(self) -> dict[str, Any]:
+    def deciding_options(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; neither paths nor options of the run."""
         names = [] if self.split is None else list(self.split.shares)
         # The order of shares matters, too, and JSON sorts them.

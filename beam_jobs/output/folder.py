@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.removal import list_metadata, read_manifest
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Feature, Manifest, tfds
 from tpudata.format.layout import (
@@ -45,7 +45,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     """Check that a job may write into a folder; changes nothing.
 
     An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
-    nothing else. `overwrite` and `append` accept whatever lies next to a complete dataset, and `append` wants one;
+    nothing else. `overwrite` and `append` accept any files next to a complete dataset, and `append` requires one;
     it is None for a job that cannot append.
 
     Raises:
@@ -55,7 +55,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     folder = storage.stat(output)
     if folder is not None and not folder.is_folder:
         raise OutputError(f"--output {output} is a file. Name a folder.")
-    entries = [] if folder is None else [entry for entry in storage.list(output) if not _is_nothing(entry)]
+    entries = [] if folder is None else [entry for entry in storage.list(output) if not _counts_as_empty(entry)]
     complete = any(entry.name == MANIFEST_NAME for entry in entries)
     if append and not complete:
         raise OutputError(
@@ -147,7 +147,7 @@ def reject_strays(output: str, names: Collection[str]) -> None:
     strays = [entry.name for entry in storage.list(output) if is_shard_name(entry.name) and entry.name not in names]
     if strays:
         raise OutputError(
-            f"{output} has {counted(len(strays), 'shard')} of another run, such as {strays[0]}: the input or the options changed"
+            f"{output} has {count_text(len(strays), 'shard')} of another run, such as {strays[0]}: the input or the options changed"
             f" since. Remove them and their files in {INDEX_FOLDER}/ and {REJECTS_FOLDER}/, or name another folder."
         )
 
@@ -174,13 +174,13 @@ def reject_foreign_metadata(
             )
 
 
-def not_written(error: TpudataError, output: str, flag: str) -> OutputError | None:
-    """Return the error of a run that ended because a file of the output could not be written; None if it ended of something else.
+def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError | None:
+    """Return the error with a hint to continue the run, if a file of a local output could not be written; otherwise None.
 
     Args:
         error: error that ended the run.
-        output: its folder.
-        flag: the flag that carries the run on.
+        output: the output folder.
+        flag: the flag that continues the run.
     """
     # An object store's own message has the fix.
     if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
@@ -206,10 +206,10 @@ def _offer_append(can_append: bool) -> str:
     return ", --append to add what is new" if can_append else ""
 
 
-def _is_nothing(entry: Entry) -> bool:
-    """Return whether an entry does not make a folder any less empty: an unfinished file, or a folder with nothing in it."""
+def _counts_as_empty(entry: Entry) -> bool:
+    """Return whether a folder with this entry counts as empty: it is an unfinished file, or a folder of such entries alone."""
     if entry.is_folder:
-        return all(_is_nothing(inner) for inner in storage_for(entry.path).list(entry.path))
+        return all(_counts_as_empty(inner) for inner in storage_for(entry.path).list(entry.path))
     return entry.name.startswith(TEMPORARY_PREFIX)
 
 

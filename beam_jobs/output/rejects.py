@@ -1,13 +1,14 @@
 """Rejected inputs: listed by name and reason, counted by kind.
 
-`DIR/rejects/train-00000-of-00012.jsonl`, one a shard that has any, and `DIR/rejects/listing-*.jsonl` for what is of no shard: it
-was rejected before it had a place in one, or the shard has no other inputs and so is not there. A JSON object a line:
+`DIR/rejects/train-00000-of-00012.jsonl`, a file for each shard that has any, and `DIR/rejects/listing-*.jsonl` for the others:
+they were rejected before they had a place in a shard, or their shard has no other inputs, and does not exist. A line is a JSON
+object:
 
     {"source": path or key of the input, "offset": byte in that file or null, "reason": why it was rejected}
 
-If it was rejected before it had a place in a shard and its key is known, also "key", since the source may move (a row of a list
-comes to another line); and in the lists of such shards, which have no keys, also "entry": what tpudata.format.shards.keys
-describes, in hexadecimal digits.
+If an input was rejected before it had a place in a shard and its key is known, also "key", since the source may move (a row of a
+list comes to another line); and in the lists of shards that do not exist, also "entry": what tpudata.format.shards.keys describes,
+in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -139,6 +140,6 @@ def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> Non
 
 
 def reason_kind(reason: str) -> str:
-    """Return the kind of a reason, which a table counts: what stands before its particulars, with all its digits."""
+    """Return the kind of a reason, by which rejects are counted: the text before its particulars."""
     match = _KIND.match(reason)
     return match[0] if match else reason

@@ -13,7 +13,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
     """Return the description of each column in the metadata of a schema; nothing without them.
 
     Args:
-        schema: of pyarrow.
+        schema: a schema of pyarrow.
         with_lists: whether to include columns whose description is a list of that of their items, which stands for them.
     """
     try:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from beam_jobs.parquet_files.thrift import Struct, ThriftError, read_struct
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -125,7 +125,7 @@ def _parse_footer(data: bytes, size: int) -> Footer:
     groups = tuple(_group(group, leaves, size) for group in _get_field(values, 4, list))
     total = sum(group.rows for group in groups)
     if total != rows:
-        raise ThriftError(f"its row groups have {counted(total, 'row')}, and it counts {rows:,}")
+        raise ThriftError(f"its row groups have {count_text(total, 'row')}, and it counts {rows:,}")
     return Footer(groups)
 
 
@@ -134,7 +134,7 @@ def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
     if rows < 0:
         raise ThriftError(f"the number of rows of a row group is negative: {rows}")
     if len(columns) != len(leaves):
-        raise ThriftError(f"a row group has {counted(len(columns), 'column')}, and its schema {len(leaves)}")
+        raise ThriftError(f"a row group has {count_text(len(columns), 'column')}, and its schema {len(leaves)}")
     return RowGroup(rows, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True)))
 
 

@@ -39,10 +39,10 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
         SourceError: a page is too large to be unpacked.
     """
     fixed = _NUMBER_BYTES if chunk.kind not in (_BYTE_ARRAY, _FIXED) else chunk.width if chunk.kind == _FIXED else 0
-    largest, dictionary, seen = fixed, 0, 0
+    largest, dictionary, values_read = fixed, 0, 0
     heads = _Heads(path, chunk)
     position, end = chunk.start, chunk.start + chunk.size
-    while position < end and seen < chunk.values:
+    while position < end and values_read < chunk.values:
         head, after = heads.read(position)
         kind, size, packed = (head.get(number) for number in (1, 2, 3))
         if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
@@ -57,7 +57,7 @@ def value_bytes(path: str, chunk: ColumnChunk) -> int:
             dictionary = size
         elif kind in (_DATA, _DATA_V2):
             values, encoding = _parse_values(head, kind)
-            seen += values
+            values_read += values
             if not fixed:
                 largest = max(largest, _estimate_bytes(size, values, encoding, dictionary))
         position = after + packed

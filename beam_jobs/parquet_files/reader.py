@@ -12,7 +12,7 @@ from pyarrow import parquet
 from beam_jobs.parquet_files.footer import Footer, damage_error, encryption_error, read_footer
 from beam_jobs.parquet_files.pages import value_bytes
 from beam_jobs.references.ranged_file import open_ranged
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import SourceError
 
@@ -43,7 +43,7 @@ class ParquetReader:
         """Yield the rows of a row group in batches of 64 MB at most, or of one row.
 
         Args:
-            group: number of the row group.
+            group: index of the row group.
             names: the columns, or `COLUMN.FIELD` for a field of a struct.
             most_rows: rows of a batch.
 
@@ -59,7 +59,7 @@ class ParquetReader:
                 break
             yield batch
         if read != expected:
-            got = "more rows" if read > expected else counted(read, "row")
+            got = "more rows" if read > expected else count_text(read, "row")
             raise damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
@@ -118,7 +118,8 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             raise _read_error(path, error) from None
         if counts != (len(footer.groups), footer.rows):
             raise damage_error(
-                path, f"pyarrow finds {counted(counts[0], 'row group')} of {counted(counts[1], 'row')} in its footer"
+                path,
+                f"pyarrow finds {count_text(counts[0], 'row group')} of {count_text(counts[1], 'row')} in its footer",
             )
         yield reader
 

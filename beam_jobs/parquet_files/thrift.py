@@ -31,7 +31,7 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
 
     Args:
         data: bytes that contain it.
-        position: where it begins.
+        position: offset at which it begins.
 
     Returns:
         The values by number of their field: integers, booleans, bytes, lists, dicts for maps and structs; and the position.
@@ -100,7 +100,7 @@ class _ThriftReader:
             return {}
         kinds = self._take(1)[0]
         if depth > _MOST_DEPTH or kinds >> 4 in (_LIST, _SET, _MAP, _STRUCT):
-            raise ThriftError("a map that Parquet has not")
+            raise ThriftError("a map, which no structure of Parquet has")
         return {self._read_value(kinds >> 4, depth + 1): self._read_value(kinds & 15, depth + 1) for _ in range(size)}
 
     def _count(self, size: int) -> int:

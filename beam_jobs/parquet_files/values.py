@@ -30,7 +30,7 @@ _DAY_MILLISECONDS = 86_400_000
 
 
 class UnreadableValue(NamedTuple):
-    """In place of a value that cannot be read.
+    """Stand-in for a value that cannot be read.
 
     Attributes:
         problem: why, in a few words.
@@ -164,6 +164,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
 
 
 def _format_times(column: Any) -> list[Any]:
+    """Return dates and times in ISO 8601; `UnreadableValue` for those that have no date in it."""
     if types.is_timestamp(column.type) and column.type.tz is not None:
         # The count is in UTC; the zone is only for display.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))

@@ -20,7 +20,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.tally import BUCKET_BITS, Buckets, Tally, TallyPart
 from beam_jobs.references.record_order import Positions
 from beam_jobs.references.reference import HASH_BITS
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
@@ -190,8 +190,8 @@ def _divide_buckets(
     fewest = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
     if fewest < count * _EVEN_RECORDS:
         raise UsageError(
-            f"split {split}: {counted(count, 'shard')} of {counted(int(buckets.records.sum()), 'record')} (expected"
-            f" {counted(_BUCKETS // 4, 'shard')} or fewer, or {counted(_EVEN_RECORDS, 'record')} in each). Give a larger"
+            f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.records.sum()), 'record')} (expected"
+            f" {count_text(_BUCKETS // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
             " --shard-size."
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
@@ -207,13 +207,13 @@ def _check_count(split: str, records: int, count: int, options: ConvertOptions) 
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(
-            f"--num-shards is {requested}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
-            " an empty one. Ask for fewer."
+            f"--num-shards is {requested}, but split {split} of {count_text(records, 'record')} fills {count} of them at most"
+            " without an empty one. Ask for fewer."
         )
     if count % multiple:
         raise UsageError(
-            f"--shards-multiple-of is {multiple}, but split {split} of {counted(records, 'record')} fills"
-            f" {counted(count, 'shard')}. Ask for a smaller multiple."
+            f"--shards-multiple-of is {multiple}, but split {split} of {count_text(records, 'record')} fills"
+            f" {count_text(count, 'shard')}. Ask for a smaller multiple."
         )
 
 

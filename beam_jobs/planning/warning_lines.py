@@ -18,7 +18,7 @@ from beam_jobs.references import notes
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import ScannedSource, Source
-from tpudata.console.tables import count_text, counted
+from tpudata.console.tables import count_text
 
 # Names that folders of images have next to folders of something else, and classes hardly.
 _KINDS_OF_FILES = frozenset(
@@ -82,7 +82,7 @@ def warning_lines(
     """Return the warnings by kind, in the order in which they are printed.
 
     Args:
-        facts: about the input.
+        facts: facts about the input.
         counts: counts of the listing.
         records: number of records by split.
         known_names: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
@@ -132,8 +132,8 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
         )
     if labels := source_notes.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
-            f"blanks around {counted(source_notes.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
-            " labels without them"
+            f"blanks around {count_text(source_notes.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r};"
+            " write labels without them"
         )
     sets = defaultdict(list)
     for split, _, name in (example.partition("/") for example in source_notes.examples(notes.IDX_SETS)):
@@ -155,8 +155,8 @@ def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
     if records < _MANY_SAMPLES and sum(" " in name for name in names) * 2 < len(names):
         return {}
     return {
-        notes.TEXT_CLASSES: f"the .txt of {counted(samples, 'sample')} was taken for its class, which makes"
-        f" {counted(len(names), 'class', 'classes')}; if these are captions, pass --unlabelled to store them so"
+        notes.TEXT_CLASSES: f"the .txt of {count_text(samples, 'sample')} was taken for its class, which makes"
+        f" {count_text(len(names), 'class', 'classes')}; if these are captions, pass --unlabelled to store them so"
     }
 
 

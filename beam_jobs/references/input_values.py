@@ -61,7 +61,7 @@ def _convert_to_floats(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_convert_to_floats(element) for element in value]
     if isinstance(value, bool):
-        raise FeatureError("A truth value is no float.")
+        raise FeatureError("A truth value is not a float.")
     return float(value) if isinstance(value, int) else value
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
 
 # With this many classes or more, at least one of this many must occur; the largest known sets have 21,841 classes.
@@ -43,7 +43,7 @@ class Labels:
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
+        return {name: label for label, name in enumerate(self.names)}
 
     def number(self, name: str) -> int:
         """Return the label of a class, counted from 0; ValueError for an unknown class."""
@@ -82,7 +82,7 @@ def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) ->
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
-            f"{origin}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
+            f"{origin}: label {largest} makes {count_text(largest + 1, 'class', 'classes')}, as whole numbers are labels"
             f" themselves, but {occurring:,} different labels occur. {fix}"
         )
 
@@ -118,9 +118,9 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         """Return no names."""
         return set()
 
-    def add_input(self, names: set[str], more: Iterable[str]) -> set[str]:
+    def add_input(self, names: set[str], new_names: Iterable[str]) -> set[str]:
         """Add names."""
-        names.update(more)
+        names.update(new_names)
         return names
 
     def merge_accumulators(self, parts: Iterable[set[str]]) -> set[str]:

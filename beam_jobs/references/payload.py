@@ -77,7 +77,7 @@ def _to_json_value(value: Any) -> Any:
         return f"blake2b:{hashlib.blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()}"
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no number, string, bytes, array or list of these")
+    raise TypeError(f"{type(value).__name__} is not a number, string, bytes, array or list of these")
 
 
 # json.dumps would make an encoder for each call.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
-# Without a shuffle, a position is the number of the unit and of the record in it.
+# Without a shuffle, a position is the index of the unit and of the record in it.
 _UNIT_SHIFT = 40
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -37,8 +37,8 @@ class RecordOrder:
 
         Args:
             digests: uint64 [n]: 64 bits of the digest of each record's key.
-            unit: number of the unit.
-            first: number of the first record in the unit.
+            unit: index of the unit.
+            first: index of the first record in the unit.
 
         Returns:
             uint64 [n], as distinct as the digests. With a shuffle, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast

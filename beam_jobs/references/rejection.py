@@ -24,15 +24,15 @@ def add_key(error: BadRecordError, key: str | None) -> BadRecordError:
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 
-def file_rejection(path: str, error: SourceError | CorruptionError, more: str = "") -> BadRecordError:
+def make_file_rejection(path: str, error: SourceError | CorruptionError, suffix: str = "") -> BadRecordError:
     """Return the error of a file as its rejection.
 
     Args:
         path: path of the file, which begins the message of a SourceError.
         error: reason for the rejection.
-        more: text that follows the reason.
+        suffix: text that follows the reason.
     """
     if isinstance(error, CorruptionError):
-        return BadRecordError(path, f"{error.reason}{more}", error.offset)
+        return BadRecordError(path, f"{error.reason}{suffix}", error.offset)
     reason = str(error).removeprefix(path).removeprefix(":").removeprefix(" is").strip()
-    return BadRecordError(path, f"{reason}{more}")
+    return BadRecordError(path, f"{reason}{suffix}")

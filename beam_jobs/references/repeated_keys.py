@@ -11,7 +11,7 @@ import numpy.typing as npt
 from beam_jobs.references.reference import key_digests
 
 # A row: two halves of the digest of its key, and its place.
-_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<u4"), ("line", "<u8")])
+_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("list", "<u4"), ("line", "<u8")])
 KeyRows: TypeAlias = npt.NDArray[np.void]
 
 
@@ -19,30 +19,30 @@ class Repeat(NamedTuple):
     """Two rows with one key; repeats compare by the place of the later row.
 
     Attributes:
-        number, line: of the later row: its list and its line.
-        first_number, first_line: of the first row with the key.
+        list_index, line: index of the list of the later row, and the line.
+        first_list_index, first_line: the same of the first row with the key.
         high, low: halves of the key's digest.
     """
 
-    number: int
+    list_index: int
     line: int
-    first_number: int
+    first_list_index: int
     first_line: int
     high: int
     low: int
 
 
-def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
+def key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) -> KeyRows:
     """Return rows of one list.
 
     Args:
-        keys: of n rows.
+        keys: keys of n rows.
         lines: their lines.
-        number: number of the list.
+        list_index: index of the list.
     """
     rows = np.empty(len(keys), _ROW)
     digests = key_digests(keys)
-    rows["high"], rows["low"], rows["number"], rows["line"] = digests[:, 0], digests[:, 1], number, lines
+    rows["high"], rows["low"], rows["list"], rows["line"] = digests[:, 0], digests[:, 1], list_index, lines
     return rows
 
 
@@ -63,18 +63,18 @@ def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
     if not data:
         return None
     rows = np.frombuffer(data, _ROW)
-    rows = rows[np.lexsort([rows[name] for name in ("line", "number", "low", "high")])]
+    rows = rows[np.lexsort([rows[name] for name in ("line", "list", "low", "high")])]
     same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
     # The second of three rows with one key is the first repeat.
     seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
     if not len(seconds):
         return None
-    earliest_pair = int(np.lexsort([rows[name][seconds] for name in ("line", "number")])[0])
+    earliest_pair = int(np.lexsort([rows[name][seconds] for name in ("line", "list")])[0])
     later, first = rows[seconds[earliest_pair]], rows[seconds[earliest_pair] - 1]
     return Repeat(
-        number=int(later["number"]),
+        list_index=int(later["list"]),
         line=int(later["line"]),
-        first_number=int(first["number"]),
+        first_list_index=int(first["list"]),
         first_line=int(first["line"]),
         high=int(later["high"]),
         low=int(later["low"]),

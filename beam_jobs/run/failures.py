@@ -39,12 +39,12 @@ def is_interrupt(error: BaseException) -> bool:
     return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text
 
 
-def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
+def translate_failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
     """Return the message that reports a failed run.
 
     Args:
         runner: the name of its class.
-        error: what Beam raised.
+        error: error that Beam raised.
         in_process: whether the runner works in this process.
         job: identity of the submitted job and where to look at it; empty before it is submitted.
 

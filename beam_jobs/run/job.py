@@ -41,9 +41,9 @@ def job_identity(pipeline_result: PipelineResult, runner: str, options: Pipeline
     """Return the identity of a job.
 
     Args:
-        pipeline_result: of submitting it.
+        pipeline_result: result of submitting it.
         runner: the name of its class.
-        options: with which it was submitted.
+        options: options with which it was submitted.
     """
     if runner == _DATAFLOW:
         cloud = options.view_as(GoogleCloudOptions)

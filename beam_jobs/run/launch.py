@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
-from beam_jobs.run.failures import failure, is_interrupt
+from beam_jobs.run.failures import is_interrupt, translate_failure
 from beam_jobs.run.job import is_over, job_identity, job_text
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.prism import start_prism
@@ -54,11 +54,11 @@ class JobRun:
 
     Args:
         options: options of the pipeline.
-        launch: how it is started.
+        launch: way in which it is started.
         submitted: gets the identity of a job that may outlive this process.
 
     Attributes:
-        launch: how it is started.
+        launch: way in which it is started.
         goes_on: whether the job was submitted and is not known to have ended.
     """
 
@@ -147,7 +147,13 @@ class JobRun:
 
 @contextlib.contextmanager
 def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Raise what Beam raises as `failure` words it, and a wrapped interrupt as itself."""
+    """Translate errors of Beam as `translate_failure` does, and raise an interrupt that it wrapped.
+
+    Args:
+        name: name of the runner.
+        job: the submitted job, in words.
+        is_over: whether the job has ended. An error before its end is a lost connection.
+    """
     try:
         yield
     except Exception as error:
@@ -161,7 +167,7 @@ def _translate_failures(name: str, job: str = "", is_over: Callable[[], bool] = 
                 f"{job}: the connection was lost{cause}, and the job may go on. When it has ended, run again with --resume to"
                 " convert the rest."
             ) from error
-        translated = failure(name, error, in_process=is_in_process(name), job=job)
+        translated = translate_failure(name, error, in_process=is_in_process(name), job=job)
         if translated is None:
             raise
         raise translated from error

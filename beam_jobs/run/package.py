@@ -48,10 +48,10 @@ def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
         yield options
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-package-") as folder:
-        used = copy.deepcopy(options)
-        setup = used.view_as(SetupOptions)
+        shipped_options = copy.deepcopy(options)
+        setup = shipped_options.view_as(SetupOptions)
         setup.extra_packages = [*(setup.extra_packages or []), str(build_wheel(Path(folder)))]
-        yield used
+        yield shipped_options
 
 
 def network_problem(options: PipelineOptions) -> str:
@@ -89,7 +89,7 @@ def build_wheel(folder: Path) -> Path:
     """Write a wheel of this package; return its path.
 
     Args:
-        folder: where it is put.
+        folder: folder of the wheel.
 
     Raises:
         UsageError: nothing is known of how this package was installed.

@@ -66,7 +66,7 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
 
     Args:
         options: options of the pipeline.
-        paths: from the name in messages, such as `--input`, to the path; empty paths are skipped.
+        paths: mapping from the name in messages, such as `--input`, to the path; empty paths are skipped.
         runner: the name of its class; None: that of the options.
 
     Raises:

@@ -64,9 +64,9 @@ class _Server:
     """A server of this process.
 
     Attributes:
-        process: supervises it.
-        port: on which it serves.
-        lifeline: ends it with this process.
+        process: process that supervises it.
+        port: port on which it serves.
+        lifeline: lifeline that ends it with this process.
     """
 
     process: subprocess.Popen[bytes]
@@ -76,8 +76,8 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = int(taken.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as port_finder:
+            port = int(port_finder.getsockname()[1])
         lifeline = Lifeline()
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
@@ -110,7 +110,7 @@ def find_prism(location: str | None = None) -> Path:
     """Return the path of a Prism binary; build it if it is missing.
 
     Args:
-        location: of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
+        location: value of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
 
     Raises:
         UsageError: `location` is not a program, or Prism is not installed and cannot be built here.

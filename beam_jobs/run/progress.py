@@ -25,7 +25,7 @@ from apache_beam.runners.runner import PipelineResult
 from tqdm import tqdm
 
 from beam_jobs.run.job import job_counts
-from tpudata.console.tables import bytes_text, counted
+from tpudata.console.tables import bytes_text, count_text
 
 _COUNTS = struct.Struct("<qq")
 _TOTAL, _LISTED = "total", "listed"
@@ -130,7 +130,9 @@ def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
                 else:
                     records, size = records + counts[0], size + counts[1]
             is_planned = bar.total is not None
-            bar.set_postfix_str(counted(records, "record") if is_planned else counted(inputs, "input"), refresh=False)
+            bar.set_postfix_str(
+                count_text(records, "record") if is_planned else count_text(inputs, "input"), refresh=False
+            )
             bar.update((size if is_planned else listed) - bar.n)
 
 
@@ -144,7 +146,7 @@ def job_progress(
     """Show a job's counters while the context lasts, in a bar on stderr or in lines.
 
     Args:
-        result: of submitting it.
+        result: result of submitting it.
         draws_bar: whether to draw a bar.
         report: without a bar, gets the lines; None shows none.
         every_seconds: seconds between two looks at the counts; None for 2 with a bar, and 60 for lines.
@@ -193,4 +195,4 @@ def _watch_job_in_lines(
 
 
 def _counts_text(records: int, shards: int) -> str:
-    return f"{counted(records, 'record')}, {counted(shards, 'shard')}"
+    return f"{count_text(records, 'record')}, {count_text(shards, 'shard')}"

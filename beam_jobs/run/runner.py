@@ -167,20 +167,20 @@ def new_pipeline(
     workers = options.view_as(DirectOptions).direct_num_workers
     name = str(options.view_as(StandardOptions).runner)
     # Runners change the options of their pipeline.
-    used = copy.deepcopy(options)
+    own_options = copy.deepcopy(options)
     if is_local(options):
         # Checking the types of all edges is a sixth of the CPU time of a small run; on other engines they are checked.
-        used.view_as(TypeOptions).pipeline_type_check = False
+        own_options.view_as(TypeOptions).pipeline_type_check = False
     try:
         if runner is not None:
-            return beam.Pipeline(runner=runner, options=used)
+            return beam.Pipeline(runner=runner, options=own_options)
         if is_local(options) and workers > 1:
-            direct = used.view_as(DirectOptions)
+            direct = own_options.view_as(DirectOptions)
             direct.direct_num_workers = useful_workers(workers, parts)
             # Beam warns of its default, which LocalRunner does not use.
             direct.direct_running_mode = None
-            return beam.Pipeline(runner=LocalRunner(), options=used)
-        return beam.Pipeline(options=used)
+            return beam.Pipeline(runner=LocalRunner(), options=own_options)
+        return beam.Pipeline(options=own_options)
     except ValueError as error:
         # Beam lists missing options one per line.
         raise UsageError(f"--runner={name}: {one_line(error)}.") from None

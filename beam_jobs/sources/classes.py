@@ -12,7 +12,7 @@ from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from tpudata.console.nearest import suggestion
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json
 from tpudata.storage import storage_for
@@ -90,7 +90,7 @@ class Classes:
             hint, file_prefix = suggestion(label, self.labels.names), "" if self.comes_from_metadata else "--labels "
             raise BadRecordError(
                 origin,
-                f"unknown label: {label!r}; {file_prefix}{self.path} has {counted(len(self.labels.names), 'name')}{hint}",
+                f"unknown label: {label!r}; {file_prefix}{self.path} has {count_text(len(self.labels.names), 'name')}{hint}",
             )
         if self.integers:
             self._check_integer(label, origin)
@@ -107,6 +107,7 @@ class Classes:
         return label
 
     def _check_integer(self, label: str, origin: str) -> None:
+        """Raise BadRecordError if a label is not a whole number that can be a label itself."""
         if not is_integer_label(label):
             raise BadRecordError(
                 origin,
@@ -162,13 +163,13 @@ def read_labels(path: str) -> Labels:
         reject(f"byte {error.start} is not UTF-8")
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         name = line.strip()
         if not name:
-            reject(f"line {number} is empty")
+            reject(f"line {line_number} is empty")
         if name in seen:
-            reject(f"{name!r} is on line {seen[name]} and on line {number}")
-        seen[name] = number
+            reject(f"{name!r} is on line {seen[name]} and on line {line_number}")
+        seen[name] = line_number
     return Labels(tuple(seen))
 
 

@@ -21,12 +21,12 @@ _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in name
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
-# From the name of a file below the input to a split, or nothing.
+# From the name of a file below the input to a split, or an empty string.
 SplitOf = Callable[[str], str]
 
 
 def folder_split(name: str) -> str:
-    """Return the split that a folder's name stands for, whatever its case: train, validation, test, or nothing."""
+    """Return the split that a folder's name stands for, whatever its case: train, validation, test, or an empty string."""
     return _SPLITS.get(name.lower(), "")
 
 
@@ -65,10 +65,10 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
 
     Args:
         folders: names, outermost first.
-        record: for the message.
+        record: the record, for the message.
 
     Returns:
-        The class, and the split or nothing.
+        The class, and the split or an empty string.
 
     Raises:
         SourceError: there is no folder, or the innermost is named after a split, so the class is unknown.
@@ -119,7 +119,7 @@ def _split_in(name: str) -> str:
 class NamedSplits:
     """The splits that names below an input stand for: `train/...`, `train.txt`, `train-00.jsonl`.
 
-    Names are splits if two of them are, or all; other names next to them are an error. Names that are no accident, such as
+    Names are splits if two of them are, or all; other names next to them are an error. Names that cannot be accidental, such as
     `validation-00000-of-00001.parquet`, are splits if one of them is, unless it is `train`, which all others are anyway. If none
     begins with a split, all have one in the middle, and there are several, these count.
 
@@ -128,7 +128,7 @@ class NamedSplits:
         are_splits: whether each name is one.
         splits: the splits among the names that were looked at.
         are_all: whether these were all names.
-        split_of: returns the split that a name is, or nothing.
+        split_of: returns the split that a name is, or an empty string.
     """
 
     input: str
@@ -152,13 +152,13 @@ class NamedSplits:
         Args:
             options: options of the conversion.
             names: the first `LOOKED_AT` names and one more, or all if there are fewer.
-            split_of: returns the split that a name begins with, or nothing; a function of a module.
-            split_inside: returns the split that a name has anywhere, or nothing; a function of a module.
+            split_of: returns the split that a name begins with, or an empty string; a function of a module.
+            split_inside: returns the split that a name has anywhere, or an empty string; a function of a module.
             accidental: whether a single name may be that of a split by accident.
 
         Raises:
             SourceError: some are splits, and some are not.
-            UsageError: the options deal out splits, but the names are splits.
+            UsageError: the options assign splits, but the names are splits.
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
@@ -193,8 +193,8 @@ class NamedSplits:
         """Return the split of a member of an archive.
 
         Args:
-            archive: the split that the archive's name stands for, or nothing.
-            member: the split that the member's folder stands for, or nothing.
+            archive: the split that the archive's name stands for, or an empty string.
+            member: the split that the member's folder stands for, or an empty string.
             origin: the member, for the message.
 
         Raises:
@@ -207,7 +207,7 @@ class NamedSplits:
         return member or archive
 
     def of(self, name: str) -> str:
-        """Return the split of a file, or nothing if its name says none.
+        """Return the split of a file, or an empty string if its name says none.
 
         Args:
             name: its path below the input.

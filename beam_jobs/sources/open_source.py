@@ -56,7 +56,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 
     Args:
         options: options of the conversion.
-        source_options: how the input is read; None for the defaults.
+        source_options: options of reading the input; None for the defaults.
 
     Raises:
         SourceError: nothing at the path, or nothing of a supported form; names the content.
@@ -142,7 +142,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if a folder without folders has files that are not images; going by the first that is no README."""
+    """Raise SourceError if a folder without folders has files that are not images; going by the first that is not a README."""
     data = [entry for entry in files if not _is_note(entry.name)] or files
     # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
     first = next((entry for entry in data if "." in entry.name), data[0])
@@ -191,8 +191,8 @@ def _match_files(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 def _find_form(pattern: str) -> str:
     """Return the form of the files that a pattern matches, by the names of the first ones: a single one may be misnamed."""
-    last = split_pattern(pattern)[1][-1]
-    same_ending = find_form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
+    name_pattern = split_pattern(pattern)[1][-1]
+    same_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
     paths: dict[str, str] = {}
     for entry, _ in itertools.islice(_match_files(pattern), _MOST_NAMES):
         form = _find_form_of_name(entry.name)

@@ -26,9 +26,9 @@ _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))}
 
 def _join_arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in pairs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--source-arg {twice}: passed twice. Pass each argument once.")
+    repeated_name = next((name for name in names if names.count(name) > 1), None)
+    if repeated_name is not None:
+        raise UsageError(f"--source-arg {repeated_name}: passed twice. Pass each argument once.")
     return dict(pairs)
 
 
@@ -271,7 +271,7 @@ class SourceOptions:
 
 
 def reject_split_flag(options: ConvertOptions, reason: str) -> None:
-    """Raise UsageError if --split deals out records whose split the input says; `reason` is the clause for it."""
+    """Raise UsageError if --split assigns records whose split the input says; `reason` is the clause for it."""
     if options.split:
         raise UsageError(f"--split: {reason}. Omit the flag.")
 

@@ -50,7 +50,7 @@ class PathLabels:
     Attributes:
         pattern: the expression.
         kinds: kind of each column.
-        classes: how classes become names.
+        classes: mapping from labels to class names.
     """
 
     pattern: re.Pattern[str]
@@ -62,7 +62,7 @@ class PathLabels:
         """Look at the first paths of an input; return None if the options take no classes from paths.
 
         Args:
-            options: have the expression, and perhaps kinds of columns.
+            options: options with the expression, and maybe with kinds of columns.
             paths: paths of the pictures, as the expression is searched for in them.
 
         Raises:
@@ -129,7 +129,7 @@ class PathLabels:
 
 
 def _find_class_group(pattern: re.Pattern[str]) -> int:
-    """Return the number of the group of the class; 0 if all groups have other names."""
+    """Return the index of the group of the class; 0 if all groups have other names."""
     group_names = pattern.groupindex
     if _LABEL in group_names:
         return group_names[_LABEL]
@@ -153,7 +153,7 @@ def _fits(text: str) -> bool:
 
 
 def _find_problem(text: str, kind: ColumnKind) -> str:
-    """Return why a column of this kind cannot hold a text, or nothing."""
+    """Return why a column of this kind cannot hold a text, or an empty string."""
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""
     if kind.kind == INT:

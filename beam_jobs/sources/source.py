@@ -173,11 +173,11 @@ class ScannedSource(Source):
         """Return the facts about no part."""
 
     @abc.abstractmethod
-    def scan(self, number: int, part: Any) -> Scan:
+    def scan(self, index: int, part: Any) -> Scan:
         """Return the scan of a part. Called on any worker.
 
         Args:
-            number: number of the part among all.
+            index: index of the part among all.
             part: one of `parts()`.
         """
 
@@ -186,7 +186,7 @@ class ScannedSource(Source):
         """Return the source with its schema.
 
         Args:
-            facts: about all parts.
+            facts: facts about all parts.
             parts: scanned parts from all scans, if the source keeps them; else None.
         """
 
@@ -212,7 +212,7 @@ def make_reference(
     """Return a reference.
 
     Args:
-        options: options of the conversion; deal out splits.
+        options: options of the conversion; assign splits.
         key: the record's stable name, unique in the input.
         path: the file that holds it.
         size: bytes of the record in the file.

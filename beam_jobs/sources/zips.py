@@ -21,7 +21,7 @@ from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.file_names import is_path_left_behind, member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
-from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
+from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large_error
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
@@ -53,7 +53,7 @@ class ZipUnit(NamedTuple):
 
     Attributes:
         path: the file.
-        name: that keys begin with.
+        name: prefix of keys.
         split: split that its name stands for; empty without one.
     """
 
@@ -67,10 +67,10 @@ class Zips(ClassifiedSource):
     """Zip archives: a Source whose units are archives.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         files: the archives.
         splits: splits in the names of the archives.
-        classes: how folder names become class names.
+        classes: mapping from folder names to class names.
         has_classes: False if records are unlabelled.
         path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
@@ -93,7 +93,7 @@ class Zips(ClassifiedSource):
 
         Raises:
             SourceError: there is no archive, or only some of their names are splits.
-            UsageError: the options deal out splits, but the names of the archives are splits; or `PathLabels.find` raises it.
+            UsageError: the options assign splits, but the names of the archives are splits; or `PathLabels.find` raises it.
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
@@ -155,7 +155,7 @@ class Zips(ClassifiedSource):
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")
         if member.file_size > MOST_INPUT_BYTES:
-            raise too_large(origin, member.file_size)
+            raise too_large_error(origin, member.file_size)
         if not member.file_size:
             raise BadRecordError(origin, "the file is empty")
         folders = name.split("/")[:-1]

@@ -18,10 +18,10 @@ class DatasetSpec:
 
     Attributes:
         options: options for its folder and its shards.
-        converter: makes the records.
+        converter: converter that makes the records.
         layout: name of the feature layout.
         has_classes: whether it has classes.
-        deciding: the options that determine the content of the shards, for the manifest: a JSON object.
+        deciding_options: the options that determine the content of the shards, for the manifest: a JSON object.
         keys: whether shards have a file of the keys of their inputs, which an append needs.
         base: the dataset that is added to, or None.
         claim: the run's on the output; None in tests.
@@ -31,7 +31,7 @@ class DatasetSpec:
     converter: Converter
     layout: str
     has_classes: bool
-    deciding: Mapping[str, Any]
+    deciding_options: Mapping[str, Any]
     keys: bool = False
     base: Base | None = None
     claim: Claim | None = None

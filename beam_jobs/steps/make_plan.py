@@ -22,7 +22,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_references
 from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.listing.list_references import TextBytes
-from beam_jobs.steps.listing.list_units import number_units
+from beam_jobs.steps.listing.list_units import enumerate_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -66,13 +66,13 @@ def plan_here(
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
-    for number, unit in number_units(source, []):
+    for unit_index, unit in enumerate_units(source, []):
         # Only sources of other packages need checks, and none of these is a PackSource.
         is_checked = not isinstance(source, PackSource)
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
-        for pack, digests in pack_references(listed, options.order, number):
+        for pack, digests in pack_references(listed, options.order, unit_index):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.list(len(pack.keys), int(pack.sizes.sum()))

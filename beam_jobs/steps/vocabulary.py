@@ -44,8 +44,8 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
     def create_accumulator(self) -> str:
         return ""
 
-    def add_input(self, characters: str, more: str) -> str:
-        return _merge([characters, more])
+    def add_input(self, characters: str, new_characters: str) -> str:
+        return _merge([characters, new_characters])
 
     def merge_accumulators(self, parts: Iterable[str]) -> str:
         return _merge(parts)
@@ -55,12 +55,12 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
 
 
 def _collect_characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
-    seen = CharacterSet()
+    characters = CharacterSet()
     with held_request_limits(limits):
         for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
             for text in texts or ():
-                seen.add(text)
-    yield seen.characters
+                characters.add(text)
+    yield characters.characters
 
 
 def _merge(parts: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.shards.write_shards import ShardResult
 from tpudata._version import __version__
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import OutputError, SourceError
 from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_metadata
 from tpudata.format.layout import REJECTS_FOLDER
@@ -92,7 +92,7 @@ class WriteMetadata(LimitedStep):
             labels = Labels(self._base.labels or ())
         if not any(shards.values()) and self._base is None:
             raise SourceError(
-                f"{self._options.input}: no record in {counted(plan.files, 'input')}. Pass an input that holds text."
+                f"{self._options.input}: no record in {count_text(plan.files, 'input')}. Pass an input that holds text."
             )
         counts = converter.counts(total)
         if duplicates := sum(count for count, _ in inputs.duplicates.values()):
@@ -106,7 +106,7 @@ class WriteMetadata(LimitedStep):
             created_by=f"tpudata {__version__}",
             labels=len(labels.names) if self._spec.has_classes and labels.names else None,
             rejected=dict(sorted(rejected.items())),
-            options={**self._spec.deciding, **converter.manifest_options(context)},
+            options={**self._spec.deciding_options, **converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
             keys=self._spec.keys,
             converted=dict(sorted(converted.items())),
@@ -182,11 +182,11 @@ class WriteMetadata(LimitedStep):
         flag = "--append" if options.append else "--resume"
         if not options.max_bad_records.allows(count, records):
             raise SourceError(
-                f"{count} of {counted(records, 'input')} rejected ({kinds}), more than"
+                f"{count} of {count_text(records, 'input')} rejected ({kinds}), more than"
                 f" --max-bad-records={options.max_bad_records}. {listing_hint} Fix them or allow more, and run again with {flag}."
             )
         if count == records and self._base is None:
             raise SourceError(
-                f"{options.input}: {count} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
+                f"{options.input}: {count} of {count_text(records, 'input')} rejected ({kinds}); a dataset has at least one record."
                 f" {listing_hint} Fix them, and run again with {flag}."
             )

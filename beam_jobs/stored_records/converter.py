@@ -17,7 +17,7 @@ from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
 from beam_jobs.stored_records.frames import remove_frame
 from beam_jobs.stored_records.options import RawFeature
 from beam_jobs.stored_records.stored_record import StoredRecord
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, decode_example, encode_example
 from tpudata.format.example.wire import Value
@@ -83,7 +83,7 @@ class DatasetConverter(FrameConverter):
 
     Attributes:
         schema: schema of all of them.
-        label_numbers: by number of the dataset, the new label of each old one, both counted from 0; only of datasets whose
+        label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
             labels change.
         label: name of the feature of the label, if labels change.
         label_offset: label of the first class.
@@ -159,7 +159,7 @@ class DatasetConverter(FrameConverter):
         del context
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
-    def _renumber(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+    def _renumber(self, reference: Reference, record: bytes, new_labels: Sequence[int]) -> bytes:
         """Return a record with its labels replaced by their new numbers; BadRecordError if one has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
@@ -167,11 +167,11 @@ class DatasetConverter(FrameConverter):
             class_numbers = [int(value) - self.label_offset for value in values]
             if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
-            example[self.label] = [numbers[class_number] + self.label_offset for class_number in class_numbers]
+            example[self.label] = [new_labels[class_number] + self.label_offset for class_number in class_numbers]
         except (IndexError, ValueError):
             raise BadRecordError(
                 reference.origin,
-                f"unknown label: {values!r}; its dataset has {counted(len(numbers), 'class', 'classes')}",
+                f"unknown label: {values!r}; its dataset has {count_text(len(new_labels), 'class', 'classes')}",
             ) from None
         return encode_example(example)
 
@@ -217,8 +217,8 @@ class ForeignConverter(FrameConverter):
             feature.name: feature.feature for feature in self.declared
         }
         schema = {
-            name: declared.get(name) or seen.feature(name, summary.records)
-            for name, seen in sorted(summary.features.items())
+            name: declared.get(name) or statistics.feature(name, summary.records)
+            for name, statistics in sorted(summary.features.items())
         }
         if self.label in schema and labels.names and schema[self.label].shape == ():
             schema[self.label] = dataclasses.replace(
@@ -245,12 +245,14 @@ class ForeignConverter(FrameConverter):
         """Raise BadRecordError if a record has no label, or one outside of the classes."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
-        last = self.label_offset + len(labels.names) - 1
-        wrong = [value for value in values if not isinstance(value, int) or not self.label_offset <= value <= last]
+        largest_label = self.label_offset + len(labels.names) - 1
+        wrong = [
+            value for value in values if not isinstance(value, int) or not self.label_offset <= value <= largest_label
+        ]
         if wrong or not values:
             got = repr(wrong[0]) if wrong else "no value"
             raise BadRecordError(
-                reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {last}"
+                reference.origin, f"unknown label: {got}; labels go from {self.label_offset} to {largest_label}"
             )
 
 

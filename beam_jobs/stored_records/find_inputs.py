@@ -47,11 +47,11 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> Inputs:
     for path in paths:
         if not path.strip():
             raise UsageError(f"An input is empty. {FIX}")
-    seen: set[str] = set()
+    seen_paths: set[str] = set()
     for path in paths:
-        if whole_path(path) in seen:
+        if whole_path(path) in seen_paths:
             raise UsageError(f"{path} comes twice. Name each input once.")
-        seen.add(whole_path(path))
+        seen_paths.add(whole_path(path))
     datasets = [open_dataset(path) if _is_dataset(path) else None for path in paths]
     opened = tuple(dataset for dataset in datasets if dataset is not None)
     if opened and len(opened) < len(paths):
@@ -81,7 +81,7 @@ def check_apart(paths: Sequence[str], output: str) -> None:
 
 
 def check_splits(splits: Collection[str], take: Sequence[str] | None, *, deals: bool) -> None:
-    """Raise UsageError if records that have splits would be dealt out again without notice.
+    """Raise UsageError if records that have splits would be assigned again without notice.
 
     Args:
         splits: splits of the inputs.

@@ -37,43 +37,43 @@ def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
         raise BadRecordError(path, f"{error.reason}; {advice}", offset) from None
 
 
-def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, last: int) -> Iterator[bytes]:
-    """Yield the frames of the records first, ..., last - 1 of an uncompressed file, some MB at a time.
+def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int) -> Iterator[bytes]:
+    """Yield the frames of the records first, ..., stop - 1 of an uncompressed file, some MB at a time.
 
     Args:
         path: path of the file.
         offsets: int64 [records + 1]: where each record begins, and the end of the last one.
-        first: number of the first record.
-        last: number of the record after the last one.
+        first: index of the first record.
+        stop: index of the record after the last one.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    while first < last:
+    while first < stop:
         begin = int(offsets[first])
-        stop = max(first + 1, min(last, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
+        block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
         # The caller that unpacks a frame compares its checksums.
-        data = storage_for(path).read_range(path, begin, int(offsets[stop]) - begin, is_checked=True)
-        for number in range(first, stop):
-            yield data[int(offsets[number]) - begin : int(offsets[number + 1]) - begin]
-        first = stop
+        data = storage_for(path).read_range(path, begin, int(offsets[block_stop]) - begin, is_checked=True)
+        for record in range(first, block_stop):
+            yield data[int(offsets[record]) - begin : int(offsets[record + 1]) - begin]
+        first = block_stop
 
 
-def read_packed_frames(path: str, index: ShardIndex, first: int, last: int) -> Iterator[bytes | DatasetError]:
-    """Yield the frames of the records first, ..., last - 1 of a compressed shard, or why a record cannot be read.
+def read_packed_frames(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[bytes | DatasetError]:
+    """Yield the frames of the records first, ..., stop - 1 of a compressed shard, or why a record cannot be read.
 
     A block that does not unpack is an error for each of its records, and for no other.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    while first < last:
-        stop = min((first // index.block_records + 1) * index.block_records, last)
+    while first < stop:
+        block_stop = min((first // index.block_records + 1) * index.block_records, stop)
         number = first
         try:
-            for _, data in read_indexed(path, index, first, stop):
+            for _, data in read_indexed(path, index, first, block_stop):
                 yield pack_frame(data)
                 number += 1
         except CorruptionError as error:
-            yield from (error for _ in range(number, stop))
-        first = stop
+            yield from (error for _ in range(number, block_stop))
+        first = block_stop

@@ -23,11 +23,11 @@ class MergedDatasets:
     """Common metadata of several datasets.
 
     Attributes:
-        datasets: in order.
-        layout: of all.
-        features: of all.
+        datasets: the datasets, in order.
+        layout: layout of all.
+        features: features of all.
         class_names: class names of all together, or None without classes.
-        label_numbers: by number of the dataset, the new label of each old one; only of datasets whose labels change.
+        label_numbers: by index of the dataset, the new label of each old one; only of datasets whose labels change.
         options: options of the conversions that made them, as far as these agree.
     """
 
@@ -79,10 +79,10 @@ class MergedDatasets:
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
     def list_decoded_sizes(self) -> dict[str, tuple[int, int]]:
-        """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
+        """Return (decoded bytes, records) of each split, by the dataset's index and the split: `0/train`."""
         return {
-            f"{number}/{name}": (split.decoded_bytes, split.records)
-            for number, dataset in enumerate(self.datasets)
+            f"{index}/{name}": (split.decoded_bytes, split.records)
+            for index, dataset in enumerate(self.datasets)
             for name, split in dataset.manifest.splits.items()
         }
 
@@ -125,8 +125,8 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
     """Raise an error if two datasets differ.
 
     Raises:
-        DatasetError: in layout, label offset, tokenizer or chat template.
-        FeatureError: in their features, apart from the number of classes.
+        DatasetError: they differ in layout, label offset, tokenizer or chat template.
+        FeatureError: their features differ, apart from the number of classes.
     """
     first_manifest, other_manifest = first.manifest, other.manifest
     if first_manifest.layout != other_manifest.layout:
@@ -184,7 +184,7 @@ def _label_offset(dataset: Dataset) -> int:
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the merged class names, and the new numbers of the old labels for each dataset whose labels change.
+    """Return the merged class names, and the new labels of the old ones for each dataset whose labels change.
 
     Raises:
         DatasetError: only some datasets have classes, or only some have whole numbers as class names.
@@ -209,11 +209,13 @@ def _merge_labels(
                 f"{dataset.path} has other class names than {datasets[0].path} (got {mine[number]!r} for class {number}, expected"
                 f" {names[number]!r}). Pass --merge-labels to number its labels anew by name."
             )
-        seen = set(names)
-        names += [name for name in mine if name not in seen]
-    new_numbers = {name: number for number, name in enumerate(names)}
-    numbers = {str(number): tuple(new_numbers[name] for name in mine) for number, mine in enumerate(names_of_datasets)}
-    changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
+        known_names = set(names)
+        names += [name for name in mine if name not in known_names]
+    label_of_name = {name: number for number, name in enumerate(names)}
+    labels_of_datasets = {
+        str(number): tuple(label_of_name[name] for name in mine) for number, mine in enumerate(names_of_datasets)
+    }
+    changed = {number: new for number, new in labels_of_datasets.items() if new != tuple(range(len(new)))}
     if changed and _are_numbers(names_of_datasets):
         first = datasets[int(next(iter(changed)))].path
         raise DatasetError(

@@ -25,7 +25,7 @@ from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
-from beam_jobs.stored_records.foreign.unread_records import unread_records
+from beam_jobs.stored_records.foreign.unread_records import describe_unread_records
 from beam_jobs.stored_records.frames import read_frames, read_packed_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, list_stored_files
@@ -54,7 +54,7 @@ class StoredRecordSource(PackSource):
         paths: paths of the inputs.
         take: the splits that are read, or None for all.
         datasets: those that the inputs are; empty for files of other programs.
-        splitter: gives each record its split.
+        splitter: rule that gives each record its split.
         class_names: class names of the output, or None without classes.
         skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
             an error.
@@ -116,7 +116,7 @@ class StoredRecordSource(PackSource):
         if kind is None:
             # A folder may hold other files, too, which are known by their names and their content.
             is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
-            if unit.size and not (is_foreign and not unread_records(unit.path, unit.size)):
+            if unit.size and not (is_foreign and not describe_unread_records(unit.path, unit.size)):
                 reject(_describe_not_records(unit))
             else:
                 ignored.append(unit.path)
@@ -131,14 +131,14 @@ class StoredRecordSource(PackSource):
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
-        runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
+        runs = [(first, stop) for first, stop in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
             yield from self._list_run(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
-            (number, frame)
-            for first, last in runs
-            for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
+            (record, frame)
+            for first, stop in runs
+            for record, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
         )
         yield from self._list_unpacked(unit, numbered, reject)
 
@@ -146,20 +146,20 @@ class StoredRecordSource(PackSource):
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records of an uncompressed file, which is read only if that decides their splits."""
-        for first, last in runs:
-            frames = read_frames(unit.path, offsets, first, last) if self.splitter.reads_records else iter(())
-            for start in range(first, last, PACK_REFERENCES):
-                numbers = np.arange(start, min(start + PACK_REFERENCES, last))
+        for first, stop in runs:
+            frames = read_frames(unit.path, offsets, first, stop) if self.splitter.reads_records else iter(())
+            for start in range(first, stop, PACK_REFERENCES):
+                records = np.arange(start, min(start + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
-                    splits_by_number = self._assign_splits(
-                        unit, zip(numbers.tolist(), frames, strict=False), offsets, reject
+                    splits_by_record = self._assign_splits(
+                        unit, zip(records.tolist(), frames, strict=False), offsets, reject
                     )
-                    numbers, splits = np.array(list(splits_by_number), np.int64), list(splits_by_number.values())
-                if len(numbers):
-                    sizes = offsets[numbers + 1] - offsets[numbers]
-                    starts = np.full(len(numbers), NOT_HELD)
-                    yield self._pack(unit, numbers, sizes, offsets[numbers], starts, splits)
+                    records, splits = np.array(list(splits_by_record), np.int64), list(splits_by_record.values())
+                if len(records):
+                    sizes = offsets[records + 1] - offsets[records]
+                    starts = np.full(len(records), NOT_HELD)
+                    yield self._pack(unit, records, sizes, offsets[records], starts, splits)
 
     def _assign_splits(
         self,
@@ -168,27 +168,27 @@ class StoredRecordSource(PackSource):
         offsets: npt.NDArray[np.int64],
         reject: Reject,
     ) -> dict[int, str]:
-        """Return by number the split of each record that is not rejected."""
+        """Return by index the split of each record that is not rejected."""
         splits = {}
-        for number, frame in frames:
-            begin = int(offsets[number])
+        for record, frame in frames:
+            begin = int(offsets[record])
             try:
                 key = self.splitter.find_key_in_record(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
-            splits[number] = self.splitter.split(unit.split, key)
+            splits[record] = self.splitter.split(unit.split, key)
         return splits
 
     def _list_unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[ListedPack]:
         """Yield records with their frames."""
-        frames_by_number: dict[int, bytes] = {}
+        frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
-        for number, frame in frames:
-            origin = f"{unit.name}:{number} in {unit.path}"
+        for record, frame in frames:
+            origin = f"{unit.name}:{record} in {unit.path}"
             try:
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
@@ -198,36 +198,36 @@ class StoredRecordSource(PackSource):
             except BadRecordError as error:
                 reject(error)
                 continue
-            frames_by_number[number] = frame
+            frames_by_record[record] = frame
             size += len(frame)
-            if len(frames_by_number) == PACK_REFERENCES or size >= _PACK_BYTES:
-                yield self._make_held_pack(unit, frames_by_number, splits)
-                frames_by_number, splits, size = {}, [], 0
-        if frames_by_number:
-            yield self._make_held_pack(unit, frames_by_number, splits)
+            if len(frames_by_record) == PACK_REFERENCES or size >= _PACK_BYTES:
+                yield self._make_held_pack(unit, frames_by_record, splits)
+                frames_by_record, splits, size = {}, [], 0
+        if frames_by_record:
+            yield self._make_held_pack(unit, frames_by_record, splits)
 
-    def _make_held_pack(self, unit: StoredFile, frames_by_number: Mapping[int, bytes], splits: list[str]) -> ListedPack:
-        frames, offsets = list(frames_by_number.values()), np.zeros(len(frames_by_number), np.int64)
+    def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+        frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
-        listed = self._pack(unit, np.array(list(frames_by_number), np.int64), sizes, offsets, offsets, splits or None)
+        listed = self._pack(unit, np.array(list(frames_by_record), np.int64), sizes, offsets, offsets, splits or None)
         return listed._replace(buffers=frames, rows=np.arange(len(frames)))
 
     def _pack(
         self,
         unit: StoredFile,
-        numbers: npt.NDArray[np.int64],
+        records: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
         starts: npt.NDArray[np.int64],
         splits: list[str] | None,
     ) -> ListedPack:
         """Return records of a file; without `splits`, their keys decide."""
-        keys = PackedKeys([f"{unit.name}:"], narrow(numbers))
+        keys = PackedKeys([f"{unit.name}:"], narrow(records))
         digests = keys.digests()
         if splits is None:
             splits = self.splitter.splits(unit.split, keys, digests)
         pack = Pack.from_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
-        return ListedPack(pack, digests, [], np.zeros(len(numbers), np.intp), starts)
+        return ListedPack(pack, digests, [], np.zeros(len(records), np.intp), starts)
 
 
 def detect_record_file(path: str, size: int) -> str | None:
@@ -257,7 +257,7 @@ def is_named_otherwise(name: str) -> bool:
 
 def _describe_not_records(unit: StoredFile) -> BadRecordError:
     """Return the rejection of a file that is not TFRecord, with the reason."""
-    problem = unread_records(unit.path, unit.size)
+    problem = describe_unread_records(unit.path, unit.size)
     if problem:
         return BadRecordError(unit.path, problem, 0)
     if unit.size < HEADER_BYTES:
@@ -282,7 +282,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
 
 
 def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
-    """Yield number and frame of each record of a compressed file; reject the file at the first damage."""
+    """Yield index and frame of each record of a compressed file; reject the file at the first damage."""
     number = 0
     try:
         for _, data in read_records(path, GZIP):

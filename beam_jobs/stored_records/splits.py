@@ -24,7 +24,7 @@ class Splitter:
     Attributes:
         key: source of a record's key: RECORD, CONTENT or the name of a feature.
         lists: by split, the keys of its records.
-        shares: how the other records are dealt out; None keeps the split that the input has them in.
+        shares: shares by which the other records are assigned; None keeps the split that the input has them in.
     """
 
     key: str = RECORD

@@ -30,8 +30,8 @@ class StoredFile(NamedTuple):
         path: path of the file.
         size: bytes.
         name: prefix of the keys of its records.
-        split: that its records have in the input.
-        dataset: number of the dataset that it belongs to; None for a foreign file.
+        split: split that its records have in the input.
+        dataset: index of the dataset that it belongs to; None for a foreign file.
         shard: as the dataset's manifest has it; None for a foreign file.
     """
 
@@ -84,7 +84,7 @@ def list_stored_files(
         UsageError: a file is in two inputs, or an input has datasets below it.
     """
     if datasets:
-        listed = [_list_shards(number, dataset, take) for number, dataset in enumerate(datasets)]
+        listed = [_list_shards(index, dataset, take) for index, dataset in enumerate(datasets)]
     else:
         listed = [[file for file in _list_foreign(path) if take is None or file.split in take] for path in paths]
         for path, files in zip(paths, listed, strict=True):
@@ -106,10 +106,10 @@ def _digest(dataset: Dataset) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _list_shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
+def _list_shards(index: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
     """Return the shards of a dataset that have records left."""
     return [
-        StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, number, shard)
+        StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, index, shard)
         for name, split in dataset.manifest.splits.items()
         if take is None or name in take
         for shard in split.shards
@@ -161,13 +161,13 @@ def _make_names_unique(paths: Sequence[str], listed: Sequence[Sequence[StoredFil
     """
     names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
     folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
-    heads = folders if len(set(folders)) == len(folders) else [str(number) for number in range(len(paths))]
-    seen: set[str] = set()
+    heads = folders if len(set(folders)) == len(folders) else [str(index) for index in range(len(paths))]
+    used_names: set[str] = set()
     for head, files in zip(heads, listed, strict=True):
         for file in files:
-            if whole_path(file.path) in seen:
+            if whole_path(file.path) in used_names:
                 raise UsageError(f"{file.path} is in two inputs. Name each file once.")
-            seen.add(whole_path(file.path))
+            used_names.add(whole_path(file.path))
             yield file._replace(name=f"{head}/{file.name}") if names[file.name] > 1 else file
 
 

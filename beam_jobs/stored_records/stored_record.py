@@ -14,8 +14,8 @@ class StoredRecord(Payload):
     """The frame of a record in a TFRecord file.
 
     Attributes:
-        dataset: number of the dataset that the file belongs to; None for a foreign file.
-        split: that the record has in the input.
+        dataset: index of the dataset that the file belongs to; None for a foreign file.
+        split: split that the record has in the input.
         crc32c: crc32c of the shard, as the dataset's manifest has it; None for a foreign file.
     """
 

@@ -13,7 +13,7 @@ from beam_jobs.compression.files import decompress_file, strip_compression
 from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
-from beam_jobs.references.rejection import Reject, file_rejection
+from beam_jobs.references.rejection import Reject, make_file_rejection
 from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
@@ -24,7 +24,7 @@ from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_group
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import question_spans
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.json_values import parse_input_json
 
@@ -55,7 +55,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
         elif form.has_ranges:
             count = -(-file.size // range_bytes)
-            cuts = [file.size * number // count for number in range(count + 1)]
+            cuts = [file.size * index // count for index in range(count + 1)]
             yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
         else:
             yield TextPart(file, form, 0, file.size)
@@ -89,7 +89,7 @@ def document_blocks(
             if skips and compression:
                 collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
-        reject(file_rejection(file.path, error))
+        reject(make_file_rejection(file.path, error))
         return
     except CorruptionError as error:
         if not skips:
@@ -120,8 +120,8 @@ def document_blocks(
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for number, spans in enumerate(span_blocks):
-        if not number and text_format.row == JSON_ROW and form.kind != PARQUET:
+    for index, spans in enumerate(span_blocks):
+        if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
             _note_columns(_read_first_keys(spans), options, note)
         block = _drop_large(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
@@ -228,7 +228,7 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
     except (SourceError, CorruptionError) as error:
         if not skips:
             raise
-        reject(file_rejection(file.path, error))
+        reject(make_file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
     stop = len(groups.rows) if part.stop < 0 else part.stop
@@ -237,8 +237,8 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
             try:
                 check_group(file.path, file.size, group, options)
             except (SourceError, CorruptionError) as error:
-                lost = counted(groups.rows[group], "row")
-                reject(file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
+                lost = count_text(groups.rows[group], "row")
+                reject(make_file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
                 continue
         yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)
 

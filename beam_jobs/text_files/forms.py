@@ -44,7 +44,7 @@ class TextForm(NamedTuple):
     Attributes:
         kind: `"lines"`, `"paragraphs"`, `"separated"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`,
             `"raw-tsv"`, `"conll"`, `"conllu"` or `"parquet"`.
-        compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells, or of documents.
         headerless: whether the first row is a document, and columns have numbers.
@@ -110,7 +110,7 @@ def _read_head(path: str) -> tuple[bytes, str]:
 
 
 def _check_text(path: str, head: bytes) -> None:
-    """Raise SourceError if a file begins as no text in UTF-8 does."""
+    """Raise SourceError if the first bytes of a file are not UTF-8 text."""
     content = file_kinds.detect_file_kind(head)
     if content in (file_kinds.UTF_16, file_kinds.UTF_32):
         raise SourceError(f"{path} is {content}. Save it as UTF-8: iconv -f {content} -t UTF-8 {path} > NEW")

@@ -277,8 +277,8 @@ class TextOptions:
         for field in others:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
                 raise UsageError(
-                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are no text"
-                    f" and have other names. Omit it, or rename it in the input"
+                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are not"
+                    f" text and have other names. Omit it, or rename it in the input"
                 )
         return (*sides, *others)
 
@@ -417,7 +417,7 @@ class TextOptions:
 
     @property
     def record_fields(self) -> tuple[TextField, ...]:
-        """The fields under their names in the records; a chat is one."""
+        """The fields of the records: the texts that the layout makes, under its names, then the other fields."""
         names = (INPUTS, TARGETS) if self.has_pairs else (MESSAGES,) if self.chat else ()
         return (*map(TextField, names), *self.fields[len(self.sides) :])
 
@@ -449,7 +449,7 @@ class TextOptions:
             return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
-    def deciding(self) -> dict[str, Any]:
+    def deciding_options(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
         tokenizer = TokenizerOptions.describe(self.tokenizer)
         template = {} if self.template is None else {"chat_template": self.template.to_json()}

@@ -84,7 +84,7 @@ def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair
             yield Span(source.offset, len(row), row)
     if count[0] != count[1]:
         raise SourceError(
-            f"{path} and {targets} are no parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
+            f"{path} and {targets} are not parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
             " two files whose lines belong together."
         )
 

@@ -76,8 +76,8 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
     Args:
         path: path of the file.
         size: size of the file in bytes.
-        group: number of the row group.
-        first: number of its first row in the file.
+        group: index of the row group.
+        first: index of its first row in the file.
         options: options with the fields.
         reject: called with a row of which a value cannot be read. If it returns, the row is omitted.
 
@@ -96,11 +96,11 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
                 )
                 for field in options.columns
             ]
-            for number, values in enumerate(zip(*columns, strict=True), first):
+            for index, values in enumerate(zip(*columns, strict=True), first):
                 if UNREADABLE in map(type, values):
-                    reject(number, _find_problem(names, values))
+                    reject(index, _find_problem(names, values))
                 else:
-                    yield _encode_row(number, dict(zip(names, values, strict=True)), options.document_bytes)
+                    yield _encode_row(index, dict(zip(names, values, strict=True)), options.document_bytes)
             first += batch.num_rows
 
 
@@ -165,7 +165,7 @@ def _find_problem(names: list[str], values: tuple[Any, ...]) -> str:
     )
 
 
-def _encode_row(number: int, values: dict[str, Any], limit: int) -> Span:
+def _encode_row(index: int, values: dict[str, Any], limit: int) -> Span:
     """Return a row as JSON, whose number stands for its offset; without data if its texts exceed the limit."""
     size = 0
     for value in values.values():
@@ -173,6 +173,6 @@ def _encode_row(number: int, values: dict[str, Any], limit: int) -> Span:
             size += len(value)
     if size > limit:
         # As JSON, it may be six times as large.
-        return Span(number, size, b"")
+        return Span(index, size, b"")
     data = _JSON.encode(values).encode()
-    return Span(number, len(data), data)
+    return Span(index, len(data), data)

@@ -1,8 +1,8 @@
 """Sentences of words with tags, a word a line, between blank lines.
 
 `conll`, as in CoNLL-2003: the columns of a word are separated by tabs or else by blanks; `-DOCSTART-` is skipped. `conllu`, as
-in Universal Dependencies (https://universaldependencies.org/format.html): by tabs, lines that begin with `#` are comments, and
-those of several words or of none (`3-4`, `5.1`) are omitted.
+in Universal Dependencies (https://universaldependencies.org/format.html): by tabs; lines that begin with `#` are comments, and
+those of several words (`3-4`) and of empty nodes (`5.1`) are omitted.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.text_files.spans.lines import Span
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 
 _DOCUMENT_START = b"-DOCSTART-"
-# A number of CoNLL-U that is of no single word.
+# An id of CoNLL-U that is not of one word: of a range of words, or of an empty node.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 
 
@@ -49,7 +49,7 @@ def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
             raise ValueError(
-                f"word {number} of the sentence has {counted(len(row), 'column')} (expected {len(rows[0])}, as the first):"
+                f"word {number} of the sentence has {count_text(len(row), 'column')} (expected {len(rows[0])}, as the first):"
                 f" {' '.join(row)[:80]!r}"
             )
     return {str(number): list(column) for number, column in enumerate(zip(*rows, strict=True))}

@@ -36,7 +36,7 @@ def question_spans(path: str, compression: str, limit: int, reject: Callable[[in
         path: path of the file.
         compression: as in `TextForm`.
         limit: bytes of the longest row; longer ones have no data.
-        reject: called with the number and the fault of a question that is no such row. If it returns, the question is omitted.
+        reject: called with the index and the fault of a question that makes no row. If it returns, the question is omitted.
 
     Raises:
         SourceError: the file is not SQuAD's JSON, or is truncated; names the byte.

@@ -26,7 +26,7 @@ from beam_jobs.text_files.sentences import sentence_columns
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, fits_int64, float32_problem, parse_float
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.json_values import abbreviate_json, parse_input_json
 
@@ -144,7 +144,7 @@ def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
     """Yield for each reference the values of its text fields, or None if they cannot be read."""
-    rows = [number for number, field in enumerate(options.record_fields) if field.kind == TEXT]
+    rows = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
             values = None if isinstance(data, BadRecordError) else _read_values(reference, data, options)
@@ -208,12 +208,12 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     except ValueError as error:
         # An unexpected quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
-        many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
+        many = f" (a row of {count_text(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
         raise DocumentError(f"not CSV: {error}{many}{hint}") from None
     if len(texts) != len(form.columns):
         raise DocumentError(
-            f"wrong number of cells (got {counted(len(texts), 'cell')}, expected {counted(len(form.columns), 'column')}"
+            f"wrong number of cells (got {count_text(len(texts), 'cell')}, expected {count_text(len(form.columns), 'column')}"
             f" as in the first row: {_list_names(form.columns)})"
         )
     return dict(zip(form.columns, texts, strict=True))
@@ -227,7 +227,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
         if field.missing is not None:
             return field.missing
         if field.name not in values:
-            raise missing_field(field.name, values)
+            raise missing_field_error(field.name, values)
         example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
         raise DocumentError(
             f"field {field.name!r} has no value: {abbreviate_json(value)}; to store another one there, pass --field"
@@ -249,14 +249,14 @@ def _list(field: TextField, value: Any) -> list[Any]:
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
         raise DocumentError(f"field {field.name!r} is not a list: {abbreviate_json(value)}")
-    hole = next((number for number, element in enumerate(items) if element is None), None)
+    hole = next((index for index, element in enumerate(items) if element is None), None)
     if hole is not None:
         raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
     element_field = TextField(field.name, LIST_KINDS[field.kind])
     return [_convert_value(element_field, {field.name: element}) for element in items]
 
 
-def missing_field(name: str, values: Iterable[str]) -> DocumentError:
+def missing_field_error(name: str, values: Iterable[str]) -> DocumentError:
     """Return the error of a row that lacks a field."""
     return DocumentError(f"no field {name!r}: the row has {_list_names(values) or 'none'}")
 

@@ -24,7 +24,7 @@ from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
 from tpudata.console.option import drop_unset_options, stored_options
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
@@ -112,7 +112,7 @@ class TextConverter(Converter):
             return {}
         names = ", ".join(field.name for field in self.options.label_fields)
         return {
-            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names} (test sets often hide labels as"
+            "negative_labels": f"{count_text(summary.negative_labels, 'label')} below 0 in {names} (test sets often hide labels as"
             " -1); omit these files, or the --field"
         }
 
@@ -210,11 +210,11 @@ class TextConverter(Converter):
         """Return the tokenizer; if its vocabulary is still to be collected, one of the sample's characters. None without either."""
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(None)
-        seen = CharacterSet()
+        characters = CharacterSet()
         for texts in readable_texts(read, self.options):
             for text in texts or ():
-                seen.add(text)
-        return open_tokenizer(self.options.tokenizer, seen.characters) if seen.characters else None
+                characters.add(text)
+        return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None
 
     def _estimate_token_bytes(self, varint: float) -> float:
         """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""

@@ -116,12 +116,12 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)
         octets[:, 0] = block & 0x7F
-        for byte_number in range(1, width):
+        for byte_index in range(1, width):
             # A byte is present if it or a later one has bits; then the byte before has the continuation flag.
-            np.greater_equal(block, unsigned(1 << 7 * byte_number), out=present[:, byte_number])
-            octets[:, byte_number] = (block >> unsigned(7 * byte_number)) & unsigned(0x7F)
-            octets[:, byte_number - 1] |= present[:, byte_number].view(np.uint8) << 7
-            starts[start + 1 : start + 1 + len(block)] += present[:, byte_number]
+            np.greater_equal(block, unsigned(1 << 7 * byte_index), out=present[:, byte_index])
+            octets[:, byte_index] = (block >> unsigned(7 * byte_index)) & unsigned(0x7F)
+            octets[:, byte_index - 1] |= present[:, byte_index].view(np.uint8) << 7
+            starts[start + 1 : start + 1 + len(block)] += present[:, byte_index]
         parts.append(octets[present].tobytes())
     np.cumsum(starts, out=starts)
     data = b"".join(parts)

@@ -263,7 +263,7 @@ class TextRecords:
             yield batch
 
     def _encode_utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
-        """Return the tokens of plain text, all documents at once; None if that is impossible."""
+        """Return a block of plain text, whose documents are encoded with one call; None if the options or bytes rule that out."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
         if self.options.keep_key or self.options.labels.are_stored or self.options.long_documents == REJECT:
@@ -277,12 +277,12 @@ class TextRecords:
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
-        """Return the tokens of documents, one by one; None if none is readable."""
+        """Return a block's readable documents with their tokens; None if none is readable."""
         rows, values = self._parse_documents(block, summary, reject)
         if not rows:
             return None
-        text_columns = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
-        texts = [list(map(str, values[number])) for number in text_columns]
+        text_columns = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
+        texts = [list(map(str, values[index])) for index in text_columns]
         encoder = self._pick_encoder(tokenizer)
         try:
             columns = [encode_each(encoder, column) for column in texts]

@@ -152,10 +152,10 @@ def _cut_pieces(
         starts, pieces = begins, np.minimum(sizes, length)
     else:
         counts = -(-sizes // length)
-        # The number of a piece in its document: 0, 1, ...
-        number_in_document = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(begins, counts) + number_in_document * length
-        pieces = np.minimum(np.repeat(sizes, counts) - number_in_document * length, length)
+        # The index of a piece in its document: 0, 1, ...
+        piece_index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(begins, counts) + piece_index * length
+        pieces = np.minimum(np.repeat(sizes, counts) - piece_index * length, length)
     filled = pieces > 0
     return starts[filled], pieces[filled]
 

@@ -86,7 +86,7 @@ def parse_float(text: str) -> float | None:
 
 
 def float32_problem(number: int | float, *, rounds: bool = False) -> str:
-    """Return why float32 does not hold a number, or nothing.
+    """Return why float32 does not hold a number, or an empty string.
 
     Args:
         number: any.

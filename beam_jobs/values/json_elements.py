@@ -42,12 +42,12 @@ def array_elements(
 
     Args:
         file: the file, read from its start to its end.
-        path: names it in messages.
+        path: its path, for messages.
         keys: keys of the arrays.
         piece_bytes: bytes of a read.
 
     Raises:
-        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is not an array;
+        SourceError: the file is not a JSON object, is cut, has something after its end, or a value of `keys` is not an array;
             names the byte.
     """
     text = _Text(file, path, piece_bytes)
@@ -73,6 +73,7 @@ def array_elements(
 
 
 def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
+    """Yield the elements of an array at the current place."""
     text.take("[", "an array")
     if text.skips("]"):
         return

@@ -112,7 +112,7 @@ def test_label_map_flags_declare_label_maps(tmp_path: Path) -> None:
     with pytest.raises(FeatureError, match="record a:1 has a label map of uint16, record a:0 of uint8"):
         reshard(mixed, "--output", tmp_path / "none", "--label-map=map")
     palette = write_files(tmp_path / "palette", {"a": [{"map": [png_of(classes[0] % 9, 8, PALETTE)]}]})
-    with pytest.raises(BadRecordError, match="feature 'map' is no grey PNG of 8 or 16 bits"):
+    with pytest.raises(BadRecordError, match="feature 'map' is not a grey PNG of 8 or 16 bits"):
         reshard(palette, "--output", tmp_path / "none", "--label-map=map")
 
 

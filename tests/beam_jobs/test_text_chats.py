@@ -165,7 +165,7 @@ def test_reads_squad_rows_as_question_and_answer(tmp_path: Path) -> None:
         ([("user", "hi")], "no message of the assistant"),
         ([("tool", "hi"), ("assistant", "hm")], "the chat template rejects it: tools are not for me"),
         ([("user", 3), ("assistant", "hm")], "message 0 has no text: 3"),
-        ([("user", "\ufdd0"), ("assistant", "hm")], "which are no characters"),
+        ([("user", "\ufdd0"), ("assistant", "hm")], "which are not characters"),
     ],
 )
 def test_rejects_invalid_chats(chat: Any, reason: str, model: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.console.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, table
 
 
 def test_columns_line_up() -> None:
@@ -80,6 +80,11 @@ def test_only_counted_makes_plurals() -> None:
 
 
 def test_counted_adds_plurals() -> None:
-    texts = [counted(1, "record"), counted(0, "record"), counted(2000, "record"), counted(1, "class", "classes")]
+    texts = [
+        count_text(1, "record"),
+        count_text(0, "record"),
+        count_text(2000, "record"),
+        count_text(1, "class", "classes"),
+    ]
     assert texts == ["1 record", "0 records", "2,000 records", "1 class"]
-    assert counted(2, "class", "classes") == "2 classes"
+    assert count_text(2, "class", "classes") == "2 classes"

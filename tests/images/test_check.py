@@ -192,7 +192,7 @@ def test_finds_masks_and_label_maps_that_differ_in_size_from_the_picture(tmp_pat
     for number, data in enumerate((b"mask", b"", whole[:-4])):
         record = record_of(boxes, [0, 1], mask=[whole, data])
         assert found(tmp_path / str(number), record, [*FEATURES]) == [
-            (0, "mask 1 of 'image/object/mask' is no PNG, or a cut one")
+            (0, "mask 1 of 'image/object/mask' is not a PNG, or a cut one")
         ]
     kept = encode(Image.fromarray(np.zeros((48, 96, 3), np.uint8)), "GIF")
     assert found(tmp_path / "gif", {**record_of(boxes, [0, 1]), "image/encoded": kept}, [*FEATURES]) == []

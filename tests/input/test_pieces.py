@@ -194,9 +194,9 @@ def test_packed_tokens_follow_the_order_of_plain_loops(tmp_path: Path) -> None:
     path = write_dataset(str(tmp_path), {"train": rows}, features, layout="packed", shards=3)
     plan = piece_plan(path)
     lanes = plan.lanes(BATCH)
-    assert len(plan.chunks.starts) > 20
+    assert len(plan.chunks.firsts) > 20
     assert lanes > 1
-    pieces = [range(*ends) for ends in zip(plan.chunks.starts.tolist(), plan.chunks.stops.tolist(), strict=True)]
+    pieces = [range(*ends) for ends in zip(plan.chunks.firsts.tolist(), plan.chunks.stops.tolist(), strict=True)]
     expected = loop_batches(40, pieces, BATCH, lanes, WINDOW, SEED)
     input_fn = make_input_fn(path, "train", **OPTIONS)
     for hosts, start in ((1, 0), (2, 25)):
@@ -236,7 +236,7 @@ def test_buckets_follow_the_order_of_plain_loops(tmp_path: Path, training: bool)
             padded = [*ids, *[ids[-1]] * (-len(ids) % size)]
             batches = iter([list(found) for found in np.reshape(padded, [-1, size])])
             return lambda: next(batches)
-        pieces = [ids[first:last].tolist() for first, last in zip(part.chunks.starts, part.chunks.stops, strict=True)]
+        pieces = [ids[first:last].tolist() for first, last in zip(part.chunks.firsts, part.chunks.stops, strict=True)]
         seed = int(np.random.SeedSequence((SEED, bucket)).generate_state(1)[0])
         lanes = part.lanes(size)
         assert lanes > 1

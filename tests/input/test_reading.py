@@ -62,7 +62,7 @@ def test_plans_lanes_of_pieces(dataset: str) -> None:
     plan = plan_reading(open_dataset(dataset), "train", READING)
     assert isinstance(plan, PiecePlan)
     assert plan.lanes(BATCH) == 4
-    assert (plan.chunks.stops - plan.chunks.starts).min() >= 8
+    assert (plan.chunks.stops - plan.chunks.firsts).min() >= 8
 
 
 def test_every_record_comes_once_per_epoch(epochs: npt.NDArray[np.int64]) -> None:

@@ -206,7 +206,7 @@ def test_finds_near_duplicates_of_texts(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("One line\none  LINE\nanother\nanother\n")
     assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d"]) == 0
     page = report(tmp_path / "d")
-    assert "1 near-duplicate: an earlier text but for case and spaces." in page.text
+    assert "1 near-duplicate: an earlier text except for case and spaces." in page.text
     assert "1 duplicate: the same content as an earlier record of the split." in page.text
 
 

@@ -148,7 +148,7 @@ class Keeping(_Prefixed):
         (Unsorted, "`list` does not return the folders that were written, in order"),
         (Unlimited, "`scan` with limit=1 does not return the first"),
         (Inclusive, "`scan` between .* returns other entries than the whole"),
-        (Silent, "a file or folder that does not exist is no StorageError"),
+        (Silent, "a file or folder that does not exist does not raise a StorageError"),
         (Racing, "`swap` replaces a file that does not exist"),
         (Keeping, "`delete` leaves"),
     ],

@@ -74,7 +74,7 @@ def test_changing_batch_sizes_keeps_each_record_once_per_epoch(data: Path, capsy
     assert "training continues after step 6 with other settings (before -> now):\n" in out
     assert "  train_steps=6 -> 7\n  batch_size=20 -> 16\n" in out
     assert (
-        "the next batch begins at record 120 of its order, which stays that of batches of 20: none is repeated or"
+        "the order of the records stays that of batches of 20, and the next batch begins at record 120 of its order:"
         in out
     )
     assert train(data, 15, 8) == 0

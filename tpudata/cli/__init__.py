@@ -10,7 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from tpudata.console.interrupts import end_on_interrupt, loading
+from tpudata.console.interrupts import end_on_interrupt, interruptible_loading
 
 __all__ = ["main"]
 
@@ -55,22 +55,22 @@ def _dispatch(argv: Sequence[str]) -> int:
     if not argv:
         print(_format_help(), file=sys.stderr)
         return UsageError.exit_code
-    name, rest = argv[0], argv[1:]
+    name, arguments = argv[0], argv[1:]
     if name in ("-h", "--help"):
         print(_format_help())
         return 0
     if name == "--version":
         print(f"tpudata {__version__}")
         return 0
-    if name == "help" and rest[:1] and rest[0] in COMMANDS:
-        name, rest = rest[0], ["--help"]
+    if name == "help" and arguments[:1] and arguments[0] in COMMANDS:
+        name, arguments = arguments[0], ["--help"]
     if name not in COMMANDS:
         kind, names = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
         unknown = sentence(f"unknown {kind} {name!r}{suggestion(name, names)}")
         raise UsageError(f"{unknown} Known: {', '.join(names)}. See: tpudata --help")
-    with loading():
+    with interruptible_loading():
         command = importlib.import_module(f"tpudata.cli.{name}")
-    code: int = command.run(rest)
+    code: int = command.run(arguments)
     return code
 
 

@@ -25,14 +25,14 @@ def run(argv: Sequence[str]) -> int:
     if not argv:
         print(_format_help(), file=sys.stderr)
         return UsageError.exit_code
-    kind, rest = argv[0], argv[1:]
+    kind, arguments = argv[0], argv[1:]
     if kind in ("-h", "--help"):
         print(_format_help())
         return 0
     if kind not in KINDS:
         unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
         raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
-    code: int = _import_job(kind).run(rest)
+    code: int = _import_job(kind).run(arguments)
     return code
 
 

@@ -81,8 +81,8 @@ def _describe_source_arguments(name: str, pages: list[str]) -> str:
             f"{name}: it takes no --source-arg. `tpudata convert images --help` lists the flags of all sources."
         )
     if not kinds:
-        near = suggestion(name, [*COMMANDS, *pages, *source_names(), *installed_names(DOCUMENTS)])
-        unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{near}"
+        did_you_mean = suggestion(name, [*COMMANDS, *pages, *source_names(), *installed_names(DOCUMENTS)])
+        unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{did_you_mean}"
         raise UsageError(f"{sentence(unknown)} See: tpudata help")
     return "\n\n".join(describe_source(name, kind) for kind in kinds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpudata.console.flags import FlagParser
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.format.layout import INDEX_FOLDER
 from tpudata.format.shards.dali_index import add_dali_index
 from tpudata.storage import storage_for
@@ -16,7 +16,7 @@ def run(argv: Sequence[str]) -> int:
     flags = new_parser().parse(argv)
     manifest = add_dali_index(flags.folder)
     folder = storage_for(flags.folder).join(flags.folder, INDEX_FOLDER)
-    print(f"{folder}: wrote *.idx for {counted(len(manifest.shard_names()), 'shard')}")
+    print(f"{folder}: wrote *.idx for {count_text(len(manifest.shard_names()), 'shard')}")
     return 0
 
 

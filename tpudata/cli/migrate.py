@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpudata.console.flags import FlagParser
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError, StorageError
 from tpudata.migrate.program import Migration, migrate_files
 
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         elif migration.text != programs[path]:
             _write(Path(path), migration.text)
     for path, migration in migrations.items():
-        places = counted(migration.changes, "place")
+        places = count_text(migration.changes, "place")
         print(
             f"{path}: {places} {'to rewrite' if flags.diff else 'rewritten'}, {len(migration.notes)} left to do",
             file=sys.stderr,

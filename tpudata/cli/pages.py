@@ -19,7 +19,7 @@ class Page:
 
     Attributes:
         name: its path without a suffix, such as `reference/sources`.
-        file: where it is.
+        file: its path.
     """
 
     name: str
@@ -65,5 +65,5 @@ def short_names(pages: list[Page]) -> dict[str, str]:
     """Return the shortest name of each page: its file's, unless pages of other sections or a command have the same."""
     from tpudata.cli import COMMANDS
 
-    taken = [page.file.stem for page in pages] + [*COMMANDS]
-    return {page.name: page.file.stem if taken.count(page.file.stem) == 1 else page.name for page in pages}
+    used_names = [page.file.stem for page in pages] + [*COMMANDS]
+    return {page.name: page.file.stem if used_names.count(page.file.stem) == 1 else page.name for page in pages}

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.signals import interruptible
-from tpudata.console.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, table
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
@@ -63,16 +63,16 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
         # Above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if defect_list:
-        print(f"{folder}: {counted(len(defect_list), 'defect')}{_format_kinds(defect_list)}")
+        print(f"{folder}: {count_text(len(defect_list), 'defect')}{_format_kinds(defect_list)}")
     else:
         print(_format_intact(folder, open_dataset(folder).manifest))
     if check is None:
         return _DEFECTS if defect_list else 0
     quarantine, remaining = quarantine_damage(folder, defect_list, check)
     records = sum(shard.count for shard in quarantine.shards.values())
-    print(f"{folder}: readers skip {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
+    print(f"{folder}: readers skip {count_text(records, 'record')} in {count_text(len(quarantine.shards), 'shard')}")
     if remaining:
-        print(f"{folder}: {counted(len(remaining), 'defect')} cannot be put into quarantine, first {remaining[0]}")
+        print(f"{folder}: {count_text(len(remaining), 'defect')} cannot be put into quarantine, first {remaining[0]}")
     return _DEFECTS if remaining else 0
 
 
@@ -84,7 +84,8 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
     if check is not None:
         quarantine, remaining = quarantine_damage(folder, defect_list, check)
         report["left_out"] = {
-            name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
+            name: [{"first": first, "last": stop, "reason": reason} for first, stop, reason in shard.records]
+            for name, shard in quarantine.shards.items()
         }
     json.dump(report, sys.stdout, indent=1)
     print()

@@ -36,8 +36,8 @@ class FlagParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, closing: Sequence[str] = (), topics: Sequence[str] = ()) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
-        more = "; ".join(f"tpudata help {topic}" for topic in topics)
-        self.closing = (*closing, *([f"More: {more}"] if more else []))
+        help_commands = "; ".join(f"tpudata help {topic}" for topic in topics)
+        self.closing = (*closing, *([f"More: {help_commands}"] if help_commands else []))
         self._switches: set[str] = set()
 
     @contextlib.contextmanager

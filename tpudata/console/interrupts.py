@@ -41,7 +41,7 @@ def end_on_interrupt() -> None:
 
 
 @contextlib.contextmanager
-def working() -> Iterator[None]:
+def interruptible_work() -> Iterator[None]:
     """Let the first Ctrl-C in the body raise KeyboardInterrupt, and a second one end the process."""
     with _handle_with(_raise_once):
         hook = sys.unraisablehook
@@ -60,7 +60,7 @@ def working() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def interruptible_loading() -> Iterator[None]:
     """Let Ctrl-C end the process at once while a command that works imports large libraries; in other programs nothing changes."""
     if signal.getsignal(signal.SIGINT) is not _raise_once:
         yield
@@ -75,7 +75,7 @@ def is_default_or_ours(handler: object) -> bool:
 
 
 def was_interrupted() -> bool:
-    """Return whether Ctrl-C came in the body of `working`, even if it became another exception."""
+    """Return whether Ctrl-C came in the body of `interruptible_work`, even if it became another exception."""
     return signal.getsignal(signal.SIGINT) is _end_again
 
 
@@ -95,19 +95,19 @@ def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _raise_once(number: int, frame: FrameType | None) -> None:
-    del number, frame
+def _raise_once(signal_number: int, frame: FrameType | None) -> None:
+    del signal_number, frame
     signal.signal(signal.SIGINT, _end_again)
     raise KeyboardInterrupt
 
 
-def _end(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-    del number, frame
+def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    del signal_number, frame
     with contextlib.suppress(OSError):
         os.write(2, f"{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)
 
 
-def _end_again(number: int, frame: FrameType | None) -> None:
-    del number, frame
+def _end_again(signal_number: int, frame: FrameType | None) -> None:
+    del signal_number, frame
     os._exit(INTERRUPTED)

@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from tpudata.console.interrupts import loading, owns_process
+from tpudata.console.interrupts import interruptible_loading, owns_process
 
 
 @contextlib.contextmanager
@@ -22,7 +22,7 @@ def uncollected_loading() -> Iterator[None]:
         return
     gc.disable()
     try:
-        with loading():
+        with interruptible_loading():
             yield
     finally:
         gc.freeze()

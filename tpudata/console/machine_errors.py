@@ -35,7 +35,7 @@ def describe_machine_error(error: BaseException) -> str:
         if problem:
             return problem
         if isinstance(cause, MemoryError):
-            return _without_memory(f"{type(cause).__name__}: {cause}")
+            return _describe_memory_error(f"{type(cause).__name__}: {cause}")
     return ""
 
 
@@ -43,14 +43,14 @@ def describe_machine_error_text(text: str) -> str:
     """Return the message for the text of a traceback, as `describe_machine_error` does."""
     plain = _STEP.sub("", text)
     if match := _NO_MEMORY.search(plain):
-        return _without_memory(match[0])
+        return _describe_memory_error(match[0])
     if match := _DISK_FAILED.search(plain):
         reason, path = match.groups()
         return f"{path} could not be used: {reason}. {DISK_FIX}"
     return ""
 
 
-def _without_memory(reason: str) -> str:
+def _describe_memory_error(reason: str) -> str:
     reason = reason.removesuffix(": ").rstrip(". ")
     return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
 

@@ -51,15 +51,15 @@ def _is_part(part: str, whole: str) -> bool:
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))
 
 
-def _count_edits(one: str, other: str) -> int:
+def _count_edits(first: str, second: str) -> int:
     """Return the number of edits from one word to the other (optimal string alignment)."""
     before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
+    row = list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
         last, before, row = before, row, [i]
-        for j, other_letter in enumerate(other, 1):
+        for j, other_letter in enumerate(second, 1):
             edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == other_letter:
+            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other_letter:
                 edits = min(edits, last[j - 2] + 1)
             row.append(edits)
     return row[-1]

@@ -272,7 +272,7 @@ def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
 
     Args:
         kind: the dataclass.
-        flags: what a parser with flags of `add_option` returned.
+        flags: result of a parser with flags of `add_option`.
     """
     return {
         name: option.from_flag(getattr(flags, name))

@@ -12,7 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from tpudata.console.interrupts import loading, owns_process, set_owned, was_interrupted, working
+from tpudata.console.interrupts import (
+    interruptible_loading,
+    interruptible_work,
+    owns_process,
+    set_owned,
+    was_interrupted,
+)
 from tpudata.console.lifeline import watch
 from tpudata.console.machine_errors import describe_machine_error
 from tpudata.console.signals import describe_interrupt
@@ -44,7 +50,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         set_owned(argv is None)
-        code = _outcome(function, sys.argv[1:] if argv is None else argv)
+        code = _run_and_report(function, sys.argv[1:] if argv is None else argv)
         # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -73,7 +79,7 @@ def run_module(name: str, prog: str) -> int:
     """
 
     def run(argv: Sequence[str]) -> int:
-        with loading():
+        with interruptible_loading():
             command = importlib.import_module(name)
         code: int = command.run(argv, prog)
         return code
@@ -81,12 +87,12 @@ def run_module(name: str, prog: str) -> int:
     return run_command(run)
 
 
-def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run a command and return its exit code; report errors and interrupts in one line."""
     # An in-process caller keeps its handlers, and another thread may set none.
     is_whole = owns_process() and threading.current_thread() is threading.main_thread()
     try:
-        with working() if is_whole else contextlib.nullcontext():
+        with interruptible_work() if is_whole else contextlib.nullcontext():
             return function(argv)
     except TpudataError as error:
         if is_whole and was_interrupted():

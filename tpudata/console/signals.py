@@ -129,11 +129,11 @@ class _Interrupts:
         self._thread = threading.Thread(target=self._watch, name="tpudata-interrupts", daemon=True)
         self._thread.start()
 
-    def receive(self, number: int, frame: FrameType | None) -> None:
+    def receive(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         del frame
         if self.received is None:
-            self.received = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+            self.received = Terminated() if signal_number == signal.SIGTERM else KeyboardInterrupt()
             os.write(self._writer, b"!")
             raise self.received
         if not self.is_ours:

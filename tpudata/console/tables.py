@@ -20,21 +20,24 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     lines = []
     for row in rows:
         cells = [
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
 
-def count_text(count: int) -> str:
-    """Return a count with its thousands separated: 1,437."""
-    return f"{count:,}"
+def count_text(count: int, one: str | None = None, many: str | None = None) -> str:
+    """Return a count with its thousands separated: 1,437; or, with its noun, 1 record or 1,437 records.
 
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun: 1 record, 1,437 records; `many` is the plural, by default `one` with an s."""
-    return f"{count_text(count)} {one if count == 1 else many or f'{one}s'}"
+    Args:
+        count: the count.
+        one: singular of the noun; None for the count alone.
+        many: its plural; None for `one` with an s.
+    """
+    if one is None:
+        return f"{count:,}"
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def bytes_text(size: int) -> str:
@@ -44,7 +47,7 @@ def bytes_text(size: int) -> str:
     while value >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     if unit == 0:
-        return counted(size, "byte")
+        return count_text(size, "byte")
     return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"
 
 

@@ -222,5 +222,5 @@ class BaseEstimator(ModelDir):
 
 
 def engine_of(estimator: BaseEstimator) -> Engine:
-    """Return the engine of an estimator, for this package's functions that take one; it is no attribute that users see."""
+    """Return the engine of an estimator, for this package's functions that take one; it is not an attribute that users see."""
     return estimator._engine  # noqa: SLF001

@@ -164,10 +164,10 @@ def _regularizer(
     return regularize
 
 
-def _collections(given: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str) -> list[str] | None:
-    if isinstance(given, dict):
-        given = given.get(name)
-    if not given:
+def _collections(collections: str | Sequence[str] | Mapping[str, Sequence[str]] | None, name: str) -> list[str] | None:
+    if isinstance(collections, dict):
+        collections = collections.get(name)
+    if not collections:
         return None
-    names = [given] if isinstance(given, str) else list(given)
+    names = [collections] if isinstance(collections, str) else list(collections)
     return [*names, tf.compat.v1.GraphKeys.GLOBAL_VARIABLES]

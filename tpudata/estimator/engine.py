@@ -1,4 +1,4 @@
-"""What an estimator consists of: its runtimes, and its calls on them."""
+"""The engine of an estimator: its runtimes, and the calls on them."""
 
 import contextlib
 import functools
@@ -112,9 +112,11 @@ class Engine:
         # All hosts of a TPU evaluate the same.
         folder = None if topology.is_tpu and not topology.peers.is_chief else events_dir
         runtime = self._evaluating or self.predicting
-        taken = contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
+        runtime_context = (
+            contextlib.nullcontext(runtime) if shares_variables and runtime.trains else self._idle(runtime)
+        )
         # Hooks call from within a graph.
-        with eager_mode(), taken as idle:
+        with eager_mode(), runtime_context as idle:
             return evaluate(idle, input_fn, steps, hooks, checkpoint_path, folder)
 
     def predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:

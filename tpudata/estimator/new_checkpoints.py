@@ -43,10 +43,10 @@ def evaluate_new_checkpoints(
     find_next = _find_newest if newest_only else _find_oldest
     poll = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
     wait = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
-    seen: set[str] = set()
+    evaluated_paths: set[str] = set()
     waiting_since, is_logged = time.monotonic(), False
     while True:
-        path = find_next(model_dir, seen)
+        path = find_next(model_dir, evaluated_paths)
         if path is None:
             if time.monotonic() - waiting_since >= timeout:
                 return False
@@ -56,7 +56,7 @@ def evaluate_new_checkpoints(
             time.sleep(poll)
             continue
         # The newest one may be an older one again, if training begins again from there.
-        seen = {path} if newest_only else {*seen, path}
+        evaluated_paths = {path} if newest_only else {*evaluated_paths, path}
         started = time.monotonic()
         try:
             if evaluate(path):
@@ -70,16 +70,18 @@ def evaluate_new_checkpoints(
         waiting_since, is_logged = time.monotonic(), False
 
 
-def _find_newest(model_dir: str, seen: set[str]) -> str | None:
-    """Return the path of the newest checkpoint, or None if there is none or it is among `seen`."""
+def _find_newest(model_dir: str, evaluated_paths: set[str]) -> str | None:
+    """Return the path of the newest checkpoint, or None if there is none or it is among `evaluated_paths`."""
     newest = checkpoints.find_latest(model_dir)
-    return None if newest is None or newest.prefix in seen else newest.prefix
+    return None if newest is None or newest.prefix in evaluated_paths else newest.prefix
 
 
-def _find_oldest(model_dir: str, seen: set[str]) -> str | None:
-    """Return the path of the oldest checkpoint that is not among `seen`, or None."""
+def _find_oldest(model_dir: str, evaluated_paths: set[str]) -> str | None:
+    """Return the path of the oldest checkpoint that is not among `evaluated_paths`, or None."""
     # Training may have removed an old checkpoint by now.
-    return next((path for path in checkpoints.list_recorded(model_dir) if path not in seen and _is_there(path)), None)
+    return next(
+        (path for path in checkpoints.list_recorded(model_dir) if path not in evaluated_paths and _is_there(path)), None
+    )
 
 
 def _is_there(path: str) -> bool:

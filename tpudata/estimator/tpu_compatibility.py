@@ -31,7 +31,7 @@ def check_tpu_compatibility(
 
     Args:
         estimator: a TPUEstimator, or an Estimator.
-        input_fns: from a value of ModeKeys to the input_fn of that mode.
+        input_fns: mapping from a value of ModeKeys to the input_fn of that mode.
         tpu: name of a slice, such as "v5e-8", "v4-8", "v5p-16" or "v6e-4"; None for no particular one.
         tpu_effort: "quick", or "full" for the program that a TPU would run, which may take many minutes to compile.
 

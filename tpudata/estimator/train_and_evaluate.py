@@ -92,10 +92,12 @@ def _require_callable(owner: str, input_fn: object) -> None:
     require_type(f"{owner}(input_fn=...)", input_fn, callable(input_fn), "callable")
 
 
-def _exporters(given: Any) -> tuple[Exporter, ...]:
-    if given is None:
+def _exporters(exporter_or_list: Any) -> tuple[Exporter, ...]:
+    if exporter_or_list is None:
         return ()
-    exporters = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+    exporters = (
+        tuple(exporter_or_list) if isinstance(exporter_or_list, list | tuple | set | frozenset) else (exporter_or_list,)
+    )
     for exporter in exporters:
         if not isinstance(exporter, Exporter):
             raise TypeError(

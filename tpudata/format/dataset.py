@@ -9,7 +9,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
@@ -52,7 +52,7 @@ class Dataset:
         return dataclasses.replace(complete_split, shards=shards)
 
     def kept_runs(self, shard: Shard) -> npt.NDArray[np.int64]:
-        """Return [first, last) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""
+        """Return [first, stop) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""
         return self.quarantine.of(shard).kept(shard.records)
 
     def shard_path(self, shard: Shard) -> str:
@@ -71,8 +71,8 @@ class Dataset:
         described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
         if described != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
-                f"{path} describes another shard ({counted(index.records, 'record')}, {index.shard_bytes} bytes) than"
-                f" the manifest does ({counted(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset"
+                f"{path} describes another shard ({count_text(index.records, 'record')}, {index.shard_bytes} bytes) than"
+                f" the manifest does ({count_text(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset"
                 " again."
             )
         return index
@@ -98,8 +98,8 @@ class Dataset:
             return names[: self.manifest.labels]
         if len(names) != self.manifest.labels:
             raise DatasetError(
-                f"{path} has {counted(len(names), 'name')}, the manifest counts"
-                f" {counted(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
+                f"{path} has {count_text(len(names), 'name')}, the manifest counts"
+                f" {count_text(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
             )
         if self.manifest.labels_crc32c is not None and not self._begins_with_labels(data):
             raise CorruptionError(
@@ -130,8 +130,8 @@ class Dataset:
     def _kept_records(self, shard: Shard) -> Iterator[tuple[int, bytes]]:
         """Yield (byte offset, data) of a shard's records that are not in quarantine."""
         runs, index, path = self.kept_runs(shard), self.index(shard), self.shard_path(shard)
-        for first, last in runs.tolist():
-            yield from read_indexed(path, index, first, last)
+        for first, stop in runs.tolist():
+            yield from read_indexed(path, index, first, stop)
 
 
 def open_dataset(path: str) -> Dataset:

@@ -42,7 +42,7 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
 
     Args:
         split: name of the split.
-        number: number of the shard, from 0.
+        number: index of the shard, from 0.
         count: number of shards of the split.
         suffix: ending of the name.
     """

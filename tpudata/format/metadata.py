@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import google_crc32c
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format import tfds
 from tpudata.format.layout import LABELS_NAME
@@ -57,7 +57,7 @@ def write_metadata(
     """
     if (None if labels is None else len(labels)) != manifest.labels:
         raise DatasetError(
-            f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels or 0, 'class', 'classes')}."
+            f"{folder}: {len(labels or ())} class names for a manifest of {count_text(manifest.labels or 0, 'class', 'classes')}."
             " Pass one for each class."
         )
     manifest = dataclasses.replace(manifest, tfds=tfds.find_tfds_name(folder) if manifest.compression is None else None)

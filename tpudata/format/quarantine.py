@@ -7,7 +7,7 @@ A JSON object:
     shards      by name, an object for each damaged shard:
         crc32c    CRC-32C of the shard as written, so that the entry applies to no other shard
         bytes     size of its file when the damage was found, 0 if it is missing
-        records   the skipped records, ascending: a list [first, last, reason] for records first, ..., last - 1 of the shard
+        records   the skipped records, ascending: a list [first, stop, reason] for records first, ..., stop - 1 of the shard
 
 Without this file, nothing is skipped.
 """
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, FixedList, Items, Keys, parse_json, shown
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import NO_CHECKSUM, checksum_fits, insert_checksum
 from tpudata.format.layout import INDEX_FOLDER
@@ -47,13 +47,13 @@ class SkippedRecords(NamedTuple):
     """Neighbouring records of a shard that are skipped.
 
     Attributes:
-        first: number of the first one in the shard.
-        last: number of the record after the last one.
+        first: index of the first one in the shard.
+        stop: index of the record after the last one.
         reason: the damage, in words.
     """
 
     first: int
-    last: int
+    stop: int
     reason: str
 
 
@@ -74,14 +74,14 @@ class ShardQuarantine:
     @property
     def count(self) -> int:
         """Number of records that are skipped."""
-        return sum(last - first for first, last, _ in self.records)
+        return sum(stop - first for first, stop, _ in self.records)
 
     def kept(self, records: int) -> npt.NDArray[np.int64]:
-        """Return [first, last) of the runs of records that are read from a shard of `records`: int64 [runs, 2]."""
-        firsts = [0, *(last for _, last, _ in self.records)]
-        lasts = [*(first for first, _, _ in self.records), records]
+        """Return [first, stop) of the runs of records that are read from a shard of `records`: int64 [runs, 2]."""
+        firsts = [0, *(stop for _, stop, _ in self.records)]
+        stops = [*(first for first, _, _ in self.records), records]
         runs: npt.NDArray[np.int64] = np.array(
-            [run for run in zip(firsts, lasts, strict=True) if run[0] < run[1]], np.int64
+            [run for run in zip(firsts, stops, strict=True) if run[0] < run[1]], np.int64
         )
         return runs.reshape(-1, 2)
 
@@ -162,12 +162,12 @@ class Quarantine:
         for split in manifest.splits.values():
             for shard in split.shards:
                 skipped = self.of(shard).records
-                if skipped and skipped[-1].last > shard.records:
+                if skipped and skipped[-1].stop > shard.records:
                     raise CorruptionError(
                         path,
                         0,
-                        f"records up to {skipped[-1].last} are skipped in {shard.name}, which has"
-                        f" {counted(shard.records, 'record')}. {_FIX}",
+                        f"records up to {skipped[-1].stop} are skipped in {shard.name}, which has"
+                        f" {count_text(shard.records, 'record')}. {_FIX}",
                     )
 
 
@@ -188,10 +188,10 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(origin: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless [first, last) of skipped records ascend and do not overlap."""
-    for number, (first, last, _) in enumerate(ranges):
-        if first >= last:
-            raise ValueError(f"{origin}[{number}] has no records (got {first} to {last})")
-    for number, ((_, last, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
-        if first < last:
-            raise ValueError(f"{origin}[{number}] begins at {first}, before the end {last} of the one before")
+    """Raise ValueError unless [first, stop) of skipped records ascend and do not overlap."""
+    for index, (first, stop, _) in enumerate(ranges):
+        if first >= stop:
+            raise ValueError(f"{origin}[{index}] has no records (got {first} to {stop})")
+    for index, ((_, stop, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
+        if first < stop:
+            raise ValueError(f"{origin}[{index}] begins at {first}, before the end {stop} of the one before")

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.error_text import libraries as texts
 from tpudata.error_text.own import own_error
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceError, StorageError, TpudataError
@@ -115,7 +115,7 @@ def _find_odd_feature(text: str) -> tuple[str, str, Odd] | None:
         return match[1], "has another number of values", "count"
     match = texts.OTHER_COUNT.search(text)
     if match is not None:
-        return match[1], f"has {counted(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
+        return match[1], f"has {count_text(int(match[2]), 'value')}, and not those of shape {match[3]}", "count"
     match = texts.CHECKED_BYTES.search(text)
     return None if match is None else (match[1], match[2], "count")
 
@@ -246,9 +246,9 @@ def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
         path, offsets = dataset.shard_path(shard), dataset.index(shard).offsets
-        shard_number = int(np.searchsorted(offsets, offset))
-        if shard_number < len(offsets) - 1 and offsets[shard_number] == offset:
-            frame = storage_for(path).read_range(path, offset, int(offsets[shard_number + 1]) - offset)
+        record = int(np.searchsorted(offsets, offset))
+        if record < len(offsets) - 1 and offsets[record] == offset:
+            frame = storage_for(path).read_range(path, offset, int(offsets[record + 1]) - offset)
             if len(frame) < FRAME_BYTES or find_damage(frame, frame[HEADER_BYTES:-FOOTER_BYTES]):
                 return path
     return None

@@ -92,7 +92,7 @@ def _read_size(data: bytes, name: str) -> tuple[int, int]:
 
 
 def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield label maps and masks of objects that do not have the size of their picture, and masks that are no PNG."""
+    """Yield label maps and masks of objects that do not have the size of their picture, and masks that are not PNGs."""
     pictures = [feature for feature in manifest.features if feature.encoding == "image"]
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
@@ -102,12 +102,12 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
             None,
         )
         size = None if picture is None else _find_stored_size(example.get(picture.name, ()))
-        for number, data in enumerate(example.get(feature.name, ())):
-            subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
+        for index, data in enumerate(example.get(feature.name, ())):
+            subject = f"feature {feature.name!r}" if feature.is_label_map else f"mask {index} of {feature.name!r}"
             stored_size = _find_stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
             if stored_size is None:
                 if not feature.is_label_map:  # Those are reported already.
-                    yield Problem(f"{subject} is no PNG, or a cut one", MASKS)
+                    yield Problem(f"{subject} is not a PNG, or a cut one", MASKS)
             elif picture is not None and size not in (None, stored_size):
                 sides = " x ".join(map(str, stored_size))
                 yield Problem(

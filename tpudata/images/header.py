@@ -139,7 +139,7 @@ def exif_orientation(exif: bytes) -> int:
 
 def _read_png(data: bytes) -> ImageHeader:
     """Return the header of a PNG, from its chunks before the pixels; ValueError if it is damaged."""
-    position, size, seen = 8, len(data), set()
+    position, size, seen_chunks = 8, len(data), set()
     orientation = UPRIGHT
     while True:
         if position + 12 > size:
@@ -151,7 +151,7 @@ def _read_png(data: bytes) -> ImageHeader:
             )
         if position == 8 and (kind, length) != (b"IHDR", _IHDR.size):
             raise ValueError("PNG without an IHDR chunk")
-        seen.add(kind)
+        seen_chunks.add(kind)
         if kind == b"eXIf":
             orientation = exif_orientation(data[position + 8 : position + 8 + length])
         elif kind == b"IEND":
@@ -160,9 +160,9 @@ def _read_png(data: bytes) -> ImageHeader:
     width, height, bits, color, *_ = _IHDR.unpack_from(data, 16)
     if bits not in _PNG_DEPTHS.get(color, ()):
         raise ValueError(f"PNG of colour type {color} with {bits} bits, which is invalid")
-    if b"IDAT" not in seen or (color == _PNG_PALETTE and b"PLTE" not in seen):
-        raise ValueError(f"PNG without {'a palette' if b'IDAT' in seen else 'pixels'}")
-    alpha = color in _PNG_ALPHA or b"tRNS" in seen
+    if b"IDAT" not in seen_chunks or (color == _PNG_PALETTE and b"PLTE" not in seen_chunks):
+        raise ValueError(f"PNG without {'a palette' if b'IDAT' in seen_chunks else 'pixels'}")
+    alpha = color in _PNG_ALPHA or b"tRNS" in seen_chunks
     return ImageHeader(PNG, height, width, 1 if color in _PNG_GREY else 3, bits, alpha, orientation)
 
 

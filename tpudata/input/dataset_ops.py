@@ -29,7 +29,7 @@ def ensure(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
     Args:
         value: any tensor.
         condition: bool, scalar.
-        message: for the error.
+        message: message of the error.
     """
     with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
         return tf.identity(value)
@@ -68,17 +68,17 @@ def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.raw_ops.UpperBound(sorted_inputs=rows[0], values=rows[1], out_type=tf.int64), 0)
 
 
-def range_numbers(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the numbers of several ranges, one range after the other.
 
     Args:
         firsts: first number of each range, int64 [ranges].
-        lasts: the number after its last one, int64 [ranges].
+        stops: the number after its last one, int64 [ranges].
 
     Returns:
         The places in the result at which the ranges begin, and its end: int64 [ranges + 1]; and the numbers: int64 [n].
     """
-    ranges = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
+    ranges = tf.raw_ops.RaggedRange(starts=firsts, limits=stops, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
     return ranges.rt_nested_splits, ranges.rt_dense_values
 
 

@@ -31,8 +31,8 @@ def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
         for key in sorted(structure):  # As tf.nest orders them.
             yield from named_leaves(structure[key], f"{name}[{key!r}]")
     elif isinstance(structure, (tuple, list)):
-        for number, value in enumerate(structure):
-            yield from named_leaves(value, f"{name}[{number}]")
+        for index, value in enumerate(structure):
+            yield from named_leaves(value, f"{name}[{index}]")
     else:
         yield name, structure
 

@@ -107,18 +107,23 @@ class InputFn:
             params: `params["batch_size"]` is the rows of one element; `params["context"]` may be the original TPUEstimator's.
             input_context: a `tf.distribute.InputContext`; the batch size is then that of a replica.
             start_step: number of global batches that are done.
-            host_index: number of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
+            host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
                 each host gets an equal share.
             host_count: number of hosts.
 
         Raises:
-            UsageError: batch size, start_step or hosts are missing or invalid.
+            UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
+                shuffle window no room in memory.
+            FeatureError: a result of a function of the user's has no static shape.
+            CorruptionError: a cache that is read or filled here, or a record that `filter` reads, is damaged.
+
+        Iterating the dataset raises TensorFlow's errors, which `make_input_fn` names.
         """
         if host_index is None and host_count is None:
             rows = find_rows(_read_batch_size(params), params, _check_context(input_context))
         elif input_context is not None:
             raise UsageError(
-                "input_context: it already has the number of this host. Omit host_index and host_count, or the context."
+                "input_context: it already has the index of this host. Omit host_index and host_count, or the context."
             )
         else:
             rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)

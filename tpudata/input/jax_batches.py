@@ -123,8 +123,8 @@ def _list_leaves(spec: Any) -> list[tuple[str, Any]]:
     names = ("features", "labels", "weights")
     leaves = [
         leaf
-        for number, part in enumerate(parts)
-        for leaf in named_leaves(part, names[number] if number < len(names) else f"part {number}")
+        for index, part in enumerate(parts)
+        for leaf in named_leaves(part, names[index] if index < len(names) else f"part {index}")
     ]
     for name, leaf in leaves:
         if not isinstance(leaf, tf.TensorSpec) or leaf.dtype in (tf.string, tf.variant, tf.resource):

@@ -40,6 +40,8 @@ def as_keras(
 
     Raises:
         UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
+
+    `fit` and `evaluate` raise TensorFlow's errors about records, which `make_input_fn` names.
     """
     if not callable(input_fn):
         raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
@@ -121,7 +123,7 @@ class _KerasBatch:
             return self
         weights = self.row_weights
         if self.sample_weight is not None:
-            # [B] for [B, L], in which it is 0 for the tokens of padding, too.
+            # Weights of tokens, [B, L]: those of padding rows become 0 as well.
             weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
         return dataclasses.replace(self, sample_weight=weights)
 

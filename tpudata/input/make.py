@@ -137,9 +137,9 @@ def make_input_fn(
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
 
-    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features with a
-    `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names file and offset, DatasetError
-    and FeatureError in their places.
+    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features, or a worker of
+    `service` that was lost, with a `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names
+    file and offset, DatasetError and FeatureError in their places.
 
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
     `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.

@@ -29,12 +29,14 @@ class Mixture(InputFn):
     Raises:
         UsageError: no inputs, items that are not pairs, an input for evaluation or with `num_epochs`, or a weight that is not a
             number above 0; when called, inputs that differ in names, dtypes or shapes.
+
+    Calling it, and iterating its datasets, also raises what the inputs raise.
     """
 
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:
         if not isinstance(inputs, Sequence):
             raise UsageError(f"Mixture: inputs is {inputs!r} (expected a list of pairs of an input_fn and its weight).")
-        pairs = [_check_input(number, pair) for number, pair in enumerate(inputs)]
+        pairs = [_check_input(index, pair) for index, pair in enumerate(inputs)]
         if not pairs:
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
         pipeline = MixedPipeline([input_fn.batches for input_fn, _ in pairs], [weight for _, weight in pairs])
@@ -42,20 +44,18 @@ class Mixture(InputFn):
         super().__init__(pipeline, training=True, is_endless=True, weighs_records=weighs_records)
 
 
-def _check_input(number: int, pair: Any) -> tuple[InputFn, float]:
+def _check_input(index: int, pair: Any) -> tuple[InputFn, float]:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
-        raise UsageError(
-            f"Mixture: input {number} is {pair!r} (expected an input_fn of make_input_fn, and its weight)."
-        )
+        raise UsageError(f"Mixture: input {index} is {pair!r} (expected an input_fn of make_input_fn, and its weight).")
     input_fn, weight = pair
     if not is_number(weight) or weight <= 0:
-        raise UsageError(f"Mixture: the weight of input {number} is {weight!r} (expected a number above 0).")
+        raise UsageError(f"Mixture: the weight of input {index} is {weight!r} (expected a number above 0).")
     if not input_fn.is_endless:
         kind = "ends after num_epochs" if input_fn.training else "is for evaluation"
-        raise UsageError(f"Mixture: input {number} {kind} (expected training=True, without an end). Make it anew.")
+        raise UsageError(f"Mixture: input {index} {kind} (expected training=True, without an end). Make it anew.")
     if input_fn.mixes_rows:
         raise UsageError(
-            f"Mixture: input {number} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them here."
+            f"Mixture: input {index} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them here."
             " Omit it, and map the mixture's dataset."
         )
     return input_fn, float(weight)

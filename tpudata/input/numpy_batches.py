@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.checks import check_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.input_fn import InputFn
@@ -35,7 +35,7 @@ def as_numpy(
     Args:
         input_fn: the function that `make_input_fn` returned; or a `tf.data.Dataset`, which is used unchanged.
         batch_size: rows of the global batch, of which each process gets `batch_size / process_count`; none with a dataset.
-        process_index: number of this process, such as `jax.process_index()` or `torch.distributed.get_rank()`.
+        process_index: index of this process, such as `jax.process_index()` or `torch.distributed.get_rank()`.
         process_count: number of processes.
         start_step: number of global batches to skip.
 
@@ -64,7 +64,7 @@ def as_numpy(
         )
     if size % count:
         raise UsageError(
-            f"batch_size={size}: it is the global batch's, and {counted(count, 'process', 'processes')} cannot share it evenly."
+            f"batch_size={size}: it is the global batch's, and {count_text(count, 'process', 'processes')} cannot share it evenly."
             f" Pass a multiple of {count}."
         )
     context = tf.distribute.InputContext(count, index, count)

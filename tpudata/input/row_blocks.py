@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.batches.global_arrays import global_array
 from tpudata.errors import UsageError
 
@@ -25,7 +25,7 @@ class RowBlocks:
         mesh: the `jax.sharding.Mesh`.
         axes: its axes that divide the rows; empty if all devices get all rows.
         parts: number of parts into which the devices divide the rows; a block has one or more.
-        indices: numbers of this process's blocks.
+        indices: indices of this process's blocks.
         count: number of blocks.
     """
 
@@ -50,13 +50,13 @@ class RowBlocks:
         total = rows * self.count
         if total % self.parts:
             raise UsageError(
-                f"as_jax: {name} has {counted(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
+                f"as_jax: {name} has {count_text(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
                 "divides them). Choose another batch size, or drop the remainder."
             )
 
-        def part(first: int, last: int) -> Any:
+        def part(first: int, stop: int) -> Any:
             block, begin = divmod(first, rows)
-            row_range = slice(begin, begin + last - first)
+            row_range = slice(begin, begin + stop - first)
             return blocks[self.indices.index(block)][(slice(None),) * axis + (row_range,)]
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
@@ -68,7 +68,7 @@ class RowBlocks:
         count = len(self.indices)
         if local.shape[axis] % count:
             raise UsageError(
-                f"as_jax: {name} has {counted(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
+                f"as_jax: {name} has {count_text(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
                 "Choose another batch size, or drop the remainder."
             )
         return [local] if count == 1 else np.split(local, count, axis)
@@ -122,10 +122,10 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
     parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
     slices = by_rows.addressable_devices_indices_map((parts,)).values()
-    own = {index[0].indices(parts)[0] for index in slices} if axes else {0}
+    own_parts = {index[0].indices(parts)[0] for index in slices} if axes else {0}
     # The largest blocks that have parts of this process alone.
-    size = max(size for size in range(1, len(own) + 1) if parts % size == 0 and _is_of_blocks(own, size))
-    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own})), parts // size)
+    size = max(size for size in range(1, len(own_parts) + 1) if parts % size == 0 and _is_of_blocks(own_parts, size))
+    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own_parts})), parts // size)
 
 
 def _is_of_blocks(parts: set[int], size: int) -> bool:
@@ -134,6 +134,7 @@ def _is_of_blocks(parts: set[int], size: int) -> bool:
 
 
 def _find_axis(mesh: Any, axis: str | None) -> str:
+    """Return the mesh axis that divides the rows: the given one, the only one, or "data"."""
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         return str(names[0])
@@ -147,6 +148,7 @@ def _find_axis(mesh: Any, axis: str | None) -> str:
 
 
 def _find_axes(sharding: Any, axis: str | None) -> tuple[str, ...]:
+    """Return the mesh axes that divide the rows by the spec of a NamedSharding; UsageError if it divides other axes, too."""
     first, *others = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in others):
         raise UsageError(

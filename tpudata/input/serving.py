@@ -69,7 +69,10 @@ class ServingFeatures:
         self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 
     def build(self) -> ServingTensors:
-        """Add the steps to the default graph, which must be one of TensorFlow 1."""
+        """Add the steps to the default graph, which must be one of TensorFlow 1.
+
+        Running the graph raises a `tf.errors.InvalidArgumentError` for a record that does not match the features.
+        """
         v1 = tf.compat.v1
         examples = v1.placeholder(tf.string, [None], name="examples")
         stored = parse_columns(examples, self._fields.inputs)
@@ -101,6 +104,7 @@ class ServingFeatures:
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
     def _make_features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the features of prediction from decoded columns, by the steps of evaluation."""
         prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
         if not self._steps.record_steps:
             return _drop_token_weights(prepare_rows(columns, {})[0])

@@ -33,7 +33,7 @@ class CallRewriter(Rewriter):
         elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
             self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({'always' in name})"))
         elif name in _SUMMARIES_OF_STEPS:
-            self._check_summary(node, name.rpartition(".")[2])
+            self._rewrite_summary(node, name.rpartition(".")[2])
         elif name in _XAVIER and (node.args or _find_keyword(node, "uniform") is not None):
             self.note(
                 node, f"{name.rpartition('.')[2]} has become glorot_uniform_initializer(seed, dtype), which is uniform."
@@ -49,7 +49,7 @@ class CallRewriter(Rewriter):
         elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and self.is_direct(node.func):
             self.note(node, UNSURE_VALUES[name])
         elif name in UNSURE:
-            self._check_unsure(node, name)
+            self._note_unsure_call(node, name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
             self._rewrite_batch(node, node.func)
 
@@ -60,7 +60,7 @@ class CallRewriter(Rewriter):
                 node, "TPUClusterResolver('') looks for a TPU named ''. Pass tpu='local' for the TPU of this machine."
             )
 
-    def _check_unsure(self, node: ast.Call, name: str) -> None:
+    def _note_unsure_call(self, node: ast.Call, name: str) -> None:
         """Note a call that means something else in each API, if the program does not show which one it means."""
         position, text = UNSURE[name]
         if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
@@ -75,7 +75,7 @@ class CallRewriter(Rewriter):
             self.text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
             self.done |= {id(inner_node) for inner_node in ast.walk(inner)}
 
-    def _check_summary(self, node: ast.Call, kind: str) -> None:
+    def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
         """Rename the keywords of a summary, and note arguments that it no longer takes."""
         for keyword in node.keywords:
             if keyword.arg == "tensor":

@@ -31,7 +31,7 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
         plans: plans of all files of the program.
     """
     bound = plans[path].bindings
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    loaded_names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     plans_by_module = {PurePath(file).stem: plan for file, plan in plans.items()}
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
@@ -50,11 +50,11 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
             }
             words = f"{module} imports"
         elif imported_plan is not None:
-            re_exports = imported_plan.bindings.keys() & used
+            re_exports = imported_plan.bindings.keys() & loaded_names
             words = f"`from {module} import *` binds"
         else:
             # Programs usually import TensorFlow as tf.
-            re_exports = ({"tf"} | {name for name, binding in bound.items() if not binding.path}) & used
+            re_exports = ({"tf"} | {name for name, binding in bound.items() if not binding.path}) & loaded_names
             re_exports = {name for name in re_exports if name not in bound or bound[name].statement.lineno < line}
             words = f"`from {module} import *` may bind"
         for name in sorted(re_exports):

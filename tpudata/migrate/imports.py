@@ -21,33 +21,33 @@ def rewrite_imports(program: Rewriter) -> None:
             statements.append(binding.statement)
     statements.sort(key=lambda statement: statement.lineno)
     roots = [binding.statement for binding in program.plan.bindings.values() if not binding.path]
-    for number, statement in enumerate(statements):
-        new = _list_new_imports(program) if number == 0 else []
+    for index, statement in enumerate(statements):
+        new_imports = _list_new_imports(program) if index == 0 else []
         if program.plan.disables_v2 and statement is (roots or statements)[0]:
-            new.append(f"{program.root}.{_BEHAVIOUR}()")
-        _rewrite_statement(program, statement, new)
+            new_imports.append(f"{program.root}.{_BEHAVIOUR}()")
+        _rewrite_statement(program, statement, new_imports)
 
 
 def _list_new_imports(program: Rewriter) -> list[str]:
-    new = []
+    new_imports = []
     needs_root = "tensorflow" in program.modules or program.plan.disables_v2
     if needs_root and all(binding.path for binding in program.plan.bindings.values()):
-        new.append(f"import tensorflow.compat.v1 as {program.root}")
+        new_imports.append(f"import tensorflow.compat.v1 as {program.root}")
     if "tpudata.estimator" in program.modules:
-        new.append(f"from tpudata import estimator as {ESTIMATOR}")
+        new_imports.append(f"from tpudata import estimator as {ESTIMATOR}")
     if SLIM in program.modules:
-        new.append(f"import {SLIM}")
-    return new
+        new_imports.append(f"import {SLIM}")
+    return new_imports
 
 
-def _rewrite_statement(program: Rewriter, statement: _Import, new: list[str]) -> None:
+def _rewrite_statement(program: Rewriter, statement: _Import, new_imports: list[str]) -> None:
     kept_imports = (
         [ast.unparse(statement)] if statement in program.plan.guarded else _format_imports(program, statement)
     )
-    text = "\n".join([*kept_imports, *new])
+    text = "\n".join([*kept_imports, *new_imports])
     if text == ast.unparse(statement):
         return
-    if SLIM in program.modules and f"import {SLIM}" in new:
+    if SLIM in program.modules and f"import {SLIM}" in new_imports:
         program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
     edits, indent = program.text, " " * statement.col_offset
     if not text and not indent and edits.ends_line(statement):

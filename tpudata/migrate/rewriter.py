@@ -129,7 +129,7 @@ class Rewriter(abc.ABC):
         ):
             self._note_missing(node, path)
         elif path:
-            self._check_api(node, name_parts[-1], path)
+            self._rewrite_api(node, name_parts[-1], path)
 
     def _note_missing(self, node: ast.AST, path: Path) -> None:
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
@@ -137,7 +137,7 @@ class Rewriter(abc.ABC):
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
-    def _check_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
+    def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
         """Rewrite a name that only the other API has, and note a name that neither has."""
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             return

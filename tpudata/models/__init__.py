@@ -42,13 +42,13 @@ def check_model_name(name: str) -> None:
     if ":" not in name:
         if name.endswith(".py") or name.rpartition(".")[0]:
             module, _, function = name.removesuffix(".py").replace("/", ".").strip(".").rpartition(".")
-            own = (
+            dotted_name = (
                 f"{module}:{function}"
                 if module and not name.endswith(".py")
                 else f"{module}.{function}:model_fn".strip(".")
             )
             raise UsageError(
-                f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as {own}."
+                f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as {dotted_name}."
             )
         if name not in _MODULES:
             raise UsageError(
@@ -58,8 +58,10 @@ def check_model_name(name: str) -> None:
         return
     module, _, function = name.partition(":")
     if module.endswith(".py"):
-        own = f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{function}"
-        raise UsageError(f"The model {name!r} names a file (expected package.module:function). Name the module: {own}.")
+        dotted_name = f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{function}"
+        raise UsageError(
+            f"The model {name!r} names a file (expected package.module:function). Name the module: {dotted_name}."
+        )
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(f"The model {name!r} must have the form package.module:function.")
     package = module.partition(".")[0]

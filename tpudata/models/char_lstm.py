@@ -91,12 +91,12 @@ class _Weights:
         return tf.matmul(outputs, self.kernel) + self.bias
 
 
-def _make_layer(number: int, size: int, units: int) -> _Layer:
+def _make_layer(index: int, size: int, units: int) -> _Layer:
     def make_bias(_: object, **__: object) -> tf.Tensor:
         # The forget gate begins open: 1.
         return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
 
-    with _v1.variable_scope(f"lstm_{number}"):
+    with _v1.variable_scope(f"lstm_{index}"):
         return _Layer(
             tf.convert_to_tensor(variable("kernel", [size, 4 * units], _v1.glorot_uniform_initializer())),
             tf.convert_to_tensor(variable("recurrent_kernel", [units, 4 * units], _v1.orthogonal_initializer())),
@@ -183,12 +183,12 @@ def _run(
     """Return the outputs and the cells of each layer, [length, batch, hidden_units]."""
     net = tf.gather(weights.embedding, tf.transpose(input_ids))
     outputs, cells = [], []
-    for number, layer in enumerate(weights.layers):
+    for index, layer in enumerate(weights.layers):
         units = layer.recurrent_kernel.shape[0]
         gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
         gates = tf.reshape(gates, [net.shape[0], -1 if net.shape[1] is None else net.shape[1], 4 * units])
         net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
-        net = drop(net, rate, seed, number)
+        net = drop(net, rate, seed, index)
         outputs.append(net)
         cells.append(cell)
     return outputs, cells

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.attention import attention, rotate, visible
@@ -111,18 +111,18 @@ def tiny_lm(
     if params.position_embedding == "learned":
         if length > params.max_positions:
             raise UsageError(
-                f"tiny_lm: rows are too long (got {counted(length, 'token')}, expected at most max_positions="
+                f"tiny_lm: rows are too long (got {count_text(length, 'token')}, expected at most max_positions="
                 f"{params.max_positions}). Raise max_positions, or set position_embedding=rotary."
             )
         shape = [params.max_positions, params.hidden_size]
         net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
     net = drop(tf.cast(net, _PRECISIONS[params.precision]), rate, dropout_seed)
     mask = visible(segment_ids)
-    for number in range(params.num_layers):
-        with _v1.variable_scope(f"block_{number}"):
+    for block in range(params.num_layers):
+        with _v1.variable_scope(f"block_{block}"):
             attended = _attend(layer_norm(net, "attention_norm"), mask, positions, params)
-            net += drop(attended, rate, dropout_seed, 2 * number + 1)
-            net += drop(_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * number + 2)
+            net += drop(attended, rate, dropout_seed, 2 * block + 1)
+            net += drop(_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * block + 2)
     net = layer_norm(net, "norm")
     if params.tie_embeddings:
         rows = tf.reshape(net, [-1, params.hidden_size])
@@ -199,9 +199,9 @@ def _make_predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tens
     following = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
     continues = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)
     places = tf.range(input_ids.shape[1])
-    last = tf.reduce_max(tf.where(segments > 0, places, 0), axis=1)
+    last_places = tf.reduce_max(tf.where(segments > 0, places, 0), axis=1)
     return {
         "log_probabilities": tf.where(continues, following, 0.0),
         "next_ids": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        "next_log_probabilities": tf.gather(scores, last, axis=1, batch_dims=1),
+        "next_log_probabilities": tf.gather(scores, last_places, axis=1, batch_dims=1),
     }

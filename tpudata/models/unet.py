@@ -122,8 +122,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
 def _block(net: tf.Tensor, filters: int, name: str) -> tf.Tensor:
     initializer = _v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
-    for number in range(2):
-        net = tf.nn.relu(conv(net, filters, 3, f"{name}/{number}", kernel_initializer=initializer))
+    for index in range(2):
+        net = tf.nn.relu(conv(net, filters, 3, f"{name}/{index}", kernel_initializer=initializer))
     return net
 
 

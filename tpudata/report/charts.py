@@ -19,8 +19,8 @@ def bars(rows: Sequence[tuple[str, int]]) -> str:
     largest = max((count for _, count in rows), default=0) or 1
     room = _WIDTH - _LABEL_WIDTH - 80
     parts = []
-    for number, (name, count) in enumerate(rows):
-        y, length = number * _ROW, room * count / largest
+    for row, (name, count) in enumerate(rows):
+        y, length = row * _ROW, room * count / largest
         label = name if len(name) <= _SHOWN_LABEL else f"{name[: _SHOWN_LABEL - 1]}…"
         parts.append(
             f"<g><title>{html.escape(name)}: {count_text(count)}</title>"
@@ -43,10 +43,10 @@ def histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
     counts, edges = np.histogram(values, bins=min(bins, max(1, high - low + 1)), range=(low, high + 1))
     largest, step = int(counts.max()), _WIDTH / len(counts)
     parts = [
-        f"<g><title>{edges[number]:,.0f} to {edges[number + 1]:,.0f} {html.escape(unit)}: {count_text(int(count))}</title>"
-        f'<rect x="{number * step + 1:.1f}" y="{_BASE - (_BASE - 16) * count / largest:.1f}" width="{max(1.0, step - 2):.1f}"'
+        f"<g><title>{edges[index]:,.0f} to {edges[index + 1]:,.0f} {html.escape(unit)}: {count_text(int(count))}</title>"
+        f'<rect x="{index * step + 1:.1f}" y="{_BASE - (_BASE - 16) * count / largest:.1f}" width="{max(1.0, step - 2):.1f}"'
         f' height="{(_BASE - 16) * count / largest:.1f}"/></g>'
-        for number, count in enumerate(counts)
+        for index, count in enumerate(counts)
     ]
     parts.append(f'<text x="0" y="10">{count_text(largest)}</text>')
     parts.append(f'<line x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>')

@@ -6,7 +6,7 @@ import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tpudata.console.tables import bytes_text, count_text, counted
+from tpudata.console.tables import bytes_text, count_text
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.reject_lines import read_reject_lines
@@ -65,9 +65,9 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
     compression = "" if manifest.compression is None else f", {manifest.compression}"
     body = [
         f"<h1>{html.escape(dataset.path)}</h1>",
-        f'<p class="note">{counted(manifest.records, "record")} in {bytes_text(size)}, layout {html.escape(manifest.layout)}'
+        f'<p class="note">{count_text(manifest.records, "record")} in {bytes_text(size)}, layout {html.escape(manifest.layout)}'
         f"{compression}; made by {html.escape(manifest.created_by)} from {html.escape(manifest.source.input)}"
-        f" ({counted(manifest.source.files, 'input')}, {bytes_text(manifest.source.bytes)})</p>",
+        f" ({count_text(manifest.source.files, 'input')}, {bytes_text(manifest.source.bytes)})</p>",
         _format_section("Splits", [_format_splits(dataset)]),
     ]
     for name, sample in samples.items():
@@ -76,10 +76,14 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
     body.append(_format_section("Rejected inputs", list(_format_rejects(dataset))))
     if manifest.counts:
         rows = [[count_text(count), name.replace("_", " ")] for name, count in sorted(manifest.counts.items())]
-        body.append(_format_section("Counted by the conversion", [_format_table(["count", "what"], rows, numbers=[0])]))
+        body.append(
+            _format_section("Counted by the conversion", [_format_table(["count", "what"], rows, number_columns=[0])])
+        )
     if manifest.converted:
         rows = [[count_text(count), reason] for reason, count in sorted(manifest.converted.items())]
-        body.append(_format_section("Re-encoded inputs", [_format_table(["inputs", "reason"], rows, numbers=[0])]))
+        body.append(
+            _format_section("Re-encoded inputs", [_format_table(["inputs", "reason"], rows, number_columns=[0])])
+        )
     rows = [[name, json.dumps(value, sort_keys=True)] for name, value in sorted(manifest.options.items())]
     body.append(_format_section("Options of the conversion", [_format_table(["option", "value"], rows)]))
     return (
@@ -94,9 +98,9 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
     return f"<section><h2>{html.escape(title)}</h2>\n{chr(10).join(parts)}</section>"
 
 
-def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:
     def row(tag: str, cells: Sequence[str]) -> str:
-        kinds = (' class="number"' if column in numbers else "" for column in range(len(cells)))
+        kinds = (' class="number"' if column in number_columns else "" for column in range(len(cells)))
         parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
         return f"<tr>{''.join(parts)}</tr>"
 
@@ -109,14 +113,14 @@ def _format_splits(dataset: Dataset) -> str:
         sizes = [shard.bytes for shard in split.shards]
         spread = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}" if sizes else "-"
         rows.append([name, count_text(split.records), count_text(len(sizes)), bytes_text(split.bytes), spread])
-    return _format_table(["split", "records", "shards", "bytes", "size of shards"], rows, numbers=[1, 2, 3, 4])
+    return _format_table(["split", "records", "shards", "bytes", "size of shards"], rows, number_columns=[1, 2, 3, 4])
 
 
 def _format_features(dataset: Dataset) -> str:
     rows = []
     for feature in dataset.manifest.features:
         shape = " x ".join("?" if size is None else str(size) for size in feature.shape) or "scalar"
-        classes = "" if feature.num_classes is None else counted(feature.num_classes, "class", "classes")
+        classes = "" if feature.num_classes is None else count_text(feature.num_classes, "class", "classes")
         rows.append([feature.name, f"{feature.kind} {feature.encoding or ''}".strip(), feature.dtype, shape, classes])
     return _format_table(["feature", "stored as", "decoded to", "shape", ""], rows)
 
@@ -124,12 +128,12 @@ def _format_features(dataset: Dataset) -> str:
 def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the HTML of a split's samples, tables and histograms."""
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
-    yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
+    yield f'<p class="note">From {which} {count_text(sample.total, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
     if sample.misfits:
-        yield f"<p>{counted(sample.misfits, 'record')} that do not match the manifest; see <code>tpudata verify</code>.</p>"
+        yield f"<p>{count_text(sample.misfits, 'record')} that do not match the manifest; see <code>tpudata verify</code>.</p>"
     if sample.unreadable:
-        yield f"<p>{counted(sample.unreadable, 'picture')} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
+        yield f"<p>{count_text(sample.unreadable, 'picture')} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
     if sample.pictures:
         yield from _format_pictures(sample)
     if sample.texts:
@@ -151,12 +155,14 @@ def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decod
 def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     """Yield sentences on the duplicates among the records that were read."""
     if sample.duplicates:
-        yield f"{counted(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
+        yield f"{count_text(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
-        criterion = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
-        yield f"{counted(sample.near_duplicates, 'near-duplicate')}: {criterion}."
+        criterion = (
+            "the outline of an earlier picture" if sample.sizes else "an earlier text except for case and spaces"
+        )
+        yield f"{count_text(sample.near_duplicates, 'near-duplicate')}: {criterion}."
     for split, count in sorted(sample.shared.items()):
-        yield f"{counted(count, 'record')} with the same content as a record of split {split}."
+        yield f"{count_text(count, 'record')} with the same content as a record of split {split}."
 
 
 def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
@@ -171,7 +177,7 @@ def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     total = sample.tokens.total()
     once = sum(count == 1 for count in sample.tokens.values())
     yield (
-        f"<h3>Tokens</h3><p>{counted(total, 'token')} with {counted(len(sample.tokens), 'different id')},"
+        f"<h3>Tokens</h3><p>{count_text(total, 'token')} with {count_text(len(sample.tokens), 'different id')},"
         f" of which {count_text(once)} occur once.</p>"
     )
     top_tokens = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
@@ -191,7 +197,7 @@ def _draw_histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str
     for title, values, unit in columns:
         if values:
             same = min(values) == max(values)
-            chart = f"<p>All have {counted(values[0], unit)}.</p>" if same else histogram(values, f"{unit}s")
+            chart = f"<p>All have {count_text(values[0], unit)}.</p>" if same else histogram(values, f"{unit}s")
             yield f"<div><h3>{html.escape(title)}</h3>{chart}</div>"
 
 
@@ -225,7 +231,7 @@ def _format_rejects(dataset: Dataset) -> Iterator[str]:
         yield "<p>None.</p>"
         return
     rows = [[count_text(count), reason] for reason, count in sorted(rejected.items(), key=lambda item: -item[1])]
-    yield _format_table(["inputs", "reason"], rows, numbers=[0])
+    yield _format_table(["inputs", "reason"], rows, number_columns=[0])
     yield f"<h3>Some of them</h3>{_format_table(['input', 'reason'], _read_some_rejects(dataset))}"
 
 

@@ -55,8 +55,8 @@ class SampleReader:
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
         objects = () if self._table is None else (*self._table.box_columns, self._table.label, self._table.texts)
         texts = [feature for column in self._texts for feature in column.features]
-        used = (self._label, self._image, self._pixels, self._captions, *self._maps, *objects, *texts)
-        self._used = {feature.name: feature for feature in used if feature is not None}
+        used_features = (self._label, self._image, self._pixels, self._captions, *self._maps, *objects, *texts)
+        self._used = {feature.name: feature for feature in used_features if feature is not None}
         self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used.values())))
 
     def add(self, data: bytes, sample: SplitSample) -> tuple[bytes, bool]:

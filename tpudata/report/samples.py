@@ -40,7 +40,7 @@ def picture_html(picture: SamplePicture) -> str:
     if not (picture.maps or picture.objects or lines):
         return layers
     if picture.objects:
-        shapes = "".join(_draw_objects(picture, number) for number in range(len(picture.objects)))
+        shapes = "".join(_draw_objects(picture, index) for index in range(len(picture.objects)))
         layers += f'<svg viewBox="0 0 {picture.width} {picture.height}" role="img">{shapes}</svg>'
     width = f"width:{picture.width}px"
     captions = "".join(f"<figcaption>{html.escape(_cut(line, _SHOWN_CAPTION))}</figcaption>" for line in lines)
@@ -65,11 +65,11 @@ def text_html(text: ClassedText, decode: Decode) -> str:
 
 def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Iterable[tuple[SamplePart, str]]:
     """Yield the parts of all documents and their content as text, with separators between them."""
-    for number, document in enumerate(text):
-        if number:
+    for index, document in enumerate(text):
+        if index:
             yield SamplePart(""), _BETWEEN_DOCUMENTS
-        for part_number, part in enumerate(document):
-            if part_number and part.side:
+        for part_index, part in enumerate(document):
+            if part_index and part.side:
                 yield SamplePart(""), "\n"
             content = part.content
             if not isinstance(content, str):
@@ -77,8 +77,8 @@ def _decode_texts(text: Sequence[Sequence[SamplePart]], decode: Decode) -> Itera
             yield part, content
 
 
-def _draw_objects(picture: SamplePicture, number: int) -> str:
-    name, (ymin, xmin, ymax, xmax) = picture.objects[number]
+def _draw_objects(picture: SamplePicture, index: int) -> str:
+    name, (ymin, xmin, ymax, xmax) = picture.objects[index]
     # A class has the same colour in all pictures.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"
     x, y = xmin * picture.width, ymin * picture.height

@@ -44,10 +44,6 @@ class ByteCache(Generic[K, V]):
                     self._bytes -= self._values.popitem(last=False)[1][1]
         return value
 
-    def clear(self) -> None:
-        """Forget all values."""
-        self._reset()
-
     def _reset(self) -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()

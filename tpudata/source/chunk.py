@@ -43,14 +43,14 @@ class Chunk(NamedTuple):
     """Neighbouring records of a shard.
 
     Attributes:
-        shard: number of the shard in the split.
-        first: number of the first record in the shard.
-        last: number of the record after the last one.
+        shard: index of the shard in the split.
+        first: index of the first record in the shard.
+        stop: index of the record after the last one.
     """
 
     shard: int
     first: int
-    last: int
+    stop: int
 
 
 class LoadedChunk:
@@ -68,7 +68,7 @@ class LoadedChunk:
         self._path = path
         self._data = data
         self._begin = begin
-        self._offsets: list[int] = index.offsets[chunk.first : chunk.last + 1].tolist()
+        self._offsets: list[int] = index.offsets[chunk.first : chunk.stop + 1].tolist()
         self.is_intact = self._matches(index, chunk)
 
     def __len__(self) -> int:
@@ -78,11 +78,11 @@ class LoadedChunk:
     def record(self, index: int) -> Record:
         """Return one record, counted from 0; CorruptionError if it is damaged."""
         offset, end = self._offsets[index], self._offsets[index + 1]
-        begin, stop = offset - self._begin, end - self._begin
+        begin, frame_end = offset - self._begin, end - self._begin
         if self.is_intact:
-            data = self._data[begin + HEADER_BYTES : stop - FOOTER_BYTES]
+            data = self._data[begin + HEADER_BYTES : frame_end - FOOTER_BYTES]
         else:
-            data = check_frame(self._data[begin:stop], self._path, offset)
+            data = check_frame(self._data[begin:frame_end], self._path, offset)
         return Record(data, self._path, offset)
 
     def _matches(self, index: ShardIndex, chunk: Chunk) -> bool:
@@ -99,20 +99,20 @@ class LoadedChunk:
             return False
         step = index.block_records
         record = chunk.first
-        while record < chunk.last:
+        while record < chunk.stop:
             block = record // step
             end = min((block + 1) * step, index.records)
-            if record % step == 0 and end <= chunk.last:
-                begin, stop = (offset - self._begin for offset in index.block_range(block))
-                if google_crc32c.value(bytes_[begin:stop]) != index.block_crc32c[block]:
+            if record % step == 0 and end <= chunk.stop:
+                begin, frame_end = (offset - self._begin for offset in index.block_range(block))
+                if google_crc32c.value(bytes_[begin:frame_end]) != index.block_crc32c[block]:
                     return False
                 record = end
                 continue
-            for row in range(record - chunk.first, min(end, chunk.last) - chunk.first):
-                begin, stop = self._offsets[row] - self._begin, self._offsets[row + 1] - self._begin
-                if find_damage(bytes_[begin:stop], bytes_[begin + HEADER_BYTES : stop - FOOTER_BYTES]):
+            for row in range(record - chunk.first, min(end, chunk.stop) - chunk.first):
+                begin, frame_end = self._offsets[row] - self._begin, self._offsets[row + 1] - self._begin
+                if find_damage(bytes_[begin:frame_end], bytes_[begin + HEADER_BYTES : frame_end - FOOTER_BYTES]):
                     return False
-            record = min(end, chunk.last)
+            record = min(end, chunk.stop)
         return True
 
 
@@ -137,37 +137,37 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
 def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     """Read and cut the records of a chunk."""
     if index.compression is not None:
-        first, last = chunk.first // index.block_records, -(-chunk.last // index.block_records)
-        data = read_blocks(path, index, first, last, is_checked=True)
-        return LoadedChunk(path, index, chunk, data, index.block_range(first)[0])
-    start, stop = int(index.offsets[chunk.first]), int(index.offsets[chunk.last])
-    data = storage_for(path).read_range(path, start, stop - start, is_checked=True)
-    if len(data) < stop - start:
-        raise CorruptionError(path, start + len(data), f"the file ends inside a record (expected {stop} bytes)")
-    return LoadedChunk(path, index, chunk, data, start)
+        first_block, stop_block = chunk.first // index.block_records, -(-chunk.stop // index.block_records)
+        data = read_blocks(path, index, first_block, stop_block, is_checked=True)
+        return LoadedChunk(path, index, chunk, data, index.block_range(first_block)[0])
+    begin, end = int(index.offsets[chunk.first]), int(index.offsets[chunk.stop])
+    data = storage_for(path).read_range(path, begin, end - begin, is_checked=True)
+    if len(data) < end - begin:
+        raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
+    return LoadedChunk(path, index, chunk, data, begin)
 
 
-def cut_by_bytes(index: ShardIndex, first: int, last: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
     """Cut a run of records into runs of at most `most_bytes` bytes, or one record; of a compressed shard, at its blocks.
 
     Args:
         index: index of the shard.
-        first: number of the run's first record.
-        last: number of the record after its last one.
+        first: index of the run's first record.
+        stop: index of the record after its last one.
         most_bytes: bytes of a part, before compression.
 
     Returns:
         First record of each part, and the record after its last one.
     """
     step = 1 if index.compression is None else index.block_records
-    while first < last:
+    while first < stop:
         limit = np.uint64(int(index.offsets[first]) + most_bytes)
-        stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
-        stop = last if stop >= last else min(max(stop // step * step, (first // step + 1) * step), last)
-        yield first, stop
-        first = stop
+        part_stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
+        part_stop = stop if part_stop >= stop else min(max(part_stop // step * step, (first // step + 1) * step), stop)
+        yield first, part_stop
+        first = part_stop
 
 
-def chunk_bytes(index: ShardIndex, first: int, last: int) -> int:
+def chunk_bytes(index: ShardIndex, first: int, stop: int) -> int:
     """Return the bytes of records in memory."""
-    return int(index.offsets[last]) - int(index.offsets[first])
+    return int(index.offsets[stop]) - int(index.offsets[first])

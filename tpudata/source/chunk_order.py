@@ -26,7 +26,7 @@ class ChunkTable:
 
     Attributes:
         shards: shard of each chunk, int64 [chunks].
-        firsts: number of its first record in the shard, int64 [chunks].
+        firsts: index of its first record in the shard, int64 [chunks].
         counts: number of its records, int64 [chunks].
     """
 
@@ -41,12 +41,12 @@ class WindowKey(NamedTuple):
     Attributes:
         epoch: epoch, from 0.
         lane: lane of the host.
-        number: number in the lane's windows of this epoch.
+        window: index among the lane's windows of this epoch.
     """
 
     epoch: int
     lane: int
-    number: int
+    window: int
 
 
 class Window(NamedTuple):
@@ -55,7 +55,7 @@ class Window(NamedTuple):
     Attributes:
         chunks: their chunks, cut to the lane.
         chunk_of: index in `chunks` of each record, in the permuted order, int32 [records].
-        record_of: number of each record in its chunk, int32 [records].
+        record_of: index of each record in its chunk, int32 [records].
     """
 
     chunks: list[Chunk]
@@ -67,12 +67,12 @@ class _Part(NamedTuple):
     """A lane's part of an epoch.
 
     Attributes:
-        order: numbers of the chunks in the line, int64 [chunks].
+        order: indices of the chunks in the line, int64 [chunks].
         ends: position in the line after each of them, int64 [chunks].
         begin: position in the line at which the part begins.
         end: position after it.
         first: index in `order` of the first chunk with records of the part.
-        last: index after the last one.
+        stop: index after the last one.
         windows: number of its windows.
     """
 
@@ -81,17 +81,17 @@ class _Part(NamedTuple):
     begin: int
     end: int
     first: int
-    last: int
+    stop: int
     windows: int
 
     def find_window(self, line_position: int) -> int:
-        """Return the number of the window that holds a position in the line."""
+        """Return the index of the window that holds a position in the line."""
         chunk = int(np.searchsorted(self.ends, line_position, "right")) - self.first
-        return ((chunk + 1) * self.windows - 1) // (self.last - self.first)
+        return ((chunk + 1) * self.windows - 1) // (self.stop - self.first)
 
     def cut(self, window: int) -> int:
         """Return the index in `order` at which a window begins."""
-        return self.first + (self.last - self.first) * window // self.windows
+        return self.first + (self.stop - self.first) * window // self.windows
 
     def place(self, cut: int) -> int:
         """Return the position in the line at which a chunk begins, clipped to the part."""
@@ -147,16 +147,16 @@ class ChunkOrder:
         line_position = (
             part.begin + self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
         )
-        number = part.find_window(line_position)
-        return WindowKey(epoch, lane, number), line_position - part.place(part.cut(number))
+        window = part.find_window(line_position)
+        return WindowKey(epoch, lane, window), line_position - part.place(part.cut(window))
 
     def window(self, key: WindowKey) -> Window:
         """Return a window."""
         part = self._part(key.epoch, key.lane)
-        first, last = part.cut(key.number), part.cut(key.number + 1)
-        bounds = np.array([part.place(cut) for cut in range(first, last + 1)])
+        first, stop = part.cut(key.window), part.cut(key.window + 1)
+        bounds = np.array([part.place(cut) for cut in range(first, stop + 1)])
         chunks = []
-        for cut in range(first, last):
+        for cut in range(first, stop):
             chunk = int(part.order[cut])
             start = int(part.ends[cut]) - int(self._table.counts[chunk])
             record = int(self._table.firsts[chunk]) - start
@@ -168,8 +168,8 @@ class ChunkOrder:
 
     def find_following(self, key: WindowKey) -> WindowKey | None:
         """Return the next window of the same lane; None after the last one."""
-        if key.number + 1 < self._part(key.epoch, key.lane).windows:
-            return key._replace(number=key.number + 1)
+        if key.window + 1 < self._part(key.epoch, key.lane).windows:
+            return key._replace(window=key.window + 1)
         for epoch in range(key.epoch + 1, self._epochs):
             if self._part(epoch, key.lane).windows:
                 return WindowKey(epoch, key.lane, 0)
@@ -192,15 +192,15 @@ class ChunkOrder:
         if begin == end:
             return _Part(order, ends, begin, end, 0, 0, 0)
         first = int(np.searchsorted(ends, begin, "right"))
-        last = int(np.searchsorted(ends, end, "left")) + 1
-        return _Part(order, ends, begin, end, first, last, -(-(last - first) // self._window_chunks))
+        stop = int(np.searchsorted(ends, end, "left")) + 1
+        return _Part(order, ends, begin, end, first, stop, -(-(stop - first) // self._window_chunks))
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         order = self._draw_permutation(len(self._table.counts), epoch, 0)
         return order, np.cumsum(self._table.counts[order])
 
     def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
-        """Return a permutation of `count` numbers, determined by the seed, the epoch and the number of the stream."""
+        """Return a permutation of `count` numbers, determined by the seed, the epoch and the index of the stream."""
         # numpy guarantees the raw output of a bit generator in all versions, but not the output of its distributions.
         entropy = np.random.SeedSequence([operator.index(self._seed), epoch, stream])
         return np.argsort(np.random.Philox(entropy).random_raw(count), kind="stable")

@@ -129,7 +129,7 @@ class RecordSource:
             seed: seed of the order, 0 or more.
             epochs: number of epochs, one after the other. A position in them is a step: `range(k, len(shuffled))` as PyTorch's
                 sampler begins at position k.
-            host_index: number of this host, from 0.
+            host_index: index of this host, from 0.
             host_count: number of hosts that share each epoch: every record goes to one of them, and their numbers of records differ
                 by one at most.
             workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.

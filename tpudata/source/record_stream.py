@@ -39,7 +39,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     Args:
         records: the records of a split.
         read_ahead: bytes of the chunks in memory at most, those in flight included; at least one chunk is read.
-        first: number of the first record.
+        first: index of the first record.
 
     Raises:
         CorruptionError: a record or an index is damaged.
@@ -48,12 +48,12 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     readers, owner, number = Readers(), os.getpid(), first
     chunks = _iterate_chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
     waiting: deque[_ChunkRead] = deque()
-    used, following = 0, next(chunks, None)
+    used_bytes, following = 0, next(chunks, None)
     try:
         while following or waiting:
-            while following and (not waiting or used + following[1] <= read_ahead):
+            while following and (not waiting or used_bytes + following[1] <= read_ahead):
                 waiting.append(_ChunkRead(following[1], readers.submit(records.load, following[0])))
-                used += following[1]
+                used_bytes += following[1]
                 following = next(chunks, None)
             read = waiting.popleft()
             loaded = read.loaded.result()
@@ -64,24 +64,26 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
                     # The threads that read ahead are in the parent.
                     yield from stream_records(records, read_ahead, number)
                     return
-            used -= read.size
+            used_bytes -= read.size
             del read, loaded
     finally:
         readers.close()
 
 
-def _iterate_chunks(records: ShardRecords, readers: Readers, number: int, limit: int) -> Iterator[tuple[Chunk, int]]:
+def _iterate_chunks(
+    records: ShardRecords, readers: Readers, first_record: int, limit: int
+) -> Iterator[tuple[Chunk, int]]:
     """Yield the chunks from a record on, each with its bytes in memory."""
-    if number == len(records):
+    if first_record == len(records):
         return
-    first_shard, start = records.locate(number)
+    first_shard, start = records.locate(first_record)
     shards = iter(range(first_shard, len(records.shards)))
     indexes = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shards, _INDEXES_AHEAD))
     while indexes:
         shard, read = indexes.popleft()
         index = read.result()
         indexes.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
-        for first, last in records.runs[shard].tolist():
-            for begin, end in cut_by_bytes(index, max(first, start), last, limit):
+        for first, stop in records.runs[shard].tolist():
+            for begin, end in cut_by_bytes(index, max(first, start), stop, limit):
                 yield Chunk(shard, begin, end), chunk_bytes(index, begin, end)
         start = 0

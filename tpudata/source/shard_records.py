@@ -31,8 +31,8 @@ class _Span(NamedTuple):
     """Records of one shard that one request reads.
 
     Attributes:
-        shard: number of the shard in the split.
-        records: numbers of the records in the shard, ascending.
+        shard: index of the shard in the split.
+        records: indices of the records in the shard, ascending.
         places: index of each of them in the result.
     """
 
@@ -50,7 +50,7 @@ class ShardRecords:
 
     Attributes:
         shards: shards that have records.
-        runs: for each of them the runs of its records that are not in quarantine, [first, last), int64 [runs, 2].
+        runs: for each of them the runs of its records that are not in quarantine, [first, stop), int64 [runs, 2].
 
     Raises:
         DatasetError: there is no such split, or it has no records.
@@ -86,7 +86,7 @@ class ShardRecords:
         return self._dataset.manifest.compression is not None
 
     def index(self, shard: int) -> ShardIndex:
-        """Return the index of a shard, by its number; it is read when first needed.
+        """Return the `ShardIndex` of the shard at a position among `shards`; it is read when first needed.
 
         Raises:
             CorruptionError: it is damaged.
@@ -100,7 +100,7 @@ class ShardRecords:
         return load_chunk(self._paths[chunk.shard], self.index(chunk.shard), chunk)
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Return the shard of a record, and its number in the shard."""
+        """Return the position of the shard of a record among `shards`, and the number of the record in the shard."""
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
@@ -145,10 +145,10 @@ class ShardRecords:
         record_numbers = record_numbers[order]
         shards = np.searchsorted(self._ends, record_numbers, "right")
         for shard in np.unique(shards).tolist():
-            first, last = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            local = record_numbers[first:last] - (self._ends[shard - 1] if shard else 0)
+            first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()
+            local = record_numbers[first:stop] - (self._ends[shard - 1] if shard else 0)
             records = _skip_quarantined(self.runs[shard], local).tolist()
-            indices = order[first:last].tolist()
+            indices = order[first:stop].tolist()
             cuts = [0, *self._find_cuts(self.index(shard), np.array(records)), len(records)]
             for begin, end in itertools.pairwise(cuts):
                 yield _Span(shard, records[begin:end], indices[begin:end])
@@ -209,7 +209,7 @@ class ShardRecords:
 
 
 def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
-    """Convert numbers that count only the records outside of quarantine to numbers in the shard."""
+    """Convert record numbers that omit quarantined records to ones that count all records of the shard."""
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run = np.searchsorted(ends, records, "right")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tpudata.checks import check_integer, is_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record
@@ -63,7 +63,7 @@ class ShuffledRecords:
             check_integer(name, value, 0 if name in ("seed", "host_index") else 1)
         if host_index >= host_count:
             raise UsageError(
-                f"host_index={host_index}: expected less than host_count={host_count}. Pass the number of this host, from 0."
+                f"host_index={host_index}: expected less than host_count={host_count}. Pass the index of this host, from 0."
             )
         self._records = records
         self._decode = decode
@@ -81,7 +81,7 @@ class ShuffledRecords:
         )
         if not self._order.epoch_records:
             raise UsageError(
-                f"host_count={host_count}: the split has {counted(len(records), 'record')}, none for host {host_index}. Pass"
+                f"host_count={host_count}: the split has {count_text(len(records), 'record')}, none for host {host_index}. Pass"
                 " fewer hosts."
             )
         self._start()
@@ -165,8 +165,8 @@ class ShuffledRecords:
             lane[key] = self._load(key)
         if key == next(reversed(lane)):
             # Threads may still read the window before this one.
-            for old in list(lane)[:-2]:
-                del lane[old]
+            for passed_key in list(lane)[:-2]:
+                del lane[passed_key]
             next_key = self._order.find_following(key)
             if next_key:
                 lane[next_key] = self._load(next_key)
@@ -222,13 +222,13 @@ def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1
     shards, firsts, counts = [], [], []
-    for number, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
-        for first, last in runs.tolist():
-            parts = max(1, round((last - first) * shard.bytes / shard.records / chunk_bytes))
-            cuts = first + (last - first) * np.arange(parts + 1) // parts
-            cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, last)
+    for shard_index, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
+        for first, stop in runs.tolist():
+            parts = max(1, round((stop - first) * shard.bytes / shard.records / chunk_bytes))
+            cuts = first + (stop - first) * np.arange(parts + 1) // parts
+            cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, stop)
             cuts = np.unique(cuts)
-            shards.append(np.full(len(cuts) - 1, number))
+            shards.append(np.full(len(cuts) - 1, shard_index))
             firsts.append(cuts[:-1])
             counts.append(np.diff(cuts))
     return ChunkTable(*(np.concatenate(parts).astype(np.int64) for parts in (shards, firsts, counts)))

@@ -51,9 +51,9 @@ def _list_entries(folder: str) -> Iterator[Entry]:
     first = list(storage.scan(folder, limit=_FIRST))
     yield from first
     if len(first) == _FIRST:
-        last = f"{first[-1].name}/" if first[-1].is_folder else first[-1].name
+        last_name = f"{first[-1].name}/" if first[-1].is_folder else first[-1].name
         # The next range begins with the last entry again.
-        yield from itertools.islice(storage.scan(folder, start=last), 1, None)
+        yield from itertools.islice(storage.scan(folder, start=last_name), 1, None)
 
 
 def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import tpudata
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
 from tpudata.format import Manifest, open_dataset, verify
 from tpudata.tokenizers import Ids, Tokenizer, TokenizerSpec, dataset_tokenizer
@@ -53,8 +53,8 @@ def check_source(
     Args:
         source: value of `--source`.
         input: a local input of the source with eight records or more, none of them damaged.
-        folder: where datasets are written: new or empty.
-        records: how many records the input has, if that is to be checked.
+        folder: folder of the written datasets: new or empty.
+        records: expected number of records of the input; None to check nothing.
         grown: the same input with further records; None skips the append of these.
         damaged: an input with damaged records next to whole ones; None skips it.
         empty: an input without records; None skips it.
@@ -96,7 +96,7 @@ class _SourceCheck:
     Attributes:
         source: its name.
         input: the input.
-        folder: where datasets are written.
+        folder: folder of the written datasets.
         options: keywords of the conversion.
     """
 
@@ -171,10 +171,11 @@ class _SourceCheck:
             return
         self.convert("grown", Path(grown))
         self.convert("appended", Path(grown), append=True)
-        kept = {name: data for name, data in self._files("appended").items() if name in before}
-        old = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
+        kept_files = {name: data for name, data in self._files("appended").items() if name in before}
+        shard_files = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
         _claim(
-            old.items() <= kept.items(), f"{self.source}: an append changes shards. Report this as a bug of tpudata."
+            shard_files.items() <= kept_files.items(),
+            f"{self.source}: an append changes shards. Report this as a bug of tpudata.",
         )
         whole, appended = self._count_records("grown"), self._count_records("appended")
         _claim(
@@ -205,8 +206,8 @@ class _SourceCheck:
         rejects = sum(manifest.rejected.values())
         _claim(
             manifest.records > 0 and rejects > 0,
-            f"{self.source}: a run that skips bad records has {counted(manifest.records, 'record')} and"
-            f" {counted(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
+            f"{self.source}: a run that skips bad records has {count_text(manifest.records, 'record')} and"
+            f" {count_text(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
         )
 
     def check_empty_input(self, empty: Path) -> None:
@@ -254,7 +255,7 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
     Args:
         tokenizer: value of `--tokenizer`, such as `"words:FILE"`.
         texts: two texts or more, of one line each, which it can encode; empty ones are not stored.
-        folder: where files are written: new or empty.
+        folder: folder of the written files: new or empty.
 
     Returns:
         The tokenizer, as the dataset opens it, for checks of your own.

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import StorageError
 from tpudata.storage import Storage, storage_for
 
@@ -40,7 +40,7 @@ class _StorageCheck:
     """The checks of a storage.
 
     Args:
-        folder: where they write.
+        folder: folder to which they write.
     """
 
     def __init__(self, folder: str) -> None:
@@ -83,7 +83,7 @@ class _StorageCheck:
             expected = _DATA[offset : offset + length]
             self._claim(
                 part == expected,
-                f"`read_range` of {length} bytes from {offset} returns others (got {counted(len(part), 'byte')}, expected"
+                f"`read_range` of {length} bytes from {offset} returns others (got {count_text(len(part), 'byte')}, expected"
                 f" {len(expected)} of {len(_DATA)}).",
             )
         with storage.open(path) as file:
@@ -166,7 +166,7 @@ class _StorageCheck:
             with contextlib.suppress(StorageError):
                 call()
                 raise AssertionError(
-                    f"{self._folder}: a file or folder that does not exist is no StorageError ({path})."
+                    f"{self._folder}: a file or folder that does not exist does not raise a StorageError ({path})."
                 )
 
     def check_swap(self) -> None:
@@ -174,7 +174,7 @@ class _StorageCheck:
         storage, path = self._storage, self._path("swapped")
         self._claim(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
         for old in (None, b"winner 0"):
-            contents = [b"%d of %d" % (number, 0 if old is None else 1) for number in range(_THREADS)]
+            contents = [b"%d of %d" % (index, 0 if old is None else 1) for index in range(_THREADS)]
             with ThreadPoolExecutor(_THREADS) as pool:
                 done = [*pool.map(lambda new, old=old: storage.swap(path, old, new), contents)]
             self._claim(sum(done) == 1, f"`swap`: {sum(done)} of {_THREADS} callers at once succeed (expected 1).")
@@ -201,6 +201,7 @@ class _StorageCheck:
             file.write(data)
 
     def _abort(self, path: str) -> None:
+        """Write a part of a file, and leave the context with an error, after which the file must not exist."""
         with contextlib.suppress(ZeroDivisionError), self._storage.create(path) as file:
             file.write(b"part")
             raise ZeroDivisionError

@@ -52,13 +52,13 @@ class ContinuedInput:
         first, skipped = divmod(position, self._section.order_batch_size)
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first)
 
-        def skip_rows(number: tf.Tensor, batch: Tensors) -> Tensors:
-            begin = tf.where(number == 0, skipped, 0)
+        def skip_rows(batch_index: tf.Tensor, batch: Any) -> Any:
+            begin = tf.where(batch_index == 0, skipped, 0)
             return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
 
         def take_host_rows(*batch: Tensors) -> Tensors:
             batch = batch if len(batch) > 1 else batch[0]
-            return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.last], batch)
+            return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.stop], batch)
 
         if skipped:
             dataset = dataset.enumerate().map(skip_rows)

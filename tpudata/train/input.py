@@ -148,12 +148,12 @@ def _make_evaluation_images(options: TrainOptions) -> Images:
 
 def _make_token_options(options: TrainOptions, dataset: Dataset) -> Tokens:
     return tpudata.Tokens(
-        sequence_length=options.sequence_length, truncate=options.truncate, targets=_find_targets(dataset)
+        sequence_length=options.sequence_length, truncate=options.truncate, targets=_choose_targets(dataset)
     )
 
 
-def _find_targets(dataset: Dataset) -> bool | None:
-    """Return True if labels are the next tokens, as token records without a label have no other target; otherwise None."""
+def _choose_targets(dataset: Dataset) -> bool | None:
+    """Return `Tokens(targets=)`: True for records of tokens without a label, which have no other target; otherwise None."""
     names = [feature.name for feature in dataset.manifest.features]
     has_label = bool({"label", "image/class/label"} & {*names})
     return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

@@ -130,20 +130,21 @@ class RangeCheckedInput:
             if values is not None and values.dtype.is_integer:
                 weights = features.get("weights")
                 # Rows of padding may have any label.
-                counts = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
-                checks.append(_assert_range(value_range, values, counts))
+                is_real = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
+                checks.append(_assert_range(value_range, values, is_real))
             elif values is not None and values.dtype.is_floating:
                 checks.append(_assert_shares(value_range, values))
         with tf.control_dependencies(checks):
             return tf.nest.map_structure(tf.identity, element if len(element) > 1 else element[0])
 
 
-def _assert_range(value_range: ValueRange, values: tf.Tensor, counts: tf.Tensor | None) -> tf.Operation:
+def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor | None) -> tf.Operation:
+    """Check that integers are in the range; those that are ignored, or whose row `is_real` marks as padding, may be any."""
     import tensorflow as tf
 
     values = tf.cast(values, tf.int32)
-    if counts is not None:
-        values = tf.where(counts, values, value_range.first)
+    if is_real is not None:
+        values = tf.where(is_real, values, value_range.first)
     if value_range.ignored is not None:
         values = tf.where(tf.equal(values, value_range.ignored), value_range.first, values)
     lowest, largest = tf.reduce_min(values), tf.reduce_max(values)

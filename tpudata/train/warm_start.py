@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tpudata.console.nearest import did_you_mean
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
@@ -94,9 +94,9 @@ class WarmStart:
                 )
         if not self._patterns:
             raise UsageError(f"--warm-start {path}: no variable of {model} fits. Pass a checkpoint of the same model.")
-        rest = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
-        count, total = len(self._patterns), counted(len(variables), "variable")
-        _log.info("--warm-start: %d of the model's %s from %s%s.", count, total, path, rest)
+        omitted_text = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
+        count, total = len(self._patterns), count_text(len(variables), "variable")
+        _log.info("--warm-start: %d of the model's %s from %s%s.", count, total, path, omitted_text)
 
 
 def _model_variables(

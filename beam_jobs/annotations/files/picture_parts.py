@@ -49,11 +49,11 @@ class PictureParts:
         self._ends.append(self._ends[-1] + len(data))
 
     def number(self, picture: Hashable) -> int:
-        """Return the number of a picture, counted in the order in which `add` and this method first got it."""
+        """Return the index of a picture, counted in the order in which `add` and this method first got it."""
         return self._numbers.setdefault(picture, len(self._numbers))
 
     def take(self) -> Iterator[tuple[int, list[Annotated]]]:
-        """Yield the number of each picture that has parts, in ascending order, with its parts as they were added."""
+        """Yield the index of each picture that has parts, in ascending order, with its parts as they were added."""
         pictures = np.frombuffer(self._pictures, np.int32)
         order = np.argsort(pictures, kind="stable").astype(np.int32)
         begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 from beam_jobs.annotations.annotation import Place
 from beam_jobs.compression.files import open_decompressed, read_compression
 from beam_jobs.file_kinds import UTF16_BOMS
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
@@ -22,7 +22,7 @@ class Line(NamedTuple):
     """One line that is not blank.
 
     Attributes:
-        place: where it stands.
+        place: place of the row.
         text: the line, without its end and without space around it.
     """
 
@@ -34,7 +34,7 @@ class TableRow(NamedTuple):
     """One row of a table.
 
     Attributes:
-        place: where it stands.
+        place: place of the row.
         cells: by column.
     """
 
@@ -81,9 +81,9 @@ def decode_lines(path: str) -> Iterator[str]:
 
 def text_lines(path: str) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; SourceError as in `decode_lines`."""
-    for number, text in enumerate(decode_lines(path), 1):
+    for line, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
-            yield Line(Place(path, number), stripped)
+            yield Line(Place(path, line), stripped)
 
 
 def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:
@@ -95,7 +95,7 @@ def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> 
         has_quotes: whether quotes are those of CSV, instead of ordinary characters.
 
     Raises:
-        SourceError: the file is no such table; names the line.
+        SourceError: the file cannot be read as a table; names the line.
     """
     lines = decode_lines(path)
     if has_quotes:
@@ -120,7 +120,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
         has_quotes: whether quotes are those of CSV, instead of ordinary characters.
 
     Raises:
-        SourceError: the file is no such table; names the line.
+        SourceError: the file cannot be read as a table; names the line.
     """
     columns: list[str] | None = None
     for place, cells in table_cells(path, delimiter, has_quotes=has_quotes):
@@ -130,7 +130,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
             if doubled:
                 raise SourceError(f"{path} line {place.line}: the column {doubled[0]!r} comes twice. Rename one.")
         elif len(cells) != len(columns):
-            yield place.error(f"{counted(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
+            yield place.error(f"{count_text(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:
             yield TableRow(place, dict(zip(columns, cells, strict=True)))
 

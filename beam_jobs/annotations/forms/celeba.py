@@ -23,7 +23,7 @@ from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
 
@@ -130,16 +130,16 @@ def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
     """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks, or its error."""
     kind = _find_kind(_find_columns(read_start(path)))
     make = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
-    seen: set[str] = set()
+    seen_pictures: set[str] = set()
     for row in _read_rows(path):
         if isinstance(row, BadRecordError):
             yield str(row), row
             continue
         picture = row.cells[_PICTURE]
         try:
-            if picture in seen:
+            if picture in seen_pictures:
                 raise ValueError("listed twice")
-            seen.add(picture)
+            seen_pictures.add(picture)
             yield picture, make(row)
         except ValueError as error:
             yield picture, row.place.error(str(error), picture)
@@ -160,7 +160,7 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
-            yield place.error(f"{counted(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
+            yield place.error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if rows != count:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 

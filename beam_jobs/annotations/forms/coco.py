@@ -151,8 +151,8 @@ class _AnnotationIds:
         if not self._hashes:
             return frozenset()
         hashes = np.frombuffer(self._hashes, np.int64)
-        _, hash_numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[hash_numbers] > 1].tolist())
+        _, hash_indices, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[hash_indices] > 1].tolist())
 
 
 def _join_picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:

@@ -55,7 +55,7 @@ def category_key(number: Any) -> str:
 
 
 def _find_row_problem(row: Any, key: str) -> str:
-    """Return why a row of an array belongs to no picture, or nothing."""
+    """Return why a row of an array belongs to no picture, or an empty string."""
     if not isinstance(row, dict):
         return f"no JSON object in {key!r}: {abbreviate_json(row)}"
     picture = row.get(_IDS[key])

@@ -72,16 +72,16 @@ class ImageFolderForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of each picture, in the order of the file."""
         del names
-        seen: set[str] = set()
+        seen_pictures: set[str] = set()
         for place, row in _read_csv_rows(part) if self.is_csv else _read_json_rows(part):
             if isinstance(row, BadRecordError):
                 yield row
                 continue
             try:
                 annotation = _parse_annotation(row, place)
-                if annotation.picture in seen:
+                if annotation.picture in seen_pictures:
                     raise ValueError("listed twice")
-                seen.add(annotation.picture)
+                seen_pictures.add(annotation.picture)
                 yield annotation
             except ValueError as error:
                 name = row.get(_PICTURE)

@@ -79,7 +79,7 @@ class OxfordPetsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield breed, species and trimap of each picture."""
         breeds: dict[int, str] = {}
-        seen: set[str] = set()
+        seen_pictures: set[str] = set()
         for place, text in text_lines(part):
             if text.startswith("#"):
                 continue
@@ -92,10 +92,10 @@ class OxfordPetsForm(AnnotationForm):
                 raise SourceError(
                     f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
                 )
-            if picture in seen:
+            if picture in seen_pictures:
                 yield place.error("listed twice", picture)
                 continue
-            seen.add(picture)
+            seen_pictures.add(picture)
             trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None
             yield ImageAnnotation(
                 picture, place, classes=(breed,), map_file=trimap, values=(("species", int(row["species"])),)

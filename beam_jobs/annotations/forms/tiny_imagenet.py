@@ -44,15 +44,15 @@ class TinyImagenetForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield class and box of each picture."""
         del names
-        seen: set[str] = set()
+        seen_pictures: set[str] = set()
         for place, text in text_lines(part):
             row = _ROW.fullmatch(text)
             if row is None:
                 yield place.error(f"no row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
-            elif row["picture"] in seen:
+            elif row["picture"] in seen_pictures:
                 yield place.error("listed twice", row["picture"])
             else:
-                seen.add(row["picture"])
+                seen_pictures.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))
                 box = (float(ymin), float(xmin), ymax + 1.0, xmax + 1.0)
                 annotated_object = ObjectAnnotation(box, row["name"])

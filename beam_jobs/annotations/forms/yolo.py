@@ -37,7 +37,7 @@ from beam_jobs.annotations.files.folders import (
 from beam_jobs.annotations.files.rows import parse_number, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.segmentation import Polygons, pack_polygon
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
@@ -133,7 +133,7 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
     number = cells[0]
     if not number.isdecimal() or int(number) >= len(names.classes):
         raise ValueError(
-            f"unknown class number {number!r}; {counted(len(names.classes), 'class', 'classes')} with names"
+            f"unknown class number {number!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
         )
     name = names.classes[int(number)]
     values = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]

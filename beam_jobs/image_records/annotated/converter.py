@@ -81,10 +81,10 @@ class AnnotatedConverter(ImageConverter):
             raise UsageError("--target-half: annotations are of whole pictures. Omit it, or the annotations.")
         if self.schema is not None:
             names = [feature.name for feature in self.schema.features]
-            used = next((name for name in names if name in self._layout.names or names.count(name) > 1), None)
-            if used is not None:
+            used_name = next((name for name in names if name in self._layout.names or names.count(name) > 1), None)
+            if used_name is not None:
                 raise UsageError(
-                    f"the annotations have a column {used!r}, and records a feature of that name. Rename it."
+                    f"the annotations have a column {used_name!r}, and records a feature of that name. Rename it."
                 )
 
     def set_columns(self, columns: RecordColumns) -> AnnotatedConverter:

@@ -77,7 +77,7 @@ class View(NamedTuple):
     Attributes:
         width: pixels.
         height: pixels.
-        orientation: what turns it upright, 1 to 8.
+        orientation: Exif orientation of the file, 1 to 8.
         stored_width: pixels of the record's picture, which is upright.
         stored_height: the same.
     """
@@ -191,7 +191,7 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
     """Return a label map as the record of its picture has it: the bytes of its file if they fit.
 
     Args:
-        feature: of encoding "label_map".
+        feature: a feature of the encoding "label_map".
         data: the map's PNG, as large as the picture.
         frame: the picture in its file and in its record.
         is_upright: as for `make_view`.

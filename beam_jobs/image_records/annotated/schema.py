@@ -12,7 +12,7 @@
     image/source_id                             text: id of the picture in the file
     image/class/label, text                     of the whole picture
 
-A list has a value for each object, in the order of the file. Only those features are there that some picture has. Source of the
+A list has a value for each object, in the order of the file. A dataset has only the features that some picture has. Source of the
 names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py and official/vision/dataloaders/.
 """
 
@@ -63,6 +63,7 @@ class AnnotationSchema:
     is_upright: bool = False
 
     def __post_init__(self) -> None:
+        """Choose the dtype of maps, and check that polygons can be drawn."""
         if kinds.POLYGONS in self.kinds:
             load_pycocotools()
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:

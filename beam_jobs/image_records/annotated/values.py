@@ -139,6 +139,7 @@ def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segme
 def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the columns of an object's keypoints, at their places in the stored image; ValueError if they are invalid."""
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
@@ -153,6 +154,7 @@ def _place_keypoints(
 
 
 def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
+    """Return the features of a picture's classes; ValueError if pictures have one class each, and this one none or several."""
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))
@@ -169,7 +171,7 @@ def _read_segments(data: bytes, view: View) -> Segments:
     """Return the ids of a PNG of segments: red + 256 green + 65,536 blue."""
     kind = png_kind(data)
     if kind is None or kind != (8, _COLOUR):
-        raise ValueError("its PNG of segments is no PNG of colours with 8 bits")
+        raise ValueError("its PNG of segments is not a PNG of colours with 8 bits")
     header = read_header(data, PNG)
     if (header.width, header.height) != (view.width, view.height):
         raise ValueError(
@@ -204,6 +206,7 @@ def _convert_further(feature: Feature, value: Any) -> Any:
 
 
 def _convert_scalar(feature: Feature, value: Any) -> Any:
+    """Return a value of an annotation in the type of its feature; ValueError if it does not fit."""
     is_of_kind: dict[str, Callable[[Any], bool]] = {
         "bytes": lambda value: isinstance(value, str),
         "int64": lambda value: isinstance(value, int) and fits_int64(value),

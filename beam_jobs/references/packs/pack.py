@@ -34,7 +34,7 @@ def pack_references(references: Iterable[Reference], order: RecordOrder, unit: i
     Args:
         references: references of the whole unit, in order.
         order: order of the records.
-        unit: number of the unit.
+        unit: index of the unit.
     """
     remaining, start = iter(references), 0
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
@@ -52,12 +52,12 @@ def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digest
         pending.append((pack, digests))
         count += len(digests)
         if count >= PACK_REFERENCES:
-            *full, last = _split_packs(pending)
+            *full, remainder = _split_packs(pending)
             yield from full
-            is_full = len(last[1]) == PACK_REFERENCES
+            is_full = len(remainder[1]) == PACK_REFERENCES
             if is_full:
-                yield last
-            pending, count = ([], 0) if is_full else ([last], len(last[1]))
+                yield remainder
+            pending, count = ([], 0) if is_full else ([remainder], len(remainder[1]))
     if pending:
         yield from _split_packs(pending)
 

@@ -154,16 +154,14 @@ def _read_ranges(
     for pack in packs:
         for rows in _cut_blocks(pack.sizes):
             readable = pack if len(rows) == len(pack.keys) else pack.take(rows)
-            piece_numbers = piece_by_input[first_row : first_row + len(rows)]
+            piece_of_row = piece_by_input[first_row : first_row + len(rows)]
             first_row += len(rows)
-            needed_pieces, counts = np.unique(piece_numbers, return_counts=True)
+            needed_pieces, counts = np.unique(piece_of_row, return_counts=True)
             for number in needed_pieces.tolist():
                 if number not in held_pieces:
                     # Pieces are numbered in the order in which they are needed.
                     held_pieces[number] = next(piece_contents)
-            yield from _cut_records(
-                readable, piece_numbers, readable.offsets - piece_starts[piece_numbers], held_pieces
-            )
+            yield from _cut_records(readable, piece_of_row, readable.offsets - piece_starts[piece_of_row], held_pieces)
             for number, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 unread_counts[number] -= count
                 if not unread_counts[number]:
@@ -183,7 +181,7 @@ def _cut_blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.
 
 def _cut_records(
     pack: Pack,
-    numbers: npt.NDArray[np.int32],
+    piece_of_reference: npt.NDArray[np.int32],
     starts: npt.NDArray[np.int64],
     held_pieces: Mapping[int, bytes | _MissingPiece],
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
@@ -191,23 +189,25 @@ def _cut_records(
 
     Args:
         pack: references of one block.
-        numbers: number of the piece of each reference, [n].
+        piece_of_reference: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
-        held_pieces: pieces by number.
+        held_pieces: pieces by index.
 
     Yields:
         The pack with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
     """
-    spans = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
-    contents = {number: piece for number, piece in held_pieces.items() if not isinstance(piece, _MissingPiece)}
-    if all(number in contents for number in set(numbers.tolist())):
-        data = b"".join([contents[number][start : start + size] for number, start, size in spans])
+    spans = list(zip(piece_of_reference.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
+    contents = {
+        piece_index: piece for piece_index, piece in held_pieces.items() if not isinstance(piece, _MissingPiece)
+    }
+    if all(piece_index in contents for piece_index in set(piece_of_reference.tolist())):
+        data = b"".join([contents[piece_index][start : start + size] for piece_index, start, size in spans])
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
             yield pack, data
             return
     # A piece is missing or short: yield one by one.
-    for row, (number, start, size) in enumerate(spans):
-        row_pack, piece = pack.take(np.array([row])), held_pieces[number]
+    for row, (piece_index, start, size) in enumerate(spans):
+        row_pack, piece = pack.take(np.array([row])), held_pieces[piece_index]
         (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)
@@ -219,7 +219,7 @@ def _cut_records(
 
 
 def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """Return the pieces in the order of use, and for each input the number of its piece, [n]."""
+    """Return the pieces in the order of use, and for each input the index of its piece, [n]."""
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
@@ -241,24 +241,24 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
     del gaps
     piece_bytes = min(limits.most, max(limits.least, limits.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
-    first = np.flatnonzero(breaks)
-    part_numbers = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
-    part_numbers //= piece_bytes
-    breaks[1:] |= part_numbers[1:] != part_numbers[:-1]
-    del part_numbers
-    first = np.flatnonzero(breaks)
-    inputs = np.diff(first, append=len(order))
-    last = first + inputs - 1
-    use_order = np.argsort(np.minimum.reduceat(order, first), kind="stable")
+    first_inputs = np.flatnonzero(breaks)
+    parts = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
+    parts //= piece_bytes
+    breaks[1:] |= parts[1:] != parts[:-1]
+    del parts
+    first_inputs = np.flatnonzero(breaks)
+    inputs = np.diff(first_inputs, append=len(order))
+    last_inputs = first_inputs + inputs - 1
+    use_order = np.argsort(np.minimum.reduceat(order, first_inputs), kind="stable")
     rank = np.empty(len(use_order), np.int32)
     rank[use_order] = np.arange(len(use_order))
     piece_by_input = np.empty(len(order), np.int32)
     piece_by_input[order] = np.repeat(rank, inputs)
-    starts, ends = (column.astype(np.int64) for column in (offsets[first], sizes[last]))
-    ends += offsets[last]
-    lengths = np.where(starts == WHOLE_FILE, sizes[first], ends - starts)
+    starts, ends = (column.astype(np.int64) for column in (offsets[first_inputs], sizes[last_inputs]))
+    ends += offsets[last_inputs]
+    lengths = np.where(starts == WHOLE_FILE, sizes[first_inputs], ends - starts)
     path_list = list(paths)
-    columns = (files[first], starts, lengths, inputs)
+    columns = (files[first_inputs], starts, lengths, inputs)
     return [
         _Piece(path_list[file], start, size, inputs)
         for file, start, size, inputs in zip(*(column[use_order].tolist() for column in columns), strict=True)
@@ -266,7 +266,7 @@ def _plan_pieces(packs: Sequence[Pack], limits: PieceSizes) -> tuple[list[_Piece
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the number in `paths` of each input's file; add files that are new."""
+    """Return the index in `paths` of each input's file; add files that are new."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]

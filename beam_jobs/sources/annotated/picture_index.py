@@ -53,8 +53,8 @@ class PictureIndex:
     def find(self, name: str) -> list[Picture]:
         """Return the pictures for which a name in an annotation file can stand."""
         digest = np.uint64(_digest(match_key(name)))
-        first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
-        candidates = map(self._make_picture, self._rows[first:last].tolist())
+        first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
+        candidates = map(self._make_picture, self._rows[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 

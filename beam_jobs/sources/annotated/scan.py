@@ -57,7 +57,7 @@ class AnnotationFacts:
 
     Attributes:
         contents: values and classes that the annotations have.
-        files: by number of the file, its path and its number of blocks.
+        files: by index of the file, its path and its number of blocks.
         digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
         missing: a name for which the input has no picture; empty without one.
     """
@@ -79,7 +79,7 @@ class AnnotationFacts:
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
-        """Return, by number of a file, the number of blocks of the files before it."""
+        """Return, by index of a file, the number of blocks of the files before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.files.items()):
             firsts[number] = before
@@ -97,21 +97,21 @@ class AnnotationScan:
     Args:
         form: form of the file.
         part: the file.
-        number: number of the file among all.
+        file_index: index of the file among all.
         find: function from the name of a picture to the pictures for which it can stand.
         folder: folder of the pictures.
 
     Attributes:
-        facts: about the pictures so far.
+        facts: facts about the pictures so far.
     """
 
     def __init__(
-        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]], folder: str
+        self, form: AnnotationForm, part: str, file_index: int, find: Callable[[str], list[Picture]], folder: str
     ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
         self._part = part
-        self._number = number
+        self._file_index = file_index
         self._find = find
         self._folder = folder
         self._keys: list[str] = []
@@ -123,9 +123,9 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the pictures since the last call by their keys, each with its number in the file."""
+        """Return the pictures since the last call by their keys, each with its index in the file."""
         lines = range(self._read - len(self._keys), self._read)
-        rows = key_rows(self._keys, lines, self._number)
+        rows = key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
         self._keys.clear()
         return rows
@@ -149,7 +149,7 @@ class AnnotationScan:
         if pictures:
             yield Block.of(pictures)
             blocks += 1
-        self.facts.files[self._number] = self._part, blocks
+        self.facts.files[self._file_index] = self._part, blocks
 
     def _place(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return the picture of an annotation, and add the annotation to the facts; an error if it has not exactly one picture."""
@@ -183,13 +183,13 @@ class PictureScan:
 
     Args:
         folder: folder of the pictures.
-        number: number of this part among all.
+        part_index: index of this part among all.
     """
 
-    def __init__(self, folder: str, number: int) -> None:
+    def __init__(self, folder: str, part_index: int) -> None:
         self.facts = AnnotationFacts()
         self._folder = folder
-        self._number = number
+        self._part_index = part_index
 
     @property
     def held(self) -> int:
@@ -198,10 +198,10 @@ class PictureScan:
 
     def take_rows(self) -> KeyRows:
         """Return no rows."""
-        return key_rows([], [], self._number)
+        return key_rows([], [], self._part_index)
 
     def parts(self) -> Iterator[Range]:
         """Yield ranges of the files."""
         ranges = list(folder_ranges(self._folder, deep=True))
         yield from ranges
-        self.facts.files[self._number] = self._folder, len(ranges)
+        self.facts.files[self._part_index] = self._folder, len(ranges)

@@ -46,8 +46,8 @@ class AnnotatedImages(ScannedSource):
     """The pictures of a folder with annotations: a ScannedSource, whose annotation files are scanned one by one.
 
     Attributes:
-        options: assign splits and seed the order.
-        source_options: decide on pictures without annotation.
+        options: options with the splits and the seed of the order.
+        source_options: options with the rule for pictures without annotations.
         form: the annotation files.
         run: identifies the run, as other runs in the process have an index of pictures, too.
         schema: features of the annotations, once they are scanned.
@@ -79,7 +79,7 @@ class AnnotatedImages(ScannedSource):
 
         Raises:
             SourceError: the input is not a folder, or the annotations have no known form.
-            UsageError: the options deal out splits, but the annotations have lists of them.
+            UsageError: the options assign splits, but the annotations have lists of them.
         """
         entry = storage_for(options.input).stat(options.input)
         if entry is None or not entry.is_folder:
@@ -132,12 +132,12 @@ class AnnotatedImages(ScannedSource):
         """Return the facts about no file."""
         return AnnotationFacts()
 
-    def scan(self, number: int, part: str) -> Scan:
+    def scan(self, index: int, part: str) -> Scan:
         """Return the scan of an annotation file, or of the pictures."""
         if part == _PICTURES:
-            return PictureScan(self.options.input, number)
-        index = load_index(self.options.input, self._omitted, self.run)
-        return AnnotationScan(self.form, part, number, index.find, self.options.input)
+            return PictureScan(self.options.input, index)
+        pictures = load_index(self.options.input, self._omitted, self.run)
+        return AnnotationScan(self.form, part, index, pictures.find, self.options.input)
 
     def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
         """Return the source with the features of its annotations.
@@ -167,8 +167,8 @@ class AnnotatedImages(ScannedSource):
 
     def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
-        first, _ = facts.files[repeat.first_number]
-        second, _ = facts.files[repeat.number]
+        first, _ = facts.files[repeat.first_list_index]
+        second, _ = facts.files[repeat.list_index]
         origins = " and ".join(dict.fromkeys((first, second)))
         key = self._find_key(second, repeat)
         return SourceError(f"{origins}: two annotations for the picture {key!r}. Keep one of them.")
@@ -210,6 +210,7 @@ class AnnotatedImages(ScannedSource):
                 yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
+        """Yield references to pictures without annotations, or skip or reject these, by `--unannotated`."""
         for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
@@ -279,5 +280,5 @@ class AnnotatedImages(ScannedSource):
 
 
 def _split_of_folders(folders: Sequence[str]) -> str:
-    """Return the split that the outermost folder of a picture is named after, or the one inside of `images`; or nothing."""
+    """Return the split that names the outermost folder of a picture, or the folder in `images`; or an empty string."""
     return next(filter(None, map(folder_split, folders[1:2] if folders[:1] == ["images"] else folders[:1])), "")

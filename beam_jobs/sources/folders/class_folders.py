@@ -54,7 +54,7 @@ class SplitFolder(NamedTuple):
 
     Attributes:
         path: the folder.
-        key: stands before the names of its subfolders in keys: empty, or its name with a `/`.
+        key: prefix of the names of its subfolders in keys: empty, or its name with a `/`.
         split: the split that it stands for, or empty.
     """
 
@@ -80,10 +80,10 @@ class ClassFolders(Source):
     """The class folders of an input: a Source whose parts are folders, and whose units are ranges of their files.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         tops: the folders whose subfolders are classes.
         folders: the classes, those of empty folders too.
-        classes: how folder names become class names.
+        classes: mapping from folder names to class names.
     """
 
     options: ConvertOptions
@@ -106,7 +106,7 @@ class ClassFolders(Source):
         Raises:
             SourceError: the input has no subfolders, files lie where only folders may, or a folder is none of the classes that
                 a file lists.
-            UsageError: the options deal out splits, but the input has split folders.
+            UsageError: the options assign splits, but the input has split folders.
         """
         subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]
@@ -217,12 +217,12 @@ def _list_subfolders(folder: str) -> list[Entry]:
     file: Entry | None = None
     # Without folders among the first names there are no classes.
     names = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
-    for number, entry in enumerate(names):
+    for index, entry in enumerate(names):
         if entry.is_folder:
             subfolders.append(entry)
         else:
             file = file or entry
-        if file is not None and (subfolders or number >= _MOST_NAMES):
+        if file is not None and (subfolders or index >= _MOST_NAMES):
             break
     if file is not None:
         raise SourceError(_describe_loose_files(folder, file, subfolders))

@@ -29,7 +29,7 @@ from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, folder_ranges, lazy_entries, storage_for
@@ -54,7 +54,7 @@ class ImageNetUnit(NamedTuple):
         split: train or validation.
         path: a tar, or a folder.
         is_tar: which of the two.
-        start, end: of the tar in the file; 0 and -1 for the file as a whole.
+        start, end: byte range of the tar in the file; 0 and -1 for the file as a whole.
         synset: synset of all images, or empty if the file of synsets says it.
         files: the range of the folder that is listed; None for all of it.
     """
@@ -73,10 +73,10 @@ class ImageNet(Source):
     """The raw files of ImageNet: a Source whose parts are tars and folders.
 
     Attributes:
-        options: seed the order.
-        tars_and_folders: to be listed; as many as there are synsets.
+        options: options with the seed of the order.
+        tars_and_folders: the tars and folders to list; about as many as there are synsets.
         classes: the synsets.
-        synset_file: says the synsets of the validation images.
+        synset_file: file with the synset of each validation image.
         synsets: its lines.
     """
 
@@ -94,7 +94,7 @@ class ImageNet(Source):
 
         Raises:
             SourceError: validation images without a file of synsets, or synsets that the training images do not have.
-            UsageError: the options deal out splits.
+            UsageError: the options assign splits.
         """
         first = list(itertools.islice(lazy_entries(options.input), _MOST_ENTRIES + 1))
         if len(first) > _MOST_ENTRIES:
@@ -104,8 +104,8 @@ class ImageNet(Source):
         flat = entries.get(VALIDATION_TAR) or _find_folder(entries, _VALIDATION_FOLDERS, _is_flat)
         sorted_out = _find_folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
         validation = flat or sorted_out
-        used = (train, validation)
-        strangers = [e for e in entries.values() if e.is_folder and e not in used and not is_left_behind(e.name)]
+        own_entries = (train, validation)
+        strangers = [e for e in entries.values() if e.is_folder and e not in own_entries and not is_left_behind(e.name)]
         if (train, validation) == (None, None) or strangers:
             return None
         reject_split_flag(options, f"{options.input} is ImageNet, which has its splits")
@@ -130,8 +130,8 @@ class ImageNet(Source):
                 or set(synsets)
             )
             classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
-        for number, synset in enumerate(synsets, 1):
-            classes.resolve(synset, f"{synset_file} line {number}")
+        for line_number, synset in enumerate(synsets, 1):
+            classes.resolve(synset, f"{synset_file} line {line_number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
 
     @property
@@ -174,11 +174,12 @@ class ImageNet(Source):
             )
 
     def _find_synset(self, name: str, path: str) -> str:
+        """Return the class of a validation image, by the number in its name; BadRecordError if it has none."""
         match = _VALIDATION_NAME.fullmatch(name)
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(
                 f"{path}/{name}",
-                f"{self.synset_file.rpartition('/')[2]} has {counted(len(self.synsets), 'line')}, for"
+                f"{self.synset_file.rpartition('/')[2]} has {count_text(len(self.synsets), 'line')}, for"
                 " ILSVRC2012_val_00000001.JPEG and so on",
             )
         return self.synsets[int(match[1]) - 1]
@@ -235,9 +236,9 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
 
 def _read_synsets(path: str) -> tuple[str, ...]:
     lines = storage_for(path).read(path).decode("utf-8", "replace").split()
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if not _SYNSET.fullmatch(line):
-            raise SourceError(f"{path} line {number}: {line!r} is not a synset, such as n01440764. Fix the line.")
+            raise SourceError(f"{path} line {line_number}: {line!r} is not a synset, such as n01440764. Fix the line.")
     return tuple(lines)
 
 

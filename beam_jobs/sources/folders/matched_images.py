@@ -48,7 +48,7 @@ class MatchedFiles(NamedTuple):
     """Files that are matched together.
 
     Attributes:
-        folder: in which they are, or below which.
+        folder: folder that has them, directly or below it.
         files: a range of it.
     """
 
@@ -61,10 +61,10 @@ class MatchedImages(ClassifiedSource):
     """The images that a pattern matches: a Source whose parts are folders, and whose units are ranges of files.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         fixed: the folder before the first wildcard.
         pattern: the parts after it, see `split_pattern`.
-        classes: how folder names become class names.
+        classes: mapping from folder names to class names.
         has_classes: False if records are unlabelled.
         path_labels: pattern for classes and columns in paths; None if folders are classes, or there are none.
         folder_classes: whether folders are classes.
@@ -95,7 +95,7 @@ class MatchedImages(ClassifiedSource):
 
         Raises:
             StorageError: the fixed folder is not there.
-            UsageError: the options deal out splits, but the folders are splits already; or `PathLabels.find` raises it.
+            UsageError: the options assign splits, but the folders are splits already; or `PathLabels.find` raises it.
         """
         paths = (
             below
@@ -164,13 +164,13 @@ class MatchedImages(ClassifiedSource):
             ignored: gets the path of each file that is skipped by its name.
             reject: called with the error of a file whose folder is not a known class, or whose path is rejected.
         """
-        last: tuple[str, str, tuple[str, ...]] | None = None
+        last_folder: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._match_files(unit):
             if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
             folder = key.rpartition("/")[0]
-            if last is None or last[0] != folder:
+            if last_folder is None or last_folder[0] != folder:
                 self._check_splits([key])
                 labels: tuple[str, ...] = ()
                 if self.folder_classes:
@@ -180,8 +180,8 @@ class MatchedImages(ClassifiedSource):
                     except BadRecordError as error:
                         reject(add_key(error, key))
                         continue
-                last = folder, self._find_split(key), labels
-            _, split, labels = last
+                last_folder = folder, self._find_split(key), labels
+            _, split, labels = last_folder
             columns: Mapping[str, Any] = NO_FEATURES
             if self.path_labels is not None:
                 try:
@@ -194,13 +194,14 @@ class MatchedImages(ClassifiedSource):
             )
 
     def _match_files(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
+        """Yield the files of a unit that match the pattern, each with its path below the input."""
         folder, files = unit
         if folder.deep:
             for entry, below in files_below(files, lambda name: name.startswith(".")):
                 if not entry.is_folder and matches(below, self.pattern):
                     yield entry.checked(), below
             return
-        last = self.pattern[-1:]
+        name_pattern = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
-            if not entry.is_folder and matches(entry.name, last):
+            if not entry.is_folder and matches(entry.name, name_pattern):
                 yield entry.checked(), f"{folder.below}{entry.name}"

@@ -69,7 +69,7 @@ def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
 
     Args:
         path: a file of labels.
-        first: number of the first one; 0 if the file is compressed.
+        first: index of the first one; 0 if the file is compressed.
         length: number of labels.
 
     Raises:

@@ -25,7 +25,7 @@ from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exa
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
@@ -40,8 +40,8 @@ class IdxUnit(NamedTuple):
 
     Attributes:
         images, labels: paths.
-        name: stands before the numbers in keys.
-        split: or nothing.
+        name: prefix of the indices in keys.
+        split: split of the images, or empty.
         shape: shape of one image: height, width, and channels if there are any.
         first, length: which images.
         header: bytes before the first image of the file.
@@ -67,8 +67,8 @@ class IdxPairs(ClassifiedSource):
     """IDX pairs: a Source whose units are runs of images, or whole pairs where they are compressed.
 
     Attributes:
-        options: deal out splits and seed the order.
-        runs: to be listed.
+        options: options with the splits and the seed of the order.
+        runs: the units.
         classes: names of the labels, which are whole numbers.
         has_classes: False if records are unlabelled.
         named_splits: splits in the names of the files.
@@ -98,7 +98,7 @@ class IdxPairs(ClassifiedSource):
         Raises:
             SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
             CorruptionError: a file's size differs from its header.
-            UsageError: the options deal out splits, but the pairs are of several splits already.
+            UsageError: the options assign splits, but the pairs are of several splits already.
         """
         pairs = [_find_partners(path) for path in paths]
         # MNIST has two pairs, training and test, which --split would mix; a single pair may be split.
@@ -131,13 +131,13 @@ class IdxPairs(ClassifiedSource):
         with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as images:
             if images is not None:
                 images.seek(unit.header)
-            for number, label in enumerate(
+            for index, label in enumerate(
                 itertools.chain.from_iterable(label_pieces(unit.labels, unit.first, unit.length)), unit.first
             ):
-                key = f"{unit.name}/{number:08d}"
+                key = f"{unit.name}/{index:08d}"
                 data = b"" if images is None else read_exactly(images, size, unit.images)
                 try:
-                    name = self.classes.resolve(str(label), f"{unit.labels}, label {number}")
+                    name = self.classes.resolve(str(label), f"{unit.labels}, label {index}")
                 except BadRecordError as error:
                     reject(add_key(error, key))
                     continue
@@ -145,7 +145,7 @@ class IdxPairs(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.images,
-                    offset=unit.header + number * size,
+                    offset=unit.header + index * size,
                     size=size,
                     split=unit.split,
                     labels=(name,) if self.has_classes else (),
@@ -181,11 +181,12 @@ def _find_partners(path: str) -> tuple[str, str, str, str]:
 
 
 def _cut_runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
+    """Yield the units of a pair of files: runs of images, or all images of a compressed pair."""
     sizes, header = read_header(images, (3, 4))
     counts, _ = read_header(labels, (1,))
     if sizes[0] != counts[0]:
         raise SourceError(
-            f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
+            f"{images} has {count_text(sizes[0], 'image')}, and {labels} has {count_text(counts[0], 'label')}. Download them again."
         )
     check_shape(images, sizes[1:])
     step = sizes[0] if read_compression(images) or read_compression(labels) else _UNIT_IMAGES

@@ -21,7 +21,7 @@ from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pickles import BytesPlace, PickledArray, read_pickle
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
@@ -106,6 +106,7 @@ class CifarFile(ImageSet):
         return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
     def _read_pickled(self) -> Iterator[ImageRow]:
+        """Yield the images of a pickle of CIFAR's Python version."""
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_hundred else "labels")
@@ -119,24 +120,27 @@ class CifarFile(ImageSet):
         is_valid = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
         if not is_valid or array.shape != (count, _IMAGE_BYTES) or len(coarse) != count:
             raise SourceError(
-                f"{self.path}: images of {array.dtype} {list(array.shape)} and {counted(count, 'label')} (expected u1"
+                f"{self.path}: images of {array.dtype} {list(array.shape)} and {count_text(count, 'label')} (expected u1"
                 f" [{count}, {_IMAGE_BYTES}]). Download it again."
             )
         pixels = array.data
         if not isinstance(pixels, BytesPlace) or pixels.size != count * _IMAGE_BYTES:
             raise CorruptionError(
-                self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {counted(count, 'image')}"
+                self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {count_text(count, 'image')}"
             )
-        for number, (label, group) in enumerate(zip(labels, coarse, strict=True)):
-            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
+        for index, (label, group) in enumerate(zip(labels, coarse, strict=True)):
+            yield ImageRow(pixels.offset + index * _IMAGE_BYTES, (str(label),), columns=self._list_columns(group))
 
     def _read_binary(self) -> Iterator[ImageRow]:
+        """Yield the images of a file of CIFAR's binary version."""
         label_bytes = 2 if self.is_hundred else 1
         record_bytes = label_bytes + _IMAGE_BYTES
         size = file_size(self.path)
         if size % record_bytes:
             raise CorruptionError(
-                self.path, size - size % record_bytes, f"{size:,} bytes, which are no records of {record_bytes:,} bytes"
+                self.path,
+                size - size % record_bytes,
+                f"{size:,} bytes, which are not whole records of {record_bytes:,} bytes",
             )
         for block_start in range(0, size, _RECORDS * record_bytes):
             data = storage_for(self.path).read_range(

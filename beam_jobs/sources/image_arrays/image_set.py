@@ -31,7 +31,7 @@ class ImageSet(abc.ABC):
 
     Attributes:
         path: the file.
-        name: stands before the numbers in keys.
+        name: prefix of the indices in keys.
         split: split that its name stands for; empty without one.
         payload: kind of the images' bytes.
     """

@@ -103,11 +103,11 @@ class MatFile(ImageSet):
         stream = self.images.open(self.path) if self.images.is_compressed else None
         first = self.images.element + self.images.start
         form = f"{self.labels.order}{_FORMS[self.labels.numbers]}"
-        for number, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
+        for index, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
             if label != int(label):
-                raise CorruptionError(self.path, self.labels.element, f"label {number} is no whole number: {label}")
+                raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             data = stream.take(size) if stream is not None else b""
-            yield ImageRow(first + number * size, (str(0 if label == _ZERO else int(label)),), data)
+            yield ImageRow(first + index * size, (str(0 if label == _ZERO else int(label)),), data)
 
 
 def open_mat_file(path: str) -> MatFile:
@@ -137,6 +137,7 @@ def open_mat_file(path: str) -> MatFile:
 
 
 def _list_variables(path: str) -> Iterator[_Variable]:
+    """Yield the variables of a MATLAB file, whose values are not read."""
     size = file_size(path)
     header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
     order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])
@@ -158,10 +159,11 @@ def _list_variables(path: str) -> Iterator[_Variable]:
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
+    """Read the header of a variable."""
     pieces = plain_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
     reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
     if is_compressed and reader.tag()[0] != _MATRIX:
-        raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is no variable")
+        raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is not a variable")
     flags, sizes, name = reader.element(), reader.element(), reader.element()
     if len(flags) < 4 or len(sizes) % 4:
         raise CorruptionError(path, offset, "a variable of a MATLAB file without class or sizes")

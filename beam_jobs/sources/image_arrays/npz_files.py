@@ -28,7 +28,7 @@ from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.zips import content_offset, open_zip
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, SourceError
 
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
@@ -102,11 +102,12 @@ class NpzSet(ImageSet):
         with contextlib.ExitStack() as stack:
             images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
             labels = stack.enter_context(self.labels.open(self.path))
-            for number, row_labels in enumerate(self._label_rows(labels)):
+            for index, row_labels in enumerate(self._label_rows(labels)):
                 data = b"" if images is None else images.take(size)
-                yield ImageRow(self.images.offset + number * size, row_labels, data)
+                yield ImageRow(self.images.offset + index * size, row_labels, data)
 
     def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
+        """Yield the labels of each image: its number, or the columns that mark its classes."""
         width = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
         if not self.several_labels:
@@ -151,8 +152,8 @@ def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> di
     arrays_by_other_words: dict[str, _Array] = {}
     for array in arrays:
         parts = re.split(r"[-_. ]", array.name.lower())
-        used = [part for part in parts if part in words]
-        if len(used) == 1:
+        known_words = [part for part in parts if part in words]
+        if len(known_words) == 1:
             other_words = "_".join(part for part in parts if part not in words)
             if other_words in arrays_by_other_words:
                 raise SourceError(
@@ -163,21 +164,23 @@ def _group_arrays(arrays: list[_Array], words: tuple[str, ...], path: str) -> di
 
 
 def _check(path: str, images: _Array, labels: _Array) -> None:
+    """Raise SourceError if two arrays are not images and their labels."""
     if images.form != "<B" or len(images.shape) not in (3, 4) or images.is_fortran:
         raise SourceError(
-            f"{path}: {images.name} is no array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
+            f"{path}: {images.name} is not an array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
             " height, width, channels] in C order). Save its images as files."
         )
     is_right = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
     if not is_right or labels.shape[0] != images.shape[0]:
         raise SourceError(
-            f"{path}: {labels.name} are no labels of {counted(images.shape[0], 'image')} (got {list(labels.shape)}, expected whole"
-            " numbers [N], [N, 1] or [N, classes]). Save its images as files."
+            f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
+            " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."
         )
     check_shape(path, images.shape[1:])
 
 
 def _list_arrays(path: str) -> list[_Array]:
+    """Return the arrays of an archive, of which only the headers are read."""
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
@@ -189,7 +192,7 @@ def _list_arrays(path: str) -> list[_Array]:
             try:
                 shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
             except (ValueError, KeyError) as error:
-                raise CorruptionError(path, offset, f"{member.filename} is no array: {error}") from None
+                raise CorruptionError(path, offset, f"{member.filename} is not an array: {error}") from None
             header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
             size = header + math.prod(shape) * dtype.itemsize
             if size != member.file_size and not dtype.hasobject:

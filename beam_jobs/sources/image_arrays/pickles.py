@@ -130,6 +130,7 @@ class _PickleReader:
         self._stack.append(value)
 
     def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
+        """Push bytes or text whose size comes first; of large bytes only their place in the file."""
         size = self._number(form)
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
@@ -142,6 +143,7 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
+        """Pop the items above the uppermost mark, and the mark."""
         index = len(self._stack) - 1
         while self._stack[index] is not _MARK:
             index -= 1
@@ -162,6 +164,7 @@ class _PickleReader:
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
     def _find(self, module: str, name: str) -> None:
+        """Push a known name in place of the object that Python would import; SourceError for any other name."""
         kind = _KNOWN_NAMES.get((module, name))
         if kind is None:
             raise SourceError(
@@ -171,6 +174,7 @@ class _PickleReader:
         self._push(_KnownName(kind))
 
     def _reduce(self) -> None:
+        """Replace a function and its arguments by the result, which is made without calling it."""
         function, arguments = self._pop(2)
         if function == _KnownName(_RECONSTRUCT):
             self._push(PickledArray())

@@ -17,9 +17,9 @@ class PieceReader:
     """The bytes of pieces, read in order.
 
     Args:
-        pieces: of any size; may raise DECOMPRESSION_ERRORS.
+        pieces: bytes in pieces of any size; iterating may raise DECOMPRESSION_ERRORS.
         path: the file, for messages.
-        offset: where in the file they begin, for messages.
+        offset: offset in the file at which they begin, for messages.
     """
 
     def __init__(self, pieces: Iterator[bytes], path: str, offset: int) -> None:
@@ -70,7 +70,7 @@ def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
     """Yield numbers.
 
     Args:
-        reader: has them.
+        reader: reader that is at the first of them.
         form: format of one number, in the notation of `struct`, with its byte order.
         count: number of numbers.
     """

@@ -71,8 +71,8 @@ class ImageArrays(ClassifiedSource):
     """Files of arrays: a Source whose units are sets of images.
 
     Attributes:
-        options: deal out splits and seed the order.
-        sets: to be listed.
+        options: options with the splits and the seed of the order.
+        sets: the files, which are the units.
         classes: names of the labels, which are whole numbers.
         features: extra features.
         has_classes: False if records are unlabelled.
@@ -100,7 +100,7 @@ class ImageArrays(ClassifiedSource):
         Raises:
             SourceError: a file has other arrays than images and labels, or none; or sets differ in their kind of classes.
             CorruptionError: a file is truncated or damaged.
-            UsageError: the options deal out splits, but the sets are of several splits already.
+            UsageError: the options assign splits, but the sets are of several splits already.
         """
         files = [path for path in paths if _is_data(path.rpartition("/")[2])]
         sets = [image_set for path in sorted(files) for image_set in _open_sets(path)]
@@ -130,7 +130,7 @@ class ImageArrays(ClassifiedSource):
         return self.sets
 
     def units(self, part: ImageSet, ignored: list[str]) -> Sequence[ImageSet]:
-        """Return a set."""
+        """Return the set, which is its only unit."""
         del ignored
         return (part,)
 
@@ -139,10 +139,10 @@ class ImageArrays(ClassifiedSource):
         del ignored
         payload = unit.payload
         height, width, channels = payload.image_shape()
-        for number, row in enumerate(unit.rows()):
-            key = f"{unit.name}/{number:08d}"
+        for index, row in enumerate(unit.rows()):
+            key = f"{unit.name}/{index:08d}"
             try:
-                origin = f"{unit.path}, label {number}"
+                origin = f"{unit.path}, label {index}"
                 labels = tuple(self.classes.resolve(label, origin) for label in row.labels) if self.has_classes else ()
             except BadRecordError as error:
                 reject(add_key(error, key))

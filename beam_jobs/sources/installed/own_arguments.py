@@ -67,11 +67,11 @@ def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
             f"{class_name}: not a source (expected a dataclass that derives from beam_jobs.sources.Source)."
         )
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name not in _SET}
-    taken = next((name for name in fields if hasattr(Source, name)), None)
-    if taken is not None:
+    taken_name = next((name for name in fields if hasattr(Source, name)), None)
+    if taken_name is not None:
         raise UsageError(
-            f"{class_name}: the field {taken} has the name of an attribute of all sources, and would be an argument. Rename it; or"
-            " set the attribute without a type annotation, or as a property."
+            f"{class_name}: the field {taken_name} has the name of an attribute of all sources, and would be an argument. Rename"
+            " it; or set the attribute without a type annotation, or as a property."
         )
     return fields
 

@@ -64,7 +64,7 @@ def list_references(
     """Yield the references of a unit, see `Source.references`; reject those that lack a class or have an invalid class name.
 
     Args:
-        source: lists the unit.
+        source: source of the unit.
         unit: one of `list_units`.
         ignored: see `Source.references`.
         reject: see `Source.references`.
@@ -97,7 +97,7 @@ class _ReferenceCheck:
     """Check of the references of a unit. One that is like those before it takes half a microsecond, another one several.
 
     Args:
-        source: lists the unit.
+        source: source of the unit.
         method_name: name of the source's method, which begins the messages.
         stores_classes: as for `list_references`.
     """

@@ -45,7 +45,7 @@ _LISTS = tuple(LIST_KINDS)
 
 
 class ListedImage(Payload):
-    """An image file that a list names. Entries of inputs have the text of its columns unescaped."""
+    """An image file that a list names. The text of its columns is not escaped in the entries of appends."""
 
     is_escaped = False
 

@@ -17,7 +17,7 @@ from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, ListRow
 from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
 from beam_jobs.text_files.spans.csv_rows import locate_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
 
 DELIMITERS = (",", "\t", ";")
@@ -27,7 +27,7 @@ class CsvForm(NamedTuple):
     """Rules for reading the rows of a CSV list.
 
     Attributes:
-        path: names the list in messages.
+        path: path of the list, for messages.
         delimiter: between two cells.
         is_raw: whether quotes are ordinary characters.
     """
@@ -67,8 +67,8 @@ def csv_rows(
     for cells, number, end in _split_cells(pieces, form, offset, line):
         if len(cells) != count:
             raise SourceError(
-                f"{form.path} line {number}: {counted(len(cells), 'cell')} (expected {counted(count, 'column')} as in the first"
-                f" row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
+                f"{form.path} line {number}: {count_text(len(cells), 'cell')} (expected {count_text(count, 'column')} as in the"
+                f" first row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
             )
         yield ListRow(number, end, dict(zip(columns, cells, strict=True)))
 
@@ -170,20 +170,22 @@ class _LineAlignedPieces:
         return self
 
     def __next__(self) -> bytes:
+        """Return the next whole lines."""
         for piece in self._pieces:
             cut = piece.rfind(b"\n") + 1
             if cut:
-                return self._take(piece[:cut], piece[cut:])
+                return self._join_held(piece[:cut], piece[cut:])
             self._held.append(piece)
             self._held_bytes += len(piece)
             if self._held_bytes > MOST_ROW_BYTES:
-                return self._take(b"", b"")
+                return self._join_held()
         if not self._held_bytes:
             raise StopIteration
-        return self._take(b"", b"")
+        return self._join_held()
 
-    def _take(self, piece: bytes, rest: bytes) -> bytes:
-        lines = b"".join((*self._held, piece))
-        self._held, self._held_bytes = [rest], len(rest)
+    def _join_held(self, line_ends: bytes = b"", next_line: bytes = b"") -> bytes:
+        """Return the held bytes with the ends of lines, and hold the begin of the next line."""
+        lines = b"".join((*self._held, line_ends))
+        self._held, self._held_bytes = [next_line], len(next_line)
         self.end += len(lines)
         return lines

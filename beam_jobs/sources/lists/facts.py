@@ -18,7 +18,7 @@ class ListFacts:
     """Facts about the rows of some lists.
 
     Attributes:
-        lists: by number of the list, its path and its number of blocks.
+        lists: by index of the list, its path and its number of blocks.
         columns: facts about the extra columns.
         names: the classes, each with the first row that has it.
         several: whether a row has a list of labels.
@@ -41,7 +41,7 @@ class ListFacts:
         self.several |= other.several
 
     def first_blocks(self) -> dict[int, int]:
-        """Return, by number of a list, the number of blocks of the lists before it."""
+        """Return, by index of a list, the number of blocks of the lists before it."""
         before, firsts = 0, {}
         for number, (_, blocks) in sorted(self.lists.items()):
             firsts[number] = before

@@ -46,7 +46,7 @@ class ListSchema(NamedTuple):
     Attributes:
         kinds: name and kind of each extra column.
         labels: the classes, or None without a column of labels.
-        integers: whether labels are whole numbers that stand for themselves, or with a file of names for its lines.
+        integers: whether labels are whole numbers: the labels themselves or, with a file of names, the indices of its lines.
         several: whether a row may have any number of labels.
     """
 
@@ -61,14 +61,14 @@ class Lists(ScannedSource):
     """CSV or JSONL lists: a ScannedSource, which is scanned list by list and then has blocks of whole rows as units.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         source_options: columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
         splits: splits in the names of the lists, without a column of splits.
         first: path of the first list.
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
-        classes: how labels become names.
+        classes: mapping from labels to class names.
         schema: schema of all lists, once they are scanned.
         blocks: blocks of all lists, if they are scanned in this process.
         note: gets labels that lost their blanks.
@@ -104,7 +104,7 @@ class Lists(ScannedSource):
         Raises:
             SourceError: there is no list, or the first has no rows or not the columns that it needs; or the names of some lists
                 are splits, and of some are not.
-            UsageError: the options do not fit the list, or deal out splits although the names of the lists are splits.
+            UsageError: the options do not fit the list, or assign splits although the names of the lists are splits.
         """
         source_options.reject_list_types("values of other lists show that they are lists")
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
@@ -164,11 +164,11 @@ class Lists(ScannedSource):
         """Return the facts about no list."""
         return ListFacts()
 
-    def scan(self, number: int, part: str) -> ListScan:
+    def scan(self, index: int, part: str) -> ListScan:
         """Return the scan of a list.
 
         Args:
-            number: number of the list among all.
+            index: index of the list among all.
             part: its path.
 
         Raises:
@@ -184,13 +184,13 @@ class Lists(ScannedSource):
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
         separator = self.source_options.label_separator
-        return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
+        return ListScan(file, index, self.roles, reader, separator, self.block_bytes)
 
     def apply_scans(self, facts: ListFacts, blocks: Iterable[ListBlock] | None = None) -> Lists:
         """Return the source with the facts that the scans of all lists found.
 
         Args:
-            facts: about all lists.
+            facts: facts about all lists.
             blocks: blocks of all lists, if `parts` is to return them.
 
         Raises:
@@ -203,20 +203,20 @@ class Lists(ScannedSource):
         checked = source_options.labels_file is None
         integers = facts.has_integers(source_options.label_type) if checked else all(map(is_integer_label, facts.names))
         kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())
-        seen = None
+        labels = None
         if self.roles.label is not None:
-            seen = facts.labels(integers, are_all=checked and not self.options.append)
+            labels = facts.labels(integers, are_all=checked and not self.options.append)
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, integers=integers),
-            schema=ListSchema(kinds, seen, integers, facts.several),
+            schema=ListSchema(kinds, labels, integers, facts.several),
             blocks=None if blocks is None else tuple(blocks),
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
         """Return the error of two rows with one path."""
-        path, _ = facts.lists[repeat.number]
-        first, _ = facts.lists[repeat.first_number]
+        path, _ = facts.lists[repeat.list_index]
+        first, _ = facts.lists[repeat.first_list_index]
         sought, key = (repeat.high, repeat.low), ""
         with list_file(path, self.source_options).open() as (_, rows):
             for row in rows:

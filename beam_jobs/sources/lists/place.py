@@ -11,12 +11,12 @@ class RowPlace(NamedTuple):
     """One row of the lists of an input.
 
     Attributes:
-        number: number of its list among all.
+        list_index: index of its list among all.
         line: number of its last line in the list, counted from 1.
         path: path of the list.
     """
 
-    number: int
+    list_index: int
     line: int
     path: str
 

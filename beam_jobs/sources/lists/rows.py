@@ -85,7 +85,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
 
     Args:
         pieces: bytes of a whole array: lines with their ends, or parts of lines.
-        path: names the list in messages.
+        path: path of the list, for messages.
         offset: offset of the first piece in the file.
         line: number of the line before the first one.
 
@@ -130,7 +130,7 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
 
     Args:
         data: from the beginning of the file, or the end of an element, to the end of another one.
-        path: names the list in messages.
+        path: path of the list, for messages.
         offset: offset of the block in the file.
         line: number of the line in which it begins, or 0 for the first block.
     """

@@ -33,20 +33,20 @@ class ListScan:
 
     Args:
         file: the list.
-        number: number of the list among all.
+        list_index: index of the list among all.
         roles: columns of path, label and split.
         reader: reader of the extra columns.
         separator: between several labels in a CSV cell, or None.
         block_bytes: bytes after which a block ends with its row.
 
     Attributes:
-        facts: about the rows so far.
+        facts: facts about the rows so far.
     """
 
     def __init__(
         self,
         file: ListFile,
-        number: int,
+        list_index: int,
         roles: Roles,
         reader: ColumnReader,
         separator: str | None,
@@ -54,7 +54,7 @@ class ListScan:
     ) -> None:
         self.facts = ListFacts(columns=reader.facts, several=separator is not None)
         self._file = file
-        self._number = number
+        self._list_index = list_index
         self._roles = roles
         self._reader = reader
         self._separator = separator
@@ -69,7 +69,7 @@ class ListScan:
 
     def take_rows(self) -> KeyRows:
         """Return the rows since the last call by their keys."""
-        rows = key_rows(self._paths, self._lines, self._number)
+        rows = key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()
         return rows
@@ -92,11 +92,11 @@ class ListScan:
             if end.end > start:
                 yield ListBlock(self._file, start, end.end, line)
                 blocks += 1
-        self.facts.lists[self._number] = self._file.path, blocks
+        self.facts.lists[self._list_index] = self._file.path, blocks
 
     def _add(self, row: ListRow) -> None:
         """Add a row to the facts, and its path to the paths that are compared; SourceError if its split or a value is invalid."""
-        place = RowPlace(self._number, row.line, self._file.path)
+        place = RowPlace(self._list_index, row.line, self._file.path)
         origin = str(place)
         self._reader.add(row.values, place)
         if self._roles.split is not None:

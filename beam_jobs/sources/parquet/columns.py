@@ -130,7 +130,8 @@ def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], double
     _check_once(name, doubled, path)
     if not _fits(types[name], kind.kind):
         raise SourceError(
-            f"{path}: --column-types: column {name!r} is {types[name]}, which is no {kind.kind}. Declare another type, or omit it."
+            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {kind.kind}. Declare another type,"
+            " or omit it."
         )
 
 
@@ -140,10 +141,10 @@ def _fits(column: Any, kind: str) -> bool:
         return is_list(column) and _fits(column.value_type, LIST_KINDS[kind])
     if kind == STR:
         return is_supported_type(column)
-    of = pyarrow.types
+    types = pyarrow.types
     if kind == INT:
-        return bool(of.is_integer(column) or of.is_boolean(column) or of.is_temporal(column))
-    return bool(of.is_integer(column) or of.is_floating(column) or of.is_decimal(column))
+        return bool(types.is_integer(column) or types.is_boolean(column) or types.is_temporal(column))
+    return bool(types.is_integer(column) or types.is_floating(column) or types.is_decimal(column))
 
 
 def _check_once(name: str, doubled: Container[str], path: str) -> None:

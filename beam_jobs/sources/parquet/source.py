@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow.compute  # type: ignore[import-untyped]
+
 from beam_jobs.annotations import contents as kinds
 from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.objects_column import read_objects
@@ -25,7 +27,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reference import NO_FEATURES, Reference
-from beam_jobs.references.rejection import Reject, add_key, file_rejection, raise_rejection
+from beam_jobs.references.rejection import Reject, add_key, make_file_rejection, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import column_values as further_values
@@ -33,10 +35,9 @@ from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
-from beam_jobs.sources.parquet.images import image_bytes, iterate_images
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
 
@@ -49,7 +50,7 @@ class ParquetFile(NamedTuple):
 
     Attributes:
         path: the file.
-        name: that keys begin with.
+        name: prefix of keys.
     """
 
     path: str
@@ -62,10 +63,10 @@ class ParquetUnit(NamedTuple):
     Attributes:
         path: the file.
         size: its bytes.
-        name: that keys begin with.
+        name: prefix of keys.
         split: split that its name stands for; empty without one.
-        group: number of the row group; None if the file is damaged.
-        first: number of its first row.
+        group: index of the row group; None if the file is damaged.
+        first: index of its first row.
     """
 
     path: str
@@ -83,12 +84,12 @@ class ParquetImages(Source):
     The command reads the footer of the first file; the footers of the others are read when they are listed.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         source_options: columns and labels.
         files: the files.
         splits: splits in the names of the files.
         columns: columns of the first file; all have the same.
-        classes: how labels become names.
+        classes: mapping from labels to class names.
         note: gets columns that are not stored.
     """
 
@@ -117,7 +118,7 @@ class ParquetImages(Source):
             SourceError: there is no column of images or labels (names the columns that there are); or some names of files are
                 splits, and some are not.
             CorruptionError: the first file is truncated or damaged.
-            UsageError: the options deal out splits, but the names of the files are splits.
+            UsageError: the options assign splits, but the names of the files are splits.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         first = first_files[0][0]
@@ -215,8 +216,8 @@ class ParquetImages(Source):
         for name in file.schema.names:
             if name not in self.columns.read:
                 self.note(IMAGE_COLUMNS, name)
-        for number, group in enumerate(groups):
-            yield ParquetUnit(part.path, size, part.name, split, number, row)
+        for group_index, group in enumerate(groups):
+            yield ParquetUnit(part.path, size, part.name, split, group_index, row)
             row += group.rows
 
     def _check_columns(self, file: ParquetReader, path: str) -> None:
@@ -245,14 +246,14 @@ class ParquetImages(Source):
             lost = ""
             if unit.group is not None:
                 rows = read_footer(unit.path, unit.size).groups[unit.group].rows
-                lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
-            reject(file_rejection(unit.path, error, lost))
+                lost = f"; row group {unit.group} of {count_text(rows, 'row')} is not stored"
+            reject(make_file_rejection(unit.path, error, lost))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         """Yield a reference with its image for each row of a row group."""
         number, columns = unit.first, self.columns
         for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
-            rows = [list(iterate_images(batch.column(columns.image)))]
+            rows = [list(_iterate_images(batch.column(columns.image)))]
             rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
             objects = [None] * len(rows[0]) if columns.objects is None else batch.column(OBJECTS).to_pylist()
             texts = (STR, "strings")
@@ -261,7 +262,7 @@ class ParquetImages(Source):
                 origin, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
-                    data = image_bytes(image, elsewhere, origin)
+                    data = _check_bytes(image, elsewhere, origin)
                     names = tuple(self._name(value, origin) for value in labels)
                     features = self._read_further(further, origin)
                     if columns.objects is not None:
@@ -349,3 +350,28 @@ def _find_problem(value: Any, kind: ColumnKind) -> str:
         return ""
     problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in items)
     return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")
+
+
+def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the bytes of each image, and its path if there is one and no bytes."""
+    if not pyarrow.types.is_struct(column.type):
+        yield from ((data, None) for data in column.to_pylist())
+        return
+    data = pyarrow.compute.struct_field(column, "bytes")
+    has_path = any(field.name == "path" and pyarrow.types.is_string(field.type) for field in column.type)
+    if data.null_count == 0 or not has_path:
+        yield from ((image, None) for image in data.to_pylist())
+        return
+    # Bytes, since a path need not be UTF-8.
+    paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
+    yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
+
+
+def _check_bytes(data: bytes | None, path: bytes | None, origin: str) -> bytes:
+    """Return the bytes of an image; BadRecordError if there are none. `origin` names the row."""
+    if data is None and path:
+        shown = path.decode("utf-8", "backslashreplace")
+        raise BadRecordError(origin, f"no bytes, and only a path: {shown}; store the images' bytes in the Parquet file")
+    if not data:
+        raise BadRecordError(origin, "the image is empty" if data is not None else "no image: a null")
+    return data

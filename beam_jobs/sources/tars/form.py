@@ -46,7 +46,7 @@ class TarForm(NamedTuple):
 
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
-        labels: of pairs, those of the first one.
+        labels: labels of the first pair, for pairs.
         several: whether these are a list.
         has_captions: whether samples have captions: a text that is not their class.
         map_dtype: dtype of the label maps of samples, by that of the first one; empty if it has none.
@@ -168,7 +168,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
         return
     if "." in stem.rpartition("/")[2]:
         raise SourceError(
-            f"{unit.path}: members {name} and {partner} are no WebDataset sample, whose name ends at the first dot. Rename the"
+            f"{unit.path}: members {name} and {partner} are not a WebDataset sample, whose name ends at the first dot. Rename the"
             " members, such as to 0001.jpg and 0001.cls."
         )
     raise SourceError(

@@ -40,7 +40,7 @@ class JsonColumns(NamedTuple):
         """
         scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
         reader, nested = ColumnReader(scalars, Roles("", LABEL, None), typed=True), set[str]()
-        for number, content in enumerate(contents):
+        for index, content in enumerate(contents):
             try:
                 values = json_object(content, path)
             except BadRecordError:
@@ -48,7 +48,7 @@ class JsonColumns(NamedTuple):
                 continue
             nested |= {name for name, value in values.items() if not _is_flat(value)}
             flat = {name: value for name, value in values.items() if name not in nested}
-            place = _SamplePlace(0, number, f"{path}/{content.member.name}")
+            place = _SamplePlace(0, index, f"{path}/{content.member.name}")
             reader.add(flat, place)
         for name in nested:
             reader.facts.columns.pop(name, None)

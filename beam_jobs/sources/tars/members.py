@@ -88,7 +88,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
 
     Args:
         file: can seek, forward at least.
-        path: names the tar in messages.
+        path: path of the tar, for messages.
         start: byte at which the tar begins in the file.
         end: byte at which it ends; None if that is not known before it is read.
 
@@ -159,7 +159,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
 
 
 def _find_problem(kind: bytes, name: str, size: int) -> str:
-    """Return why a member is rejected, or nothing."""
+    """Return why a member is rejected, or an empty string."""
     if kind in _FILE_TYPES:
         return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
     if kind in _LINK_TYPES or kind in _DEVICE_TYPES:
@@ -176,14 +176,14 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, place: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `place` at the end of its message."""
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_cut: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message."""
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {place}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {place}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
     return data
 
 

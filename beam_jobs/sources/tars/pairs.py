@@ -21,9 +21,9 @@ from beam_jobs.sources.tars.samples import (
     TEXT,
     MemberContent,
     caption,
+    describe_image_problem,
     field_labels,
     find_label_map_field,
-    image_problem,
     json_object,
     label_field,
     samples,
@@ -86,7 +86,7 @@ class Pairs:
 
         Args:
             file: the tar.
-            unit: where it is.
+            unit: its tar.
             members: its files.
             ignored: gets the fields that are not stored.
             reject: called with the error of a sample that is not a record.
@@ -99,14 +99,14 @@ class Pairs:
             columns: dict[str, Any] = {}
             try:
                 if len(images) != 1:
-                    raise BadRecordError(origin, image_problem(fields))
+                    raise BadRecordError(origin, describe_image_problem(fields))
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
                     if source is None:
-                        got = fields[images[0]].member.name
+                        image_name = fields[images[0]].member.name
                         raise BadRecordError(
                             origin,
-                            f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
+                            f"no .cls, .json or .txt follows or precedes it: {image_name}; pack the tar again with --sort=name",
                         )
                     labels_as_written, several = field_labels(fields[source], source, unit.path)
                     if several and not self.several_labels:
@@ -122,21 +122,23 @@ class Pairs:
             except BadRecordError as error:
                 reject(add_key(error, unit.key(key)))
                 continue
-            used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
-            used |= {find_label_map_field(fields)} if self.has_maps else set()
-            used |= {JSON} if self.columns.kinds else set()
+            used_fields = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
+            used_fields |= {find_label_map_field(fields)} if self.has_maps else set()
+            used_fields |= {JSON} if self.columns.kinds else set()
             if source == TEXT:
                 self.note(TEXT_CLASSES, TEXT)
-            self._note_fields(fields, used, values)
-            ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
+            self._note_fields(fields, used_fields, values)
+            ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used_fields)
             yield TarRecord(fields[images[0]], unit.split, labels, columns or NO_FEATURES)
 
-    def _note_fields(self, fields: Iterable[str], used: Collection[str | None], values: Mapping[str, Any]) -> None:
+    def _note_fields(
+        self, fields: Iterable[str], used_fields: Collection[str | None], values: Mapping[str, Any]
+    ) -> None:
         """Note the fields and JSON keys of a sample that are not stored; `values` is its JSON."""
         for name in fields:
-            if name not in used:
+            if name not in used_fields:
                 self.note(SAMPLE_FIELDS, name)
-        if JSON in used:
+        if JSON in used_fields:
             for key in values.keys() - dict(self.columns.kinds).keys() - {LABEL}:
                 self.note(SAMPLE_FIELDS, f"{key} in {JSON}")
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.sources.classes import json_labels
 from beam_jobs.sources.tars.members import Member
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.json_values import parse_input_json
 
@@ -85,7 +85,7 @@ def field_labels(content: MemberContent, field: str, path: str) -> tuple[tuple[s
     if field != JSON:
         if not text or "\n" in text:
             raise BadRecordError(
-                origin, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
+                origin, f"a label is one line of text: it has {count_text(len(text.splitlines()), 'line')} of text"
             )
         return (text,), False
     if not isinstance(value, dict) or LABEL not in value:
@@ -111,8 +111,8 @@ def find_label_map_field(fields: Iterable[str]) -> str | None:
     return next((name for name in MAP_FIELDS if name in names), None)
 
 
-def image_problem(fields: Iterable[str]) -> str:
-    """Return why the fields of a sample are rejected that do not have one image."""
+def describe_image_problem(fields: Iterable[str]) -> str:
+    """Return the reason to reject a sample that has no image, or several, among its fields."""
     names = list(fields)
     dotted = next((name for name in names if name.rpartition(".")[2] in IMAGE_FIELDS and "." in name), None)
     if dotted is not None:

@@ -65,11 +65,11 @@ class Tars(ClassifiedSource):
     """Tar files of one form: a Source whose parts are tars, and whose units are the same or the tars in them.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         files: the tars.
         splits: splits in the names of the tars.
         form: `CLASSES`, `TARS` or `PAIRS`.
-        classes: how labels become names.
+        classes: mapping from labels to class names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
@@ -112,7 +112,7 @@ class Tars(ClassifiedSource):
             SourceError: a tar of tars is compressed; the first members of a compressed tar are too large to say what it is; or the
                 names of some tars are splits, and of some are not.
             CorruptionError: a header is damaged or a tar is cut.
-            UsageError: the options deal out splits, but the names of the tars are splits; or `PathLabels.find` raises it.
+            UsageError: the options assign splits, but the names of the tars are splits; or `PathLabels.find` raises it.
         """
         first_files = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in first_files], file_split, split_in_file_name)

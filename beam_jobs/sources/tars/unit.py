@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from beam_jobs.file_names import is_path_left_behind
-from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
+from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large_error
 from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
@@ -17,10 +17,10 @@ class TarUnit(NamedTuple):
 
     Attributes:
         path: the file.
-        name: stands before the members' names in keys.
-        start, end: of the inner tar in the file; 0 and -1 for the file as a whole.
-        label: class of all members, or nothing.
-        split: that the file's name stands for, or nothing.
+        name: prefix of the members' names in keys.
+        start, end: byte range of the inner tar in the file; 0 and -1 for the file as a whole.
+        label: class of all members, or empty.
+        split: split that the file's name stands for, or empty.
     """
 
     path: str
@@ -70,6 +70,6 @@ def tar_files(
             ignored.append(origin)
         elif member.size > most_bytes:
             # In a compressed tar, the member would be read here.
-            reject(add_key(too_large(origin, member.size), key))
+            reject(add_key(too_large_error(origin, member.size), key))
         else:
             yield member

@@ -31,10 +31,10 @@ class TextFiles(NamedTuple):
     """Files that are listed together.
 
     Attributes:
-        path: a file or a pattern, all of which is listed; or empty.
+        path: a file, or a pattern whose files are all listed; or empty.
         files: a range of the input's folder, if there is no `path`.
-        pattern: that files of the range match below the folder; empty if all do.
-        deep: whether those in folders count.
+        pattern: pattern for paths of the range below the folder; empty to take all.
+        deep: whether files in subfolders are taken.
     """
 
     path: str = ""

@@ -40,7 +40,7 @@ SMALL_BYTES = 1 << 16
 RUN_DOCUMENTS = 1 << 16
 # Files that are listed together if they are small.
 _UNIT_FILES = 1000
-# Documents of a file, after the split that its place gives; an empty one if the options deal out splits, for all of an input.
+# Documents of a file, after the split that its place gives; an empty one if the options assign splits, for all of an input.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
 
 
@@ -59,7 +59,7 @@ class TextSource(PackSource):
     """The documents of files.
 
     Attributes:
-        options: deal out splits and seed the order.
+        options: options with the splits and the seed of the order.
         text: form and fields of documents.
         splits: splits in the names of the files.
         columns: reader of classes and keys of documents.
@@ -92,7 +92,7 @@ class TextSource(PackSource):
 
         Raises:
             SourceError: there are no files, or their names are ambiguous about splits.
-            UsageError: the options deal out splits, but the input has splits itself.
+            UsageError: the options assign splits, but the input has splits itself.
         """
         names = text_names(options.input)
         if text.targets_file is not None and len(names) > 1 and not names_each_file(text.targets_file):

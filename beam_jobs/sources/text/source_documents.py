@@ -29,7 +29,7 @@ from beam_jobs.sources.installed.installed_sources import (
     installed_names,
     load_source,
     open_installed,
-    unknown_source,
+    unknown_source_error,
 )
 from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
@@ -38,7 +38,7 @@ from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
@@ -85,7 +85,7 @@ class SourceDocuments(PackSource):
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
         if installed is None:
-            raise unknown_source(DOCUMENTS, name, installed_names(DOCUMENTS))
+            raise unknown_source_error(DOCUMENTS, name, installed_names(DOCUMENTS))
         _reject_options_of_files(text, name)
         fields = {"options": options, "text_options": text}
         source = open_installed(name, installed, source_options.source_args, fields)
@@ -197,13 +197,17 @@ class SourceDocuments(PackSource):
         return reference._replace(size=size, payload=payload, labels=self._name_classes(reference), features=features)
 
     def _name_classes(self, reference: Reference) -> tuple[str, ...]:
-        """Return the class names of a document; BadRecordError if a label is unknown, or it has not exactly one and needs it."""
+        """Return the class names of a document.
+
+        Raises:
+            BadRecordError: a label is unknown, or the number of labels is not 1, where each document has one class.
+        """
         if not self.has_classes:
             return ()
         if not self.several and len(reference.labels) != 1:
             raise BadRecordError(
                 reference.origin,
-                f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
+                f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}",
             )
         return tuple(self.classes.resolve(label, reference.origin) for label in reference.labels)
 

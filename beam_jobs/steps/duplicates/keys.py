@@ -31,7 +31,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
         return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
-def duplicate_keys(first: Reference, other: Reference) -> SourceError:
+def duplicate_keys_error(first: Reference, other: Reference) -> SourceError:
     """Return the error for two references of one key."""
     return SourceError(f"{first.origin} and {other.origin} have the same key {first.key!r}. Every input needs its own.")
 
@@ -65,11 +65,11 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     """Raise SourceError if two references of a group have one key; yields nothing."""
     _, packs = group
-    seen: dict[str, Reference] = {}
+    first_references: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):
         for reference in pack.references():
-            if reference.key in seen:
-                pair = seen[reference.key], reference
-                raise duplicate_keys(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
-            seen[reference.key] = reference
+            if reference.key in first_references:
+                pair = first_references[reference.key], reference
+                raise duplicate_keys_error(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
+            first_references[reference.key] = reference
     yield from ()

@@ -47,7 +47,7 @@ class ListReferences(LimitedStep):
     one a unit, and referred to there, so that bytes never travel through the runner; the last step removes these files.
 
     Args:
-        source: lists the units.
+        source: source of the units.
         options: options of the conversion.
         text_bytes: function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
         progress: gets the inputs that are listed.
@@ -67,8 +67,8 @@ class ListReferences(LimitedStep):
         """List some units.
 
         Args:
-            units: each with its number among all.
-            source: lists them, if it has a schema that the pipeline has found.
+            units: each with its index among all.
+            source: source of them, if its schema is found in the pipeline; otherwise None.
         """
         if source is not None:
             self._source = source
@@ -77,14 +77,14 @@ class ListReferences(LimitedStep):
             yield from self._list(0, [unit for _, unit in units])
             return
         for number, unit in units:
-            # Here a record's place is its number in its unit.
+            # Here a record's place is its index in its unit.
             yield from self._list(number, [unit])
 
-    def _list(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
+    def _list(self, unit_index: int, units: Sequence[Any]) -> Iterator[Any]:
         """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts."""
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
-        for pack, digests in self._group_packs(number, units, counts):
+        for pack, digests in self._group_packs(unit_index, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
@@ -98,19 +98,21 @@ class ListReferences(LimitedStep):
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
     def _group_packs(
-        self, number: int, units: Sequence[Any], counts: list[InputCounts]
+        self, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
+        """Yield the references of units in packs, with the digests of their keys."""
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
-            yield from pack_references(references, order, number)
+            yield from pack_references(references, order, unit_index)
             return
-        listed = self._list_packs(source, number, units, counts)
+        listed = self._list_packs(source, unit_index, units, counts)
         yield from listed if source.has_own_packs else repack(listed)
 
     def _list_packs(
-        self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
+        self, source: PackSource, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
+        """Yield the packs that a source makes itself; bytes that it holds go to the spool."""
         order, first = self._options.order, 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
@@ -118,11 +120,12 @@ class ListReferences(LimitedStep):
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.join_held())
                     pack = listed.point_into_file(listing.spool.path, begin)
-                    positions = order.positions(listed.digests[:, 1], number, first)
+                    positions = order.positions(listed.digests[:, 1], unit_index, first)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first += len(pack.keys)
 
     def _list_references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
+        """Yield the references of a unit; bytes that one holds go to the spool, to which it then refers."""
         with self._open_unit(unit, counts) as listing:
             source = self._source.noting(listing.notes.add)
             for reference in list_references(source, unit, listing.ignored, listing.reject):

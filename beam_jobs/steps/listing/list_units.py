@@ -20,14 +20,14 @@ from tpudata.storage import held_request_limits
 
 # Name of the side output: InputCounts of the skipped files.
 SKIPPED = "skipped"
-# Units that one worker lists one after the other, each with its number; with --no-shuffle, numbers are their order.
+# Units that one worker lists one after the other, each with its index; with --no-shuffle, they are in the order of these.
 Units: TypeAlias = list[tuple[int, Any]]
 
 
 class ListUnits(beam.PTransform):  # type: ignore[misc]
     """Transform from the beginning of a pipeline to Units, with a side output of InputCounts for skipped names.
 
-    Parts are found by one worker, and split by many. With --no-shuffle one worker does both, since it numbers the units.
+    Parts are found by one worker, and split by many. With --no-shuffle one worker does both, since it counts the units.
 
     Args:
         source: source of the conversion.
@@ -49,8 +49,8 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def number_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
-    """Yield all units of a source, each with its number.
+def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
+    """Yield all units of a source, each with its index.
 
     Args:
         source: source of a conversion.
@@ -66,20 +66,20 @@ def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Itera
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
-    """Return the units of parts that a scan has found, each with its number.
+    """Return the units of parts that a scan has found, each with its index.
 
     Args:
         parts: parts of the source; each is one unit.
-        source: with its schema.
-        firsts: by number of a scanned part of the input, the number of its first unit; None if no number counts.
+        source: the source, with its schema.
+        firsts: by index of a scanned part of the input, the index of its first unit; None if the order does not matter.
     """
-    numbers = [0 if firsts is None else firsts[number] + part_number for number, part_number, _ in parts]
+    indices = [0 if firsts is None else firsts[scanned_index] + found_index for scanned_index, found_index, _ in parts]
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
-    return list(zip(numbers, units, strict=True))
+    return list(zip(indices, units, strict=True))
 
 
 class _TakeApart(LimitedStep):
-    """DoFn that yields the Units of some parts; if the element is the impulse, the numbered Units of all parts."""
+    """DoFn that yields the Units of some parts; if the element is the impulse, the Units of all parts, each with its index."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__(options.request_limits)
@@ -90,11 +90,11 @@ class _TakeApart(LimitedStep):
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            units_by_number: Iterable[tuple[int, Any]] = number_units(source, ignored)
+            indexed_units: Iterable[tuple[int, Any]] = enumerate_units(source, ignored)
         else:
-            # Shuffled, no number counts.
-            units_by_number = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
-        for units in batch_growing(units_by_number, len(parts) or 1):
+            # In a shuffle the order of units does not matter, so all have the index 0.
+            indexed_units = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
+        for units in batch_growing(indexed_units, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)
             ignored.clear()

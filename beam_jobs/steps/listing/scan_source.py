@@ -25,7 +25,7 @@ from tpudata.storage import held_request_limits
 _FACTS, _KEYS = "facts", "keys"
 # Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
 _HELD_ROWS = 1 << 16
-# Parts of the scanned source, each after the number of the part of the input that has it, and its number in there.
+# Parts of the scanned source, each after the index of the part of the input that has it, and its index in there.
 ScannedParts: TypeAlias = list[tuple[int, int, Any]]
 
 
@@ -34,7 +34,7 @@ class ScanOutputs(NamedTuple):
 
     Attributes:
         parts: parts of the scanned source.
-        facts: about all parts: one element.
+        facts: facts about all parts: one element.
         checked: InputCounts of nothing: one element, there once no two rows have one key.
     """
 
@@ -48,7 +48,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
 
     Args:
         source: source of the conversion.
-        options: have the limits of requests.
+        options: options with the limits of requests.
     """
 
     def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:
@@ -84,8 +84,8 @@ def scan_here(source: ScannedSource) -> Source:
         UsageError: the options do not fit the input.
     """
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
-    for number, part in enumerate(list_parts(source)):
-        scan = source.scan(number, part)
+    for index, part in enumerate(list_parts(source)):
+        scan = source.scan(index, part)
         for scanned_part in scan.parts():
             parts.append(scanned_part)
             keys.append(scan.take_rows().tobytes())
@@ -110,22 +110,22 @@ class _Scan(LimitedStep):
         self._source = source
 
     @holds_limits
-    def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
+    def process(self, indexed_parts: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []
-        for parts in batch_growing(self._scan_parts(numbered, aside), len(numbered)):
+        for parts in batch_growing(self._scan_parts(indexed_parts, aside), len(indexed_parts)):
             yield parts
             yield from aside
             aside.clear()
         yield from aside
 
     def _scan_parts(
-        self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
+        self, indexed_parts: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yield the scanned parts with their numbers; append facts and compared rows to the side outputs in `aside`."""
-        for number, part in numbered:
-            scan = self._source.scan(number, part)
-            for part_number, scanned_part in enumerate(scan.parts()):
-                yield number, part_number, scanned_part
+        """Yield the scanned parts with their indices; append facts and compared rows to the side outputs in `aside`."""
+        for scanned_index, part in indexed_parts:
+            scan = self._source.scan(scanned_index, part)
+            for found_index, scanned_part in enumerate(scan.parts()):
+                yield scanned_index, found_index, scanned_part
                 if scan.held >= _HELD_ROWS:
                     aside += _tag_groups(scan)
             aside += _tag_groups(scan)

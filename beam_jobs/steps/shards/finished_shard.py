@@ -64,6 +64,7 @@ def find_finished(output: str, name: str, inputs: str, *, compression: str | Non
     if stored != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
+    # A list of rejects that the shard does not have is another run's; a file of keys that it does not need is no harm.
     for other, is_expected in ((rejects_name(name), bool(index.summary[REJECTED])), (keys_name(name), keys)):
         entry = storage.stat(storage.join(output, other)) if is_expected or other != keys_name(name) else None
         if (entry is not None) != is_expected:

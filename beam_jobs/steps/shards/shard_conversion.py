@@ -19,7 +19,7 @@ class ShardConversion:
     Args:
         name: the shard's file name.
         packs: references to its inputs, in order.
-        converter: makes the records.
+        converter: converter that makes the records.
         context: facts about all inputs.
         skip: whether bad records are rejected; otherwise the first one ends the run.
         progress: gets the bytes of each input.

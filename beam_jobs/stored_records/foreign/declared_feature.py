@@ -51,13 +51,13 @@ class DeclaredFeature:
         kind, colon, sizes = declared.partition(":")
         is_list = kind in LIST_KINDS
         if not name or not equals or (is_list and colon) or (colon and not _SHAPE.fullmatch(sizes)):
-            raise _wrong_declaration(text)
+            raise _make_declaration_error(text)
         shape: list[int | None] = [None if size == _ANY else int(size) for size in sizes.split("x")] if colon else []
         try:
             stored, dtype, encoding = _KINDS[LIST_KINDS.get(kind, kind)]
             return cls(name, declared, Feature(name, stored, dtype, (None,) if is_list else tuple(shape), encoding))
         except (KeyError, FeatureError):
-            raise _wrong_declaration(text) from None
+            raise _make_declaration_error(text) from None
 
     def check(self, values: Value) -> None:
         """Raise ValueError if the values of a record are of a different kind or number.
@@ -82,7 +82,7 @@ class DeclaredFeature:
         return count % entry_size == 0 if None in shape else count == entry_size
 
 
-def _wrong_declaration(text: str) -> UsageError:
+def _make_declaration_error(text: str) -> UsageError:
     return UsageError(
         f"--feature {text!r} declares no feature (expected NAME=KIND or NAME=KIND:SHAPE, KIND one of {', '.join(_KINDS)},"
         f" {', '.join(LIST_KINDS)}, such as boxes=float:Nx4)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.stored_records.foreign.inferred_features import holds_image
-from beam_jobs.stored_records.foreign.unread_records import unread_records
+from beam_jobs.stored_records.foreign.unread_records import describe_unread_records
 from beam_jobs.stored_records.source import detect_record_file
 from beam_jobs.stored_records.stored_files import StoredFile
 from tpudata.console.nearest import did_you_mean
@@ -41,12 +41,12 @@ class FirstRecords(NamedTuple):
         """Look at the first records of the first file that has any.
 
         Raises:
-            SourceError: there is no such file among the first ones, or its first record is no `tf.train.Example`.
+            SourceError: there is no such file among the first ones, or its first record is not a `tf.train.Example`.
         """
         damage: list[CorruptionError] = []
         for file in files:
             kind = detect_record_file(file.path, file.size)
-            if kind is None and (problem := unread_records(file.path, file.size)):
+            if kind is None and (problem := describe_unread_records(file.path, file.size)):
                 damage.append(CorruptionError(file.path, 0, problem))
             examples = [] if kind is None else list(_read_examples(file.path, kind or None, damage))
             if examples:
@@ -95,14 +95,18 @@ class FirstRecords(NamedTuple):
 
 
 def _read_examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
-    """Yield the first records; append damage, which the run will report, to `damage`. SourceError if the first is no Example."""
+    """Yield the first records; append damage, which the run will report, to `damage`.
+
+    Raises:
+        SourceError: the first record is not a `tf.train.Example`.
+    """
     try:
         records = read_records(path, compression) if compression else _read_sound_records(path, damage)
-        for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
+        for index, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
             except CorruptionError as error:
-                if number == 0:
+                if index == 0:
                     raise SourceError(
                         f"{path} at byte {offset}: {error.reason}. A dataset holds Examples; write the records as such."
                     ) from None

@@ -153,17 +153,17 @@ class InferredSummary:
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
-        for name, (seen, size) in seen_by_name.items():
+        for name, (statistics, size) in seen_by_name.items():
             self.decoded_bytes += size
-            self.features.setdefault(name, ValueStatistics()).merge(name, seen)
+            self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
         self.records += 1
 
     def merge(self, other: InferredSummary) -> None:
         """Add what another summary has counted; FeatureError as from `add`."""
         self.decoded_bytes += other.decoded_bytes
         self.records += other.records
-        for name, seen in other.features.items():
-            self.features.setdefault(name, ValueStatistics()).merge(name, seen)
+        for name, statistics in other.features.items():
+            self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -173,8 +173,8 @@ class InferredSummary:
     def from_json(cls, value: dict[str, Any]) -> InferredSummary:
         """Return the summary that `to_json` wrote."""
         features = {
-            name: ValueStatistics(**{**seen, "heights": tuple(seen["heights"]), "widths": tuple(seen["widths"])})
-            for name, seen in value["features"].items()
+            name: ValueStatistics(**{**fields, "heights": tuple(fields["heights"]), "widths": tuple(fields["widths"])})
+            for name, fields in value["features"].items()
         }
         return cls(value["decoded_bytes"], value["records"], features)
 
@@ -203,39 +203,39 @@ def _look_at_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
     except ValueError as error:
         raise ValueError(f"feature {name!r} does not hold an image: {error}") from None
     channels = 1 if header.components == 1 else 3
-    seen = ValueStatistics(IMAGE, key, 1, 1, 1, (header.height,) * 2, (header.width,) * 2, channels)
-    return seen, header.height * header.width * channels
+    statistics = ValueStatistics(IMAGE, key, 1, 1, 1, (header.height,) * 2, (header.width,) * 2, channels)
+    return statistics, header.height * header.width * channels
 
 
 def _look_at_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
     """Return the type of a label map in one record, and its bytes as a tensor."""
-    seen, _ = _look_at_image(name, values, key)
+    statistics, _ = _look_at_image(name, values, key)
     kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
     dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
     if values and dtype is None:
         raise ValueError(
-            f"feature {name!r} is no grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
+            f"feature {name!r} is not a grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
             "WriteTFRecordShards writes the indices of a palette so)"
         )
-    size = seen.heights[0] * seen.widths[0] * (1 if dtype == "uint8" else 4)
-    return dataclasses.replace(seen, kind=LABEL_MAP if values else "", dtype=dtype or ""), size
+    size = statistics.heights[0] * statistics.widths[0] * (1 if dtype == "uint8" else 4)
+    return dataclasses.replace(statistics, kind=LABEL_MAP if values else "", dtype=dtype or ""), size
 
 
 def _look_at_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
     """Return the type of another feature's values in one record, and their bytes as a tensor."""
-    seen = ValueStatistics(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
+    statistics = ValueStatistics(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
     if raw is not None:
-        size = len(values[0]) if seen.kind == BYTES else None  # type: ignore[arg-type]
-        if seen.high != 1 or size != raw.size:
-            got = f"{len(values)} values" if size is None or seen.high != 1 else f"{size} bytes"
+        size = len(values[0]) if statistics.kind == BYTES else None  # type: ignore[arg-type]
+        if statistics.high != 1 or size != raw.size:
+            got = f"{len(values)} values" if size is None or statistics.high != 1 else f"{size} bytes"
             raise ValueError(f"feature {name!r} has {got} (expected {raw.size} bytes, as --raw describes it)")
-        return seen, raw.size
-    if seen.kind != BYTES:
-        return seen, 4 * len(values)
+        return statistics, raw.size
+    if statistics.kind != BYTES:
+        return statistics, 4 * len(values)
     strings: Sequence[bytes] = values  # type: ignore[assignment]
     if all(map(_is_text, strings)):
-        seen.kind = TEXT
-    return seen, sum(map(len, strings))
+        statistics.kind = TEXT
+    return statistics, sum(map(len, strings))
 
 
 def _is_text(data: bytes) -> bool:

@@ -119,7 +119,11 @@ def _label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
-    """Return the class names in a dataset's file of labels, or the numbers without that file; SourceError if it has not `count`."""
+    """Return the class names in a dataset's file of labels, or the numbers of the classes if there is no such file.
+
+    Raises:
+        SourceError: the number of names is not `count`.
+    """
     storage = storage_for(folder)
     # The package has dashes between the names of nested features, and dots in place of slashes in a name.
     paths = [storage.join(folder, name) for name in (labels_name(label.replace("/", "-")), labels_name(label))]

@@ -11,11 +11,11 @@ _SEARCHED_BYTES = 1 << 20
 _ZEROS = bytes(4)
 
 
-def unread_records(path: str, size: int) -> str:
-    """Return why the TFRecords of a file that begins with no sound header cannot be read, with the fix; nothing if it has none.
+def describe_unread_records(path: str, size: int) -> str:
+    """Return why the TFRecords of a file cannot be read, with the fix; empty if it seems to hold no TFRecords.
 
     Args:
-        path: path of the file.
+        path: path of a file that does not begin with an intact header of a record.
         size: its size in bytes.
     """
     head = storage_for(path).read_range(path, 0, min(size, _SEARCHED_BYTES))

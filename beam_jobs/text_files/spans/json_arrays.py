@@ -40,7 +40,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     quoted = escaped = False
     for chunk in chunks:
         # From `taken` on, the bytes belong to an unfinished element.
-        taken = position = 0
+        element_start = position = 0
         while position < len(chunk):
             if escaped:
                 escaped, position = False, position + 1
@@ -57,7 +57,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                 depth += 1
                 if depth == 1 and not element.is_first:
                     raise _make_trailing_data_error(path, offset + token_start)
-                taken = position if depth == 1 else taken
+                element_start = position if depth == 1 else element_start
             elif token in b"}]":
                 depth -= 1
                 if depth < 0 or (depth == 0 and token == b"}"):
@@ -65,17 +65,17 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                         f"{path} at byte {offset + token_start}: not a JSON array: this bracket closes no other. {_FIX}"
                     )
                 if depth == 0:
-                    element.add(chunk[taken:token_start], offset + taken)
+                    element.add(chunk[element_start:token_start], offset + element_start)
                     yield from element.end_element(offset + token_start, is_last=True)
-                    taken = position
+                    element_start = position
             elif depth == 1:
-                element.add(chunk[taken:token_start], offset + taken)
+                element.add(chunk[element_start:token_start], offset + element_start)
                 yield from element.end_element(offset + token_start)
-                taken = position
+                element_start = position
         if depth:
-            element.add(chunk[taken:], offset + taken)
-        elif element.is_closed and chunk[taken:].strip(_SPACE):
-            raise _make_trailing_data_error(path, offset + taken)
+            element.add(chunk[element_start:], offset + element_start)
+        elif element.is_closed and chunk[element_start:].strip(_SPACE):
+            raise _make_trailing_data_error(path, offset + element_start)
         offset += len(chunk)
     if depth:
         raise SourceError(f"{path} at byte {offset}: the JSON array is cut: it has no end. {_FIX}")

@@ -48,21 +48,21 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
     pieces: list[bytes] = []
     size = 0
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        size += len(first)
+        head, *others = chunk.split(b"\n")
+        size += len(head)
         if size <= limit:
-            pieces.append(first)
+            pieces.append(head)
         else:
             pieces = []
         if not others:
             continue
         yield Span(offset, size, b"".join(pieces))
         offset += size + 1
-        last = others.pop()
+        tail = others.pop()
         for line in others:
             yield Span(offset, len(line), line if len(line) <= limit else b"")
             offset += len(line) + 1
-        pieces, size = [last] if len(last) <= limit else [], len(last)
+        pieces, size = [tail] if len(tail) <= limit else [], len(tail)
     if size:
         yield Span(offset, size, b"".join(pieces))
 
@@ -139,10 +139,10 @@ def _is_blank_before(path: str, position: int, length: int) -> bool:
         data = storage.read_range(path, start, position - start)
         if start == 0:
             data = data.removeprefix(BOM)
-        line = data.rpartition(b"\n")
-        if line[2] and not line[2].isspace():
+        _, line_end, line = data.rpartition(b"\n")
+        if line and not line.isspace():
             return False
-        if line[1]:
+        if line_end:
             return True
         position = start
     return True

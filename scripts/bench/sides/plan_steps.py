@@ -28,7 +28,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Reject, make_reference, raise_rejection
 from beam_jobs.sources import Source as RecordSource
 from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.listing.list_units import number_units
+from beam_jobs.steps.listing.list_units import enumerate_units
 from beam_jobs.steps.shards.group_by_shard import ByRun, split_by_shard
 from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
@@ -98,7 +98,7 @@ def list_references(folder: Path, records: int) -> dict[str, Passed]:
     """List all folders; what is combined is passed on once for each of the parts, as engines combine before they shuffle."""
     source = MadeUpFolders(OPTIONS, records)
     step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
-    units = list(number_units(source, []))
+    units = list(enumerate_units(source, []))
     size = -(-len(units) // _LISTINGS)
     combines = _combines()
     passed = {name: Passed() for name in ("packs", *combines)}

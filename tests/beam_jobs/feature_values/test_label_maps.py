@@ -69,7 +69,7 @@ def test_keeps_the_bytes_of_a_png_that_readers_do_not_change() -> None:
 @pytest.mark.parametrize(
     ("value", "dtype", "message"),
     [
-        (b"", "uint8", "got 0 bytes that are no PNG"),
+        (b"", "uint8", "got 0 bytes that are not a PNG"),
         ("cat", "uint8", "got <U3 of shape ()"),
         (CLASSES / 2, "uint8", "got float64 of shape (2, 3)"),
         (np.zeros((2, 3, 3), np.uint8), "uint8", "got uint8 of shape (2, 3, 3)"),

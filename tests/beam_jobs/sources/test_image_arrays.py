@@ -167,7 +167,9 @@ def test_rejects_binary_files_of_another_size(tmp_path: Path) -> None:
     write_cifar10_binary(tmp_path / "in")
     path = tmp_path / "in" / "data_batch_1.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CorruptionError, match=r"at byte 9219: 12,291 bytes, which are no records of 3,073 bytes"):
+    with pytest.raises(
+        CorruptionError, match=r"at byte 9219: 12,291 bytes, which are not whole records of 3,073 bytes"
+    ):
         listed(opened(tmp_path / "in"))
 
 
@@ -221,11 +223,11 @@ def test_reads_several_classes_of_an_archive(tmp_path: Path) -> None:
     [
         ({"x": np.zeros((2, 4, 4), np.uint8)}, "with x .expected pairs such as x_train"),
         ({"arr_0": np.zeros((2, 4, 4), np.uint8)}, "with arr_0 .expected pairs"),
-        ({"x": np.zeros((2, 4, 4), np.float32), "y": np.zeros(2, np.int64)}, "x is no array of images"),
+        ({"x": np.zeros((2, 4, 4), np.float32), "y": np.zeros(2, np.int64)}, "x is not an array of images"),
         ({"x": np.zeros((2, 4, 4, 7), np.uint8), "y": np.zeros(2, np.int64)}, "unsupported size of images"),
-        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(3, np.int64)}, "y are no labels of 2 images"),
-        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array(["a", "b"])}, "y are no labels"),
-        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([{}, {}])}, "y are no labels"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(3, np.int64)}, "y are not the labels of 2 images"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array(["a", "b"])}, "y are not the labels"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([{}, {}])}, "y are not the labels"),
     ],
 )
 def test_rejects_archives_of_other_arrays(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:

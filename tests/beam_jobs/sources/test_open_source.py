@@ -73,7 +73,7 @@ def test_rejects_files_of_other_programs_by_path_and_by_pattern(
     [
         (
             ["a.b.1.jpg", "a.b.1.cls"],
-            r"a\.b\.1\.jpg and a\.b\.1\.cls are no WebDataset sample, whose name ends at the first",
+            r"a\.b\.1\.jpg and a\.b\.1\.cls are not a WebDataset sample, whose name ends at the first",
         ),
         (
             ["1.jpg", "2.jpg", "1.cls", "2.cls"],

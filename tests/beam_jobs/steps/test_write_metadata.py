@@ -85,7 +85,7 @@ def finished(
     **said: Any,
 ) -> Manifest:
     options = ConvertOptions("in", str(output), seed=seed, **said)
-    step = WriteMetadata(DatasetSpec(options, Labelled(), "own", True, options.deciding()))
+    step = WriteMetadata(DatasetSpec(options, Labelled(), "own", True, options.deciding_options()))
     context, counts = (
         ShardContext(Labels(("cat", "dog"))),
         [InputCounts(4), *(InputCounts(rejected=counts) for counts in rejected)],

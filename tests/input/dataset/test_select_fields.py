@@ -93,7 +93,7 @@ def test_lengths_by_name_apply_only_to_unpadded_sequences() -> None:
     columns = FeatureOptions(pad={"tags": 3})
     found = select_fields(both, columns, sequence_length={"tokens": 5})
     assert {field.name: field.shape for field in found.inputs if field.is_stored} == {"tokens": (5,), "tags": (3,)}
-    with pytest.raises(UsageError, match=r"a name is of no sequence.*got tags, expected tokens"):
+    with pytest.raises(UsageError, match=r"a name is not that of a sequence.*got tags, expected tokens"):
         select_fields(both, columns, sequence_length={"tags": 5})
 
 

@@ -13,7 +13,7 @@ from tpudata.input.order.chunks import Chunks, chunk_records
 def test_chunks_cover_all_records_and_end_with_shards(shards: list[int], length: int) -> None:
     chunks = Chunks.cut(shards, length)
     assert chunks.records == sum(shards)
-    spans = list(zip(chunks.starts.tolist(), chunks.stops.tolist(), strict=True))
+    spans = list(zip(chunks.firsts.tolist(), chunks.stops.tolist(), strict=True))
     assert [record for a, b in spans for record in range(a, b)] == list(range(sum(shards)))
     places = [(shard, place // length) for shard, count in enumerate(shards) for place in range(count)]
     assert [{places[record] for record in range(a, b)} for a, b in spans] == [

@@ -21,6 +21,6 @@ def test_ranges_cover_a_hosts_rows_without_padding(
     found = [record for first, last in zip(firsts, lasts, strict=True) for record in range(first, last)]
     places = [place for place in range(step * rows * hosts, records) if place // rows % hosts == host]
     assert found == places
-    starts = order.chunks.starts.tolist()
+    starts = order.chunks.firsts.tolist()
     assert not any(first < start < last for first, last in zip(firsts, lasts, strict=True) for start in starts)
     assert order.steps == -(-records // (rows * hosts))

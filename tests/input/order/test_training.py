@@ -15,7 +15,7 @@ from tpudata.input.order.training import TrainingOrder, largest_divisor
 
 
 def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 0) -> npt.NDArray[np.int64]:
-    """Return the records in the rows [first, last) of some steps, as a host finds them."""
+    """Return the records in the rows [first, stop) of some steps, as a host finds them."""
     slots, block = order.slots(first, last), start // order.steps_per_block
     if isinstance(order, StreamOrder):
         streams = [order.stream(tf.constant(slot, tf.int64), block).map(tf.range).rebatch(order.run) for slot in slots]

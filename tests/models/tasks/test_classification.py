@@ -11,7 +11,7 @@ from tests.models.programs import estimator, rows
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.layers.linear import variable
-from tpudata.models.tasks.classification import _in_top, classification_spec
+from tpudata.models.tasks.classification import _mark_top_rows, classification_spec
 from tpudata.models.training.train_op import TrainingParams
 
 RNG = np.random.default_rng(3)
@@ -81,7 +81,7 @@ def test_top_5_equals_tensorflow_and_counts_nan_as_wrong() -> None:
     logits[:20, 0] = np.nan
     logits[20:40, 3] = -np.inf
     finite = np.isfinite(logits[np.arange(200), labels])
-    found = _in_top(5, labels, logits).numpy()
+    found = _mark_top_rows(5, labels, logits).numpy()
     expected = tf.math.in_top_k(labels, np.where(np.isfinite(logits), logits, -100), 5).numpy()
     np.testing.assert_array_equal(found[finite], expected[finite])
     assert not found[~finite].any()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpudata.console.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, table
 
 # Share of the cores above which other programs are mentioned.
 _NOTED_SHARE = 0.1
@@ -60,14 +60,14 @@ def _format_step(step: dict[str, Any], fed: float) -> str:
         return text + _format_load(step["storage"])
     text = f"{demand}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
-        text += f" It would take about {counted(step['cores'], 'core')}."
+        text += f" It would take about {count_text(step['cores'], 'core')}."
     return text + _format_load(step["storage"])
 
 
 def _format_storage(storage: dict[str, Any]) -> str:
     return (
         f"The store answers after {storage['latency_seconds'] * 1e3:.3g} ms. One stream reads"
-        f" {_format_rate(storage['stream_bytes_per_second'])}, {counted(storage['streams'], 'stream')} read"
+        f" {_format_rate(storage['stream_bytes_per_second'])}, {count_text(storage['streams'], 'stream')} read"
         f" {_format_rate(storage['bytes_per_second'])}, for {storage['cpu_seconds_per_gigabyte']:.2g} CPU seconds a GB."
     )
 
@@ -78,7 +78,8 @@ def _format_tpu(tpu: dict[str, Any]) -> str:
     host = "it" if tpu["hosts"] == 1 else f"each of its {tpu['hosts']} hosts"
     text = (
         f"A {tpu['name']} takes at most {count_text(round(tpu['needed']))} records/s from {host}, since a step lasts at least"
-        f" {tpu['least_seconds'] * 1e3:.3g} ms ({tpu['compiler']}). Feeding them takes about {counted(tpu['host_cores'], 'core')};"
+        f" {tpu['least_seconds'] * 1e3:.3g} ms ({tpu['compiler']}). Feeding them takes about"
+        f" {count_text(tpu['host_cores'], 'core')};"
     )
     if not tpu["is_input_bound"]:
         return f"{text} as many are fed here." + _format_load(tpu["storage"])
@@ -93,8 +94,8 @@ def _format_load(load: dict[str, Any] | None) -> str:
         return ""
     return (
         f"\nThat is {_format_rate(load['bytes_per_second'])} from the store: about"
-        f" {counted(load['streams'], 'stream')} (reading=tpudata.Reading(streams={load['streams']})), which take"
-        f" {bytes_text(load['memory_bytes'])} of memory, and {counted(load['cores'], 'core')} for reading alone."
+        f" {count_text(load['streams'], 'stream')} (reading=tpudata.Reading(streams={load['streams']})), which take"
+        f" {bytes_text(load['memory_bytes'])} of memory, and {count_text(load['cores'], 'core')} for reading alone."
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpudata.console.tables import count_text, counted
+from tpudata.console.tables import count_text
 from tpudata.errors import StorageError, TpudataError
 from tpudata.format import Dataset, Feature, decode_example, index_name
 from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
@@ -113,10 +113,10 @@ def check_files(dataset: Dataset) -> DoctorLine:
         return DoctorLine(
             "files",
             WARNING,
-            f"{counted(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
+            f"{count_text(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
         )
     return DoctorLine(
-        "files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says"
+        "files", OK, f"{count_text(total, 'shard')} and their indexes, with the sizes that the manifest says"
     )
 
 
@@ -188,19 +188,21 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    stored = f"labels {low} to {high} in {counted(len(labels), 'record')}"
+    stored = f"labels {low} to {high} in {count_text(len(labels), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
-        last = label.label_offset + classes - 1
+        largest_label = label.label_offset + classes - 1
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{stored} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
+            f"{stored} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
         )
     outputs, first = _find_outputs(model, params, label)
     if outputs is None:
         class_count = (
-            f"{counted(classes, 'class', 'classes')}" if classes is not None else "no number of classes in the manifest"
+            f"{count_text(classes, 'class', 'classes')}"
+            if classes is not None
+            else "no number of classes in the manifest"
         )
         state = OK if classes is not None or model is None else WARNING
         return DoctorLine("labels", state, f"{stored}; {class_count}")
@@ -210,7 +212,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             PROBLEM,
             f"{stored}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
         )
-    return DoctorLine("labels", OK, f"{stored}; {model} has {counted(outputs, 'output')} from {first}")
+    return DoctorLine("labels", OK, f"{stored}; {model} has {count_text(outputs, 'output')} from {first}")
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError
 
 # Rows of the square matrices, and approximate duration of their multiplication in seconds.
@@ -41,7 +41,7 @@ def find_chips() -> str:
         raise NoTPUError(str(error) if jax is None else f"{_suggest_replacement(jax)} {error}") from None
     local = [device for device in devices if device.process_index == jax.process_index()]
     kinds = Counter(device.device_kind for device in local)
-    words = ", ".join(f"{counted(count, 'chip')} of {kind}" for kind, count in kinds.items())
+    words = ", ".join(f"{count_text(count, 'chip')} of {kind}" for kind, count in kinds.items())
     elsewhere = f" ({len(devices)} on all machines of the slice)" if len(devices) > len(local) else ""
     rate = multiplication_rate(jax, local, "bfloat16")
     return f"{words}{elsewhere}: {rate / 1e9:,.0f} GFLOP/s (bfloat16)"
@@ -96,4 +96,4 @@ def _suggest_replacement(jax: Any) -> str:
         gpus = jax.local_devices(backend="gpu")
     except RuntimeError:
         gpus = []
-    return f"Replicas run on {counted(len(gpus), 'GPU')}." if gpus else "Replicas run on CPU devices."
+    return f"Replicas run on {count_text(len(gpus), 'GPU')}." if gpus else "Replicas run on CPU devices."

@@ -25,7 +25,7 @@ from tpudata.cli.doctor.checks import (
 )
 from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, read_config, rehearsal_flags
 from tpudata.console.lifeline import Lifeline
-from tpudata.console.tables import counted, table
+from tpudata.console.tables import count_text, table
 from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
 from tpudata.installation import install_command, installed_versions
@@ -176,7 +176,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
                 pass_fds=[lifeline.reader],
             )
         except subprocess.TimeoutExpired:
-            return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
+            return otherwise, f"{_NO_ANSWER} within {count_text(limit, 'second')}; raise --time-limit to wait longer"
     lines = process.stdout.splitlines()
     if process.returncode != 0 or not lines:
         error_lines = process.stderr.strip().splitlines()

@@ -23,7 +23,7 @@ from tpudata.console.flags import height_width
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
 from tpudata.console.quiet import quiet_loading
-from tpudata.console.tables import bytes_text, counted
+from tpudata.console.tables import bytes_text, count_text
 from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
@@ -43,7 +43,7 @@ def devices() -> str:
         logical_devices = tf.config.list_logical_devices(kind)
         if logical_devices:
             words.append(
-                f"{counted(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
+                f"{count_text(len(logical_devices), kind)}: {_measure_speed(tf, kind, _bind_device(tf, logical_devices[0].name))}"
             )
     return ", ".join(words)
 
@@ -84,7 +84,7 @@ def credentials() -> str:
 def data(folder: str) -> str:
     """Return a line on the records of a dataset."""
     splits = open_dataset(folder).manifest.splits
-    return ", ".join(f"{name} {counted(split.records, 'record')}" for name, split in splits.items())
+    return ", ".join(f"{name} {count_text(split.records, 'record')}" for name, split in splits.items())
 
 
 def memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
@@ -112,8 +112,8 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     request = InputRequest(open_shards(dataset, split), fields, Options(training=True))
     records = Records.open(request)
     free = free_memory()
-    kept = dataset.kept(split)
-    decoded = kept.records * fields.record_bytes(kept)
+    kept_split = dataset.kept(split)
+    decoded = kept_split.records * fields.record_bytes(kept_split)
     is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
     window = records.window.bytes
     text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
@@ -180,8 +180,8 @@ def _measure_speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
     @tf.function  # type: ignore[untyped-decorator]
     def multiply(times: Any) -> Any:
         matrix = tf.fill([rows, rows], tf.cast(1 / rows, dtype))
-        result = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
-        return tf.reduce_sum(tf.cast(result, tf.float32))
+        product = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
+        return tf.reduce_sum(tf.cast(product, tf.float32))
 
     def seconds(times: int) -> float:
         started = time.monotonic()

@@ -6,36 +6,40 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
+from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 
 _SHOWN_CLASSES = 20
 
 
-def description_text(it: dict[str, Any]) -> str:
+def description_text(description: dict[str, Any]) -> str:
     """Return the description of a dataset by `tpudata.cli.inspect.command.describe` as text for people."""
-    compression = "" if it["compression"] is None else f", {it['compression']}"
+    compression = "" if description["compression"] is None else f", {description['compression']}"
     head = (
-        f"{it['path']}: {counted(it['records'], 'record')} in {bytes_text(it['bytes'])}"
-        f" (layout {it['layout']}{compression}, format version {it['format_version']}, made by {it['created_by']})"
+        f"{description['path']}: {count_text(description['records'], 'record')} in {bytes_text(description['bytes'])}"
+        f" (layout {description['layout']}{compression}, format version {description['format_version']}, made by"
+        f" {description['created_by']})"
     )
-    source = it["source"]
-    ignored = f", {counted(source['ignored_files'], 'file')} ignored" if source["ignored_files"] else ""
-    origin = f"made from {source['input']}: {counted(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
-    if it["options"]:
-        origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
-    parts = [head, _format_splits(it["splits"]), _format_features(it["features"])]
-    if it["annotations"]:
-        parts.append(_format_annotations(it["annotations"], it["splits"]))
-    if it["labels"] is not None:
-        parts.append(_format_classes(it["labels"]))
-    parts += [origin, _format_rejects(it)]
-    if it["converted"]:
-        parts.append(_format_reasons("re-encoded", it["converted"]))
-    if it["counts"]:
-        parts.append(_format_counts(it["counts"], it["real_token_share"]))
-    if it["warnings"]:
-        parts.append("\n".join(warning_texts(it["warnings"])))
-    parts += [_format_examples(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
+    source = description["source"]
+    ignored = f", {count_text(source['ignored_files'], 'file')} ignored" if source["ignored_files"] else ""
+    origin = (
+        f"made from {source['input']}: {count_text(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
+    )
+    if description["options"]:
+        origin += f"\nwith options {json.dumps(description['options'], sort_keys=True)}"
+    parts = [head, _format_splits(description["splits"]), _format_features(description["features"])]
+    if description["annotations"]:
+        parts.append(_format_annotations(description["annotations"], description["splits"]))
+    if description["labels"] is not None:
+        parts.append(_format_classes(description["labels"]))
+    parts += [origin, _format_rejects(description)]
+    if description["converted"]:
+        parts.append(_format_reasons("re-encoded", description["converted"]))
+    if description["counts"]:
+        parts.append(_format_counts(description["counts"], description["real_token_share"]))
+    if description["warnings"]:
+        parts.append("\n".join(warning_texts(description["warnings"])))
+    splits = description["splits"]
+    parts += [_format_examples(name, split["examples"]) for name, split in splits.items() if split["examples"]]
     return "\n\n".join(parts)
 
 
@@ -65,7 +69,7 @@ def _format_features(features: list[dict[str, Any]]) -> str:
         if "num_classes" in feature:
             first, count = feature["label_offset"], feature["num_classes"]
             labels = f"label {first}" if count == 1 else f"labels {first} to {first + count - 1}"
-            note = f"{counted(count, 'class', 'classes')}, {labels}"
+            note = f"{count_text(count, 'class', 'classes')}, {labels}"
         stored = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
         rows.append([feature["name"], stored, feature["dtype"], shape, note])
     return table(rows)
@@ -91,25 +95,30 @@ def _format_split_counts(counts: dict[str, Any], records: int) -> str:
         more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
         each = f"{counts['objects'] / max(read, 1):.1f} a record, at most {count_text(counts['most_objects'])}"
         parts.append(
-            f"{counted(counts['objects'], 'object')}, {each}; {count_text(counts['without_objects'])} without objects"
+            f"{count_text(counts['objects'], 'object')}, {each}; {count_text(counts['without_objects'])} without objects"
         )
         parts += [f"classes: {shown}{more}"] if classes else []
     if "captions" in counts:
         each = f"{counts['captions'] / max(read, 1):.1f} a record, at most {count_text(counts['most_captions'])}"
-        parts.append(f"{counted(counts['captions'], 'caption')}, {each}")
-    return f"{which} {counted(records, 'record')}: {'; '.join(parts)}"
+        parts.append(f"{count_text(counts['captions'], 'caption')}, {each}")
+    return f"{which} {count_text(records, 'record')}: {'; '.join(parts)}"
 
 
 def _format_classes(labels: Sequence[str]) -> str:
     shown = ", ".join(labels[:_SHOWN_CLASSES])
     more = f" and {count_text(len(labels) - _SHOWN_CLASSES)} more" if len(labels) > _SHOWN_CLASSES else ""
-    return f"{counted(len(labels), 'class', 'classes')}: {shown}{more}"
+    return f"{count_text(len(labels), 'class', 'classes')}: {shown}{more}"
 
 
-def _format_rejects(it: dict[str, Any]) -> str:
-    if not it["rejected"]:
+def _format_rejects(description: dict[str, Any]) -> str:
+    if not description["rejected"]:
         return "rejected: none"
-    return "\n".join([_format_reasons("rejected", it["rejected"]), *(f"listed in {path}" for path in it["rejects"])])
+    return "\n".join(
+        [
+            _format_reasons("rejected", description["rejected"]),
+            *(f"listed in {path}" for path in description["rejects"]),
+        ]
+    )
 
 
 def _format_reasons(heading: str, counts: dict[str, int]) -> str:
@@ -127,7 +136,7 @@ def _format_counts(counts: dict[str, int], real_token_share: float | None) -> st
 
 def _format_examples(split: str, examples: list[dict[str, Any]]) -> str:
     lines = [f"first records of {split}:"]
-    for number, example in enumerate(examples):
+    for index, example in enumerate(examples):
         rows = [[f"    {key}", json.dumps(value, ensure_ascii=False)] for key, value in example.items()]
-        lines += [f"  record {number}", table(rows)]
+        lines += [f"  record {index}", table(rows)]
     return "\n".join(lines)

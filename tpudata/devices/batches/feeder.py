@@ -220,7 +220,7 @@ class StackIteration:
             if stack is not None and stack.count < requested:
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # Such as repeat() of no data. An end if there is one process; otherwise others would wait for this one's next step.
+            # For example repeat() of no data. One process ends here; several report it, as others would wait for the next step.
             return stack, None if self._feed.peers.count == 1 else error
         except Exception as error:
             return stack, error

@@ -30,13 +30,13 @@ def global_array(
         dtype: NumPy dtype of the parts.
         sharding: the `jax.sharding.NamedSharding`, by which each device of this process gets a part.
         axis: the sharded axis.
-        make_part: function that returns the NumPy array of the global range [first, last) of the axis.
+        make_part: function that returns the NumPy array of the global range [first, stop) of the axis.
     """
     import jax
 
     def place(index: tuple[slice, ...]) -> Array:
-        first, last, _ = index[axis].indices(shape[axis])
-        return make_part(first, last)
+        first, stop, _ = index[axis].indices(shape[axis])
+        return make_part(first, stop)
 
     # One call of the runtime for all devices; `device_put` of each part takes three times as long.
     return jax.make_array_from_callback(tuple(shape), sharding, place, dtype=dtype)

@@ -113,7 +113,7 @@ class Prefetcher(Generic[_Host, _Placed]):
             try:
                 raise StopIteration if item.error is None else item.error
             finally:
-                del item  # Or the error would be in a circle with this frame.
+                del item  # Otherwise the error and this frame would refer to each other.
         self._shared.room.put(None)
         return item
 

@@ -38,7 +38,7 @@ class StackLayout:
         self._sharding = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0]))
         devices = enumerate(mesh.devices.flat)
         process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
-        # The local number of each replica of this process.
+        # The local index of each replica of this process.
         self._columns = {replica: column for column, replica in enumerate(process_replicas)}
         if len(process_replicas) != local_replicas:
             raise ValueError(
@@ -56,16 +56,16 @@ class StackLayout:
         import jax
 
         with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
-            return [self._place_tensor(number, columns) for number in range(len(self._specs))]
+            return [self._place_tensor(index, columns) for index in range(len(self._specs))]
 
-    def _place_tensor(self, number: int, columns: Sequence[Sequence[Array]] | None) -> jax.Array:
-        """Return the global array of the element's tensor `number`."""
-        spec = self._specs[number]
+    def _place_tensor(self, index: int, columns: Sequence[Sequence[Array]] | None) -> jax.Array:
+        """Return the global array of the element's tensor `index`."""
+        spec = self._specs[index]
         dtype = spec.dtype.as_numpy_dtype
 
         def make_part(replica: int, _: int) -> Array:
             shape = (self._capacity, 1, *spec.shape)
-            return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][number].reshape(shape)
+            return np.zeros(shape, dtype) if columns is None else columns[self._columns[replica]][index].reshape(shape)
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
         return global_array(shape, dtype, self._sharding, 1, make_part)

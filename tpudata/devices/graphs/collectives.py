@@ -61,8 +61,8 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
 
     Args:
         value: tensor of one replica, with the same shape on all.
-        axis: number of the axis, counted from the end if it is negative.
-        replica: number of this replica, int32 scalar.
+        axis: index of the axis, counted from the end if it is negative.
+        replica: index of this replica, int32 scalar.
         num_replicas: number of replicas.
     """
     tensor = tf.convert_to_tensor(value)

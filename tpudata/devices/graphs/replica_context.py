@@ -26,7 +26,7 @@ def replica_context(num_replicas: int, replica: tf.Tensor, *, reduces_assignment
 
     Args:
         num_replicas: number of replicas.
-        replica: int32 scalar of the traced graph, the number of the replica that runs.
+        replica: int32 scalar of the traced graph, the index of the replica that runs.
         reduces_assignments: whether assignments to variables made inside are reduced over replicas by their aggregation.
     """
     if num_replicas == 1:
@@ -103,7 +103,7 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
 
     Args:
         count: number of replicas.
-        replica: int32 scalar, the number of the replica that runs.
+        replica: int32 scalar, the index of the replica that runs.
     """
 
     def __init__(self, count: int, replica: tf.Tensor) -> None:

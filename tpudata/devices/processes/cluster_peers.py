@@ -48,7 +48,7 @@ class ClusterPeers(Peers):
 
     Args:
         group: the processes.
-        connections: a connection to each other process by its number, in the first process; in the others, one to the first.
+        connections: a connection to each other process by its index, in the first process; in the others, one to the first.
         stuck_seconds: seconds after which `limit_wait` ends this process, if another one has ended.
     """
 
@@ -162,13 +162,13 @@ class ClusterPeers(Peers):
             )
         return data
 
-    def _handle_end(self, number: int, has_announced: bool) -> None:
+    def _handle_end(self, process: int, has_announced: bool) -> None:
         """Record the end of a process, and notify the other processes."""
         ending = "has ended" if has_announced else "was killed or cannot be reached"
-        description = f"{self._group.names[number]} {ending}".encode()
+        description = f"{self._group.names[process]} {ending}".encode()
         self._record_end(description)
-        for other_number, link in self._links.items() if self.is_chief else ():
-            if other_number != number:
+        for other, link in self._links.items() if self.is_chief else ():
+            if other != process:
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpudata.checks import is_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ClusterConfigError
 
 _ROLES_WITH_MODEL = ("chief", "master", "worker")
@@ -21,7 +21,7 @@ class ClusterTask:
     Attributes:
         cluster: addresses by name of the job; empty without a cluster, and for an evaluator, which is not part of it.
         task_type: job of this process: "chief", "worker", "evaluator", ...
-        task_id: number of this process within the job.
+        task_id: index of this process within the job.
         service: value of TF_CONFIG's "service".
         coordinator_address: HOST:PORT of the first process, if numbers instead of addresses describe the cluster; otherwise None.
         num_processes: number of processes that train, in this case.
@@ -52,7 +52,7 @@ class ClusterTask:
             owner: name of the class or function with these arguments, for messages.
             address: HOST:PORT of the first process.
             num_processes: number of processes.
-            process_id: number of this process.
+            process_id: index of this process.
 
         Raises:
             ClusterConfigError: the address is not HOST:PORT, or a number is not allowed.
@@ -70,7 +70,7 @@ class ClusterTask:
             )
         if process_id >= num_processes:
             raise ClusterConfigError(
-                f"{owner}(process_id={process_id}): got {process_id} of {counted(num_processes, 'process', 'processes')} "
+                f"{owner}(process_id={process_id}): got {process_id} of {count_text(num_processes, 'process', 'processes')} "
                 f"(expected 0 to {num_processes - 1}). Pass each process another number."
             )
         kind = "worker" if process_id else "chief"
@@ -161,7 +161,7 @@ class ClusterTask:
 
     @property
     def global_id(self) -> int | None:
-        """Number of this task among the chief, workers and parameter servers; None for an evaluator."""
+        """Index of this task among the chief, workers and parameter servers; None for an evaluator."""
         if self.task_type == "evaluator":
             return None
         if self.coordinator_address is not None:

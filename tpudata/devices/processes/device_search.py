@@ -111,8 +111,8 @@ def _explain(reason: str, platforms: str | None) -> str:
     """Return the reason why there is no TPU, and the fix."""
     in_use = TPU_IN_USE.search(reason)
     if in_use:
-        who = f"the process {in_use[1]}" if in_use[1] else "another process"
-        return f"the TPU is in use by {who}. End that process; one process at a time can use a TPU."
+        holder = f"the process {in_use[1]}" if in_use[1] else "another process"
+        return f"the TPU is in use by {holder}. End that process; one process at a time can use a TPU."
     if platforms and "tpu" not in platforms.split(","):
         return f"jax may not use a TPU (got JAX_PLATFORMS={platforms}, expected tpu,cpu). Unset JAX_PLATFORMS."
     if not count_chips():

@@ -52,7 +52,7 @@ class JoinedProcesses:
     Attributes:
         group: the processes.
         devices_per_process: number of devices of each process, or None for the cores of a TPU.
-        peers: how the processes agree.
+        peers: connections by which the processes agree.
         devices: the devices, in the order of the processes.
     """
 
@@ -166,6 +166,7 @@ def _finish_joining(
             "with as many."
         )
     if platform == "cpu":
+        # CPU devices connect at their first collective: a sum over all of them, while all processes are here.
         mesh = jax.sharding.Mesh(devices, ("replicas",))
         split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replicas"))
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

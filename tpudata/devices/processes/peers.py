@@ -14,7 +14,7 @@ class Peers:
     """The processes of a training in one process: itself.
 
     Attributes:
-        index: number of this process, from 0; 0 is the chief.
+        index: index of this process, from 0; 0 is the chief.
         count: number of processes.
     """
 
@@ -39,7 +39,7 @@ class Peers:
         return bool(self.sum_numbers([int(flag)])[0])
 
     def broadcast_number(self, number: int) -> int:
-        """Return the chief's number in every process, each of which must call this."""
+        """Return the number that the chief passes in every process, each of which must call this."""
         return self.sum_numbers([number if self.is_chief else 0])[0]
 
     def broadcast_bytes(self, data: bytes) -> bytes:

@@ -11,13 +11,13 @@ _SUPPORTED_JOBS = ("chief", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run, and this one's number.
+    """The processes of a run, and the index of this one.
 
     Attributes:
         origin: setting that describes the group, for messages, such as TF_CONFIG.
         coordinator: HOST:PORT of the first process, at which all meet.
         names: name of each process, such as "worker 0", with its address if that is known.
-        index: number of this process.
+        index: index of this process.
     """
 
     origin: str
@@ -36,17 +36,17 @@ class ProcessGroup:
         return len(self.names)
 
     def list_missing(self, arrived: Collection[int]) -> list[int]:
-        """Return the numbers of the other processes that have not arrived."""
-        return [number for number in range(self.count) if number != self.index and number not in arrived]
+        """Return the indices of the other processes that have not arrived."""
+        return [process for process in range(self.count) if process != self.index and process not in arrived]
 
-    def describe(self, numbers: Sequence[int]) -> str:
-        """Return the name of the first of `numbers`, and the count of the rest."""
-        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
-        return f"{self.names[numbers[0]]}{more}" if numbers else "no other process"
+    def describe(self, indices: Sequence[int]) -> str:
+        """Return the name of the first of `indices`, and the count of the rest."""
+        more = f" and {len(indices) - 1} more" if len(indices) > 1 else ""
+        return f"{self.names[indices[0]]}{more}" if indices else "no other process"
 
 
 def make_process_group(task: ClusterTask) -> ProcessGroup:
-    """Return the processes of a task's cluster, in the order of their numbers: the chief, then the workers.
+    """Return the processes of a task's cluster, in the order of their indices: the chief, then the workers.
 
     Raises:
         UsageError: a job is not supported.
@@ -65,9 +65,11 @@ def make_process_group(task: ClusterTask) -> ProcessGroup:
     index = task.global_id
     assert index is not None, "an evaluator trains alone"
     if task.coordinator_address is not None:
-        names = [f"process {number}" for number in range(task.num_workers)]
+        names = [f"process {task_index}" for task_index in range(task.num_workers)]
         names[0] += f" ({task.coordinator_address})"
         return ProcessGroup("num_processes=...", task.coordinator_address, tuple(names), index)
-    tasks = [(job, number, address) for job in _SUPPORTED_JOBS for number, address in enumerate(jobs.get(job, ()))]
-    names = [f"{job} {number} ({address})" for job, number, address in tasks]
+    tasks = [
+        (job, task_index, address) for job in _SUPPORTED_JOBS for task_index, address in enumerate(jobs.get(job, ()))
+    ]
+    names = [f"{job} {task_index} ({address})" for job, task_index, address in tasks]
     return ProcessGroup("TF_CONFIG", tasks[0][2].removeprefix("grpc://"), tuple(names), index)

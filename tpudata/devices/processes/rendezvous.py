@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.errors import UsageError
@@ -42,11 +42,11 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
         timeout_seconds: largest number of seconds to wait.
 
     Returns:
-        A connection to each other process by its number, in the first process; in the others, one to the first.
+        A connection to each other process by its index, in the first process; in the others, one to the first.
 
     Raises:
         ClusterError: a process did not start in time, or this one's port is in use.
-        UsageError: two processes have one number, or disagree about how many there are.
+        UsageError: two processes have one index, or disagree about how many there are.
     """
     wait_log = _WaitLog(group, timeout_seconds)
     return _meet_as_first(group, wait_log) if group.index == 0 else _meet_as_other(group, wait_log)
@@ -86,7 +86,7 @@ class _WaitLog:
 
 
 def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
-    """Listen until all other processes have arrived, send them `go`, and return their connections by number."""
+    """Listen until all other processes have arrived, send them `go`, and return their connections by index."""
     arrived: dict[int, socket.socket] = {}
     newcomers: dict[socket.socket, float] = {}  # connections without a line yet, and when they came
     with _listen(group) as server, contextlib.ExitStack() as connections:
@@ -141,7 +141,9 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
             return False
         reason = ""
         if count != group.count:
-            reason = f"it is one of {counted(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
+            reason = (
+                f"it is one of {count_text(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
+            )
         elif number in arrived or not 0 < number < group.count:
             reason = f"another process has its number, {number}"
         if reason:

@@ -106,7 +106,7 @@ def lower(
     module = export_module(serialized)
     inputs, count = len(specs), len(module.results) - len(module.updates)
     captured_names = tuple(names[id(external)] for external, _ in captures)
-    updates = tuple(captured_names[module.updates[number] - inputs] for number in range(count, len(module.results)))
+    updates = tuple(captured_names[module.updates[index] - inputs] for index in range(count, len(module.results)))
     return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], captured_names, updates)
 
 

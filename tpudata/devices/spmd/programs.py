@@ -96,7 +96,7 @@ def compile_loop(
     """Compile a loop of steps on all devices, without Python between them.
 
     Args:
-        program: a step: function of the replica's number (int32 scalar) and the batch that returns the loss (float32 scalar), the
+        program: a step: function of the replica's index (int32 scalar) and the batch that returns the loss (float32 scalar), the
             values to fetch from the last step, and the values to return from each step.
         layout: layout of its variables.
         mesh: the devices.
@@ -123,30 +123,28 @@ def compile_loop(
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 
-        def run_step(
-            number: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
-        ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
-            batch = [lax.dynamic_index_in_dim(stack, first + number, keepdims=False)[0] for stack in stacks]
+        def run_step(step_index: Any, written: Any, per_replica: Any) -> tuple[Any, Any, list[Any]]:
+            batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
             return _step(program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica)
 
-        def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            number, _, written, per_replica, losses, steps, _, each = carry
-            written, per_replica, (loss, *values) = run_step(number, written, per_replica)
+        def body(carry: Any) -> Any:
+            step_index, _, written, per_replica, losses, steps, _, each = carry
+            written, per_replica, (loss, *values) = run_step(step_index, written, per_replica)
             loss = lax.pmean(loss, AXIS)
             global_step = dict(zip(layout.written, written, strict=True)).get(
                 _GLOBAL_STEP, read_values.get(_GLOBAL_STEP, 0)
             )
             each = tuple(
-                lax.dynamic_update_index_in_dim(stack, array, number, 0)
+                lax.dynamic_update_index_in_dim(stack, array, step_index, 0)
                 for stack, array in zip(each, values[num_fetched:], strict=True)
             )
             return (
-                number + 1,
+                step_index + 1,
                 ~jnp.isnan(loss),
                 written,
                 per_replica,
-                losses.at[number].set(loss),
-                steps.at[number].set(jnp.asarray(global_step, jnp.int64)),
+                losses.at[step_index].set(loss),
+                steps.at[step_index].set(jnp.asarray(global_step, jnp.int64)),
                 tuple(values[:num_fetched]),
                 each,
             )
@@ -194,7 +192,7 @@ def compile_call(
     """Compile one call of a program on all devices.
 
     Args:
-        program: function of the replica's number (int32 scalar), the batch, and arrays that all replicas get.
+        program: function of the replica's index (int32 scalar), the batch, and arrays that all replicas get.
         layout: layout of its variables.
         mesh: the devices.
 

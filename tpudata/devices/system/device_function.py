@@ -59,22 +59,22 @@ class DeviceFunction:
         self.writes = self._layout.written
 
     def _lower(self, traced: TracedFunction, specs: Sequence[tf.TensorSpec]) -> ReplicaProgram:
-        """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's number."""
+        """Return the program of one replica, a function of the replica's index, the ordered tensors and the call's index."""
 
         def run(replica: tf.Tensor, *inputs: tf.Tensor) -> list[tf.Tensor]:
-            *tensors, call_number = inputs
+            *tensors, call_index = inputs
             tensors_by_index = dict(zip(self._argument_order, tensors, strict=True))
-            return traced(replica, call_number, *(tensors_by_index[index] for index in range(len(specs))))
+            return traced(replica, call_index, *(tensors_by_index[index] for index in range(len(specs))))
 
         replica_spec, call_spec = NUMBERS
         inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
         return lower(run, inputs, traced.variables)
 
-    def __call__(self, number: int, tensors: Sequence[Array]) -> Arrays:
+    def __call__(self, call_index: int, tensors: Sequence[Array]) -> Arrays:
         """Run the function on all devices of the mesh.
 
         Args:
-            number: number of this call.
+            call_index: index of this call.
             tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
 
         Returns:
@@ -85,7 +85,11 @@ class DeviceFunction:
         split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._splits[index])
         whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._splits[index])
         written, _, results = self._call(
-            state.arrays(layout.written), state.arrays(layout.read), (), split_arrays, (*whole_arrays, np.int64(number))
+            state.arrays(layout.written),
+            state.arrays(layout.read),
+            (),
+            split_arrays,
+            (*whole_arrays, np.int64(call_index)),
         )
         state.replace(layout.written, written)
         wait(state.mesh, results, written)

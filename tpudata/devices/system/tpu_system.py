@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.checks import require_positive_int
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices
 from tpudata.devices.processes.peers import Peers
@@ -48,7 +48,7 @@ def tpu_system(
         num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
         coordinator_address: HOST:PORT of the first of several processes; this and the next two take the place of TF_CONFIG.
         num_processes: number of processes.
-        process_id: number of this process, from 0.
+        process_id: index of this process, from 0.
 
     Yields:
         The system. When the block ends, the variables have the values that the chips computed.
@@ -82,7 +82,7 @@ class TPUSystem:
 
     Attributes:
         devices: the devices of all processes, one for each replica: `jax.Device`s.
-        host: number of this process, from 0.
+        host: index of this process, from 0.
         num_hosts: number of processes.
     """
 
@@ -129,7 +129,7 @@ class TPUSystem:
             *args: arrays, tensors or numbers, or structures of them; with several processes, the rows of this one.
             split: whether each device gets its part of the rows of an argument, or all of them; one bool for all arguments, or
                 one for each.
-            device: number of the local device to run on, with whole arguments; None for all devices.
+            device: index of the local device to run on, with whole arguments; None for all devices.
 
         Returns:
             What the function returns, as numpy arrays. From all devices, arrays have shape [local devices, ...].
@@ -200,13 +200,13 @@ class TPUSystem:
         self._functions[function, structure, specs, splits, devices] = compiled
         return compiled
 
-    def _find_local_device(self, number: int) -> "jax.Device":
-        if not 0 <= number < len(self.local_devices):
+    def _find_local_device(self, index: int) -> "jax.Device":
+        if not 0 <= index < len(self.local_devices):
             raise UsageError(
-                f"{_NAME}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
-                "Pass the number of a local device."
+                f"{_NAME}: run(device={index}): no such device (got {index}, expected 0 to {len(self.local_devices) - 1}). "
+                "Pass the index of a local device."
             )
-        return self.local_devices[number]
+        return self.local_devices[index]
 
     def _flatten_arguments(
         self, jax: ModuleType, args: Sequence[Tensors], split: bool | Sequence[bool]
@@ -218,23 +218,23 @@ class TPUSystem:
                 f"{_NAME}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
             )
         tensors, splits = [], []
-        for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
+        for index, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
-                self._check_argument(number, array, is_split)
+                self._check_argument(index, array, is_split)
                 tensors.append(array)
                 splits.append(bool(is_split))
         return tensors, tuple(splits)
 
-    def _check_argument(self, number: int, array: Array, is_split: bool) -> None:
-        argument = f"{_NAME}: argument {number} of the function"
+    def _check_argument(self, index: int, array: Array, is_split: bool) -> None:
+        argument = f"{_NAME}: argument {index} of the function"
         if array.dtype.kind in "OSU":
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
         share = len(self.local_devices)
         if is_split and (array.ndim == 0 or array.shape[0] % share):
-            got = "a scalar" if array.ndim == 0 else f"{counted(array.shape[0], 'row')}"
+            got = "a scalar" if array.ndim == 0 else f"{count_text(array.shape[0], 'row')}"
             raise UsageError(
-                f"{argument} cannot be split over {share} devices (got {got}, expected a multiple of {counted(share, 'row')}). "
+                f"{argument} cannot be split over {share} devices (got {got}, expected a multiple of {count_text(share, 'row')}). "
                 "Pass split=False to give each device all of it."
             )
 

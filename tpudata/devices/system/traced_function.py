@@ -18,7 +18,7 @@ from tpudata.error_text.own import find_own
 from tpudata.errors import UsageError
 from tpudata.tensor_types import Tensors
 
-# Specs of the number of the replica and of the number of the call, which come before the function's tensors.
+# Specs of the index of the replica and of the index of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
 
 
@@ -51,8 +51,8 @@ class TracedFunction:
         converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
         structures: list[jax.tree_util.PyTreeDef] = []
 
-        def trace(replica: tf.Tensor, number: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            del number  # `draw_by_step` makes draws depend on it.
+        def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            del call_index  # `draw_by_step` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
                 leaves, result_structure = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
                 structures.append(result_structure)
@@ -92,7 +92,7 @@ class TracedFunction:
         """Add the graph to the one that is being built, and return its results.
 
         Args:
-            tensors: the replica's index, the number of the call, and the tensors of the arguments.
+            tensors: the replica's index, the index of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
@@ -108,13 +108,13 @@ class TracedFunction:
         ]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
-        replica, call_number = (name.partition(":")[0] for name in self._arguments[:2])
+        replica, call_name = (name.partition(":")[0] for name in self._arguments[:2])
         seeds = [
             handle.partition(":")[0]
             for handle, variable in self._captured.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
-        return draw_by_step(lower_collectives(graph_def, num_replicas), call_number, replica, seeds)
+        return draw_by_step(lower_collectives(graph_def, num_replicas), call_name, replica, seeds)
 
 
 def _list_captures(graph: tf.Graph) -> list[tuple[tf.Tensor, str]]:

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.error_text.libraries import NO_DEVICE_MEMORY
 from tpudata.errors import TpudataError, UsageError
@@ -170,7 +170,7 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
-            raise CompilerError(Fault.TIME, f"no program within {counted(round(limit), 'second')}") from None
+            raise CompilerError(Fault.TIME, f"no program within {count_text(round(limit), 'second')}") from None
         finally:
             process.kill()
     return code, (folder / "noise").read_text(errors="replace")[-2000:]

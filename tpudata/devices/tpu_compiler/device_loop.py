@@ -25,7 +25,7 @@ class DeviceLoop:
         exported: the program.
         axis: name of the mesh's axis.
         partitions: for each argument the elements of its PartitionSpec.
-        donated: numbers of the arguments whose memory the results take: the variables that change.
+        donated: indices of the arguments whose memory the results take: the variables that change.
         steps: largest number of steps that it runs.
         batch_bytes: bytes of a step's batch on one device.
     """
@@ -49,7 +49,7 @@ def export_loop(
     """Export the program that runs a step on all replicas: a training loop, or one call.
 
     Args:
-        program: a step: function of the replica's number, the tensors of its batch, and others.
+        program: a step: function of the replica's index, the tensors of its batch, and others.
         layout: layout of its variables.
         replicas: number of replicas.
         num_batch: number of tensors of the batch.

@@ -33,10 +33,10 @@ def main(folder: Path) -> None:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        result: dict[str, object] = {"error": str(error)}
+        answer: dict[str, Any] = {"error": str(error)}
     else:
-        result = {**describe(compiled), "seconds": time.monotonic() - begin}
-    (folder / "answer.json").write_text(json.dumps(result))
+        answer = {**describe(compiled), "seconds": time.monotonic() - begin}
+    (folder / "answer.json").write_text(json.dumps(answer))
 
 
 def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import tensorflow as tf
 
 from tpudata.checks import require_one_of, require_type
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
@@ -221,7 +221,7 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
         else:
             signature.bind(*tensors)
     except TypeError as error:
-        passed = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
+        passed = sorted(tensors) if isinstance(tensors, Mapping) else count_text(len(tensors), "tensor")
         raise HostFunctionError(f"{owner}: {function_name}{signature} does not take {passed}: {error}.") from None
 
 
@@ -276,7 +276,7 @@ def check_metrics(metrics: Mapping[str, Metric], label: str) -> None:
     """Check a dict of metrics.
 
     Args:
-        metrics: from name to a (value, update_op) pair or a Keras metric.
+        metrics: mapping from name to a (value, update_op) pair or a Keras metric.
         label: name of the argument that has the dict, for messages.
 
     Raises:

@@ -230,7 +230,7 @@ class RunConfig:
 
     @property
     def task_id(self) -> int:
-        """Number of this process within its job."""
+        """Index of this process within its job."""
         return self._task.task_id
 
     @property
@@ -250,7 +250,7 @@ class RunConfig:
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """Number of this process among all of the cluster; None for an evaluator."""
+        """Index of this process among all of the cluster; None for an evaluator."""
         return self._task.global_id
 
     @property

@@ -112,7 +112,7 @@ def build_raw_serving_input_receiver_fn(
     """Make a serving_input_receiver_fn whose inputs are the features themselves.
 
     Args:
-        features: from name to a tensor (or `tf.TensorSpec`) [batch, ...] of the feature's dtype and shape; values are not used.
+        features: by name, a tensor (or `tf.TensorSpec`) [batch, ...] of the feature's dtype and shape; values are ignored.
         default_batch_size: fixed number of rows; None for any.
 
     Returns:

@@ -23,9 +23,9 @@ class Call:
     """One call of input_fn.
 
     Attributes:
-        index: number of the call, from 0.
+        index: index of the call, from 0.
         total: number of calls on all hosts.
-        host: number of the host that the call is for, from 0.
+        host: index of the host that the call is for, from 0.
         replicas: number of replicas that its data feeds; a batch may be split over them.
     """
 
@@ -71,7 +71,7 @@ class TPUContext:
 
     @property
     def current_host(self) -> int:
-        """Number of the host that this call of input_fn is for, from 0.
+        """Index of the host that this call of input_fn is for, from 0.
 
         Raises:
             RuntimeError: it is read in model_fn, which is traced for all hosts.

@@ -54,10 +54,10 @@ class ReplicaElements:
         """Return a dataset of the elements of the replicas that one input worker feeds, in turn."""
         topology, pipeline = self._deployment.topology, self._deployment.pipeline
         count = topology.num_replicas // num_workers
-        first, last = worker * count, (worker + 1) * count
+        first, stop = worker * count, (worker + 1) * count
         datasets, shares, replica = [], [], 0
         for call in self._deployment.calls():
-            begin, end = max(first, replica), min(last, replica + call.replicas)
+            begin, end = max(first, replica), min(stop, replica + call.replicas)
             if begin < end:
                 local = slice(begin - replica, end - replica)
                 datasets.append(self._split(self.dataset(call), call.replicas, local))

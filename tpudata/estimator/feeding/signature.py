@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.checks import require_type
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.error_text.libraries import NEEDS_GRAPH
 from tpudata.estimator.api.errors import ModelFnTypeError
@@ -162,7 +162,7 @@ def split_element(element: Tensors) -> tuple[Tensors, Tensors]:
     if isinstance(element, tuple) and not hasattr(element, "_fields"):
         if len(element) != 2:
             raise ValueError(
-                f"input_fn: an element must be features or (features, labels), got {counted(len(element), 'part')}."
+                f"input_fn: an element must be features or (features, labels), got {count_text(len(element), 'part')}."
             )
         return element
     return element, None

@@ -84,11 +84,11 @@ class Replay:
         """
         inputs = [argument for argument in tf.nest.flatten(tuple(arguments)) if argument is not None]
         feeds: dict[str, tf.Tensor] = {
-            old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, inputs, strict=False)
+            replaced.name: tf.convert_to_tensor(fed) for replaced, fed in zip(self._arguments, inputs, strict=False)
         }
         feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
         # In the graph of a condition's branch, tensors from outside are captured first.
-        feeds |= {old.name: tf.identity(new) for old, new in zip(self._cuts, values, strict=True)}
+        feeds |= {replaced.name: tf.identity(fed) for replaced, fed in zip(self._cuts, values, strict=True)}
         missing = self._fed_names - feeds.keys()
         if missing:
             raise ModelFnValueError(

@@ -129,10 +129,10 @@ class Monitor:
         self._fetches = {}
         feeds: dict[str, Array] = {}
         with self._session.as_default_graph():
-            for number, hook in enumerate(self.hooks):
+            for index, hook in enumerate(self.hooks):
                 arguments = hook.before_run(self._context)
                 if arguments is not None:
-                    self._add_arguments(number, hook, arguments, feeds)
+                    self._add_arguments(index, hook, arguments, feeds)
         elements = [element for fetches in self._fetches.values() for element in fetches.elements]
         # Hooks mostly fetch the same values from each step.
         plan_key = tuple(element.name for element in elements), frozenset(feeds)
@@ -143,7 +143,7 @@ class Monitor:
         return self._request.step
 
     def _add_arguments(
-        self, number: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
+        self, index: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
     ) -> None:
         """Check the SessionRunArgs of a hook, and add its fetches and feeds to those of the step."""
         if not isinstance(arguments, _train.SessionRunArgs):
@@ -152,7 +152,7 @@ class Monitor:
             )
         reject_options(arguments.options)
         if arguments.fetches is not None:
-            self._fetches[number] = self._parse_fetches(arguments.fetches)
+            self._fetches[index] = self._parse_fetches(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.find_element(key)
             is_in_model = self._session.timing.is_made_by_model_fn(tensor.op)
@@ -189,8 +189,8 @@ class Monitor:
         values = self._request.finish(step)
         try:
             with self._session.as_default_graph():
-                for number, hook in enumerate(self.hooks):
-                    hook_results = self._fetches[number].pack(values) if number in self._fetches else None
+                for index, hook in enumerate(self.hooks):
+                    hook_results = self._fetches[index].pack(values) if index in self._fetches else None
                     hook.after_run(self._context, _train.SessionRunValues(hook_results, None, None))
         except _ENDS:
             self.should_stop = True

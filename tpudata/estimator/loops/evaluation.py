@@ -140,6 +140,6 @@ def _add_images(summary: tf.compat.v1.Summary, name: str, serialized: bytes) -> 
     except DecodeError:
         _log.warning("The metric %r is not a number, nor a serialised Summary: it gets no summary.", name)
         return
-    for number, image in enumerate(values):
-        image.tag = f"{name}/{number}"
+    for index, image in enumerate(values):
+        image.tag = f"{name}/{index}"
     summary.value.extend(values)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.errors import UsageError
 from tpudata.estimator.api.hook_lists import SessionRunHook, check_hooks
@@ -76,8 +76,8 @@ def predict(
                 if np.ndim(array) == 0 or len(array) != len(is_real):
                     name = path.replace("features", "predictions", 1)
                     raise ModelFnValueError(
-                        f"{name} has shape {np.shape(array)} (expected {counted(len(is_real), 'row')}, as in the batch). Predict "
-                        "one for each row."
+                        f"{name} has shape {np.shape(array)} (expected {count_text(len(is_real), 'row')}, as in the batch). "
+                        "Predict one for each row."
                     )
             batch = tf.nest.map_structure(lambda array, is_real=is_real: array[is_real], batch)
             if not yield_single_examples:

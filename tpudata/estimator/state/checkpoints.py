@@ -178,7 +178,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
     prefix = tf.io.gfile.join(model_dir, base)
     tensors = [variable.read_value() for variable in variables.values()]
     recorded = [path for path in (_make_relative(model_dir, path) for path in list_recorded(model_dir)) if path != base]
-    last = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"
+    last_path = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"
     oldest = retention.select_oldest(recorded)
     try:
         tf.io.gfile.makedirs(model_dir)
@@ -193,7 +193,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
     except tf.errors.OpError as error:
         raise StorageError(
             f"the checkpoint {prefix} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION} Training continues "
-            f"from the last one, {last}."
+            f"from the last one, {last_path}."
         ) from error
     for path in oldest:
         if not retention.keeps(model_dir, path):

@@ -50,9 +50,9 @@ class DeviceCalls:
         structure = Structure(specs)
 
         def function(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            *batch, call_number = tensors
+            *batch, call_index = tensors
             values: list[tf.Tensor] = replay(
-                structure.pack(batch), make_handle_getter(state.variables), [call_number, replica]
+                structure.pack(batch), make_handle_getter(state.variables), [call_index, replica]
             )
             return values
 
@@ -61,13 +61,13 @@ class DeviceCalls:
             traced, function, argument_specs, state.variables, state.per_replica_names, replay.writes
         )
         compiled = compile_call(program, layout, state.mesh)
-        numbers = itertools.count()
+        call_indices = itertools.count()
 
         def run(*batch: Tensors) -> list[list[Array]]:
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
-            number = np.int64(next(numbers))
+            call_index = np.int64(next(call_indices))
             with jax.enable_x64(True):
-                results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (number,)))
+                (results,) = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
                 return finish([local_parts(result) for result in results])
 
         return BatchCall(replay.writes, run)

@@ -76,27 +76,27 @@ class DeviceTrainStep(TrainStep):
 
     def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
         """Join the outputs of portions to the result of the loop, and run host_call for each step."""
-        steps, losses, last = [], [], None
+        steps, losses, last_output = [], [], None
         for output in outputs:
             portion_steps, portion_losses = output.read_report()
             if len(portion_steps):
                 steps.append(portion_steps)
                 losses.append(portion_losses)
-                last = output
+                last_output = output
                 self._run_host_call(output, len(portion_steps))
-        if last is None:
+        if last_output is None:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
         fetched = {}
-        if last.fetched:
-            values = [self.replicas.join(local_parts(array)) for array in last.fetched]
+        if last_output.fetched:
+            values = [self.replicas.join(local_parts(array)) for array in last_output.fetched]
             fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
             int(steps[-1][-1]),
             has_data,
             _concatenate(steps),
             _concatenate(losses),
-            _UNCHECKED if last.finite is None else last.finite,
+            _UNCHECKED if last_output.finite is None else last_output.finite,
             fetched,
         )
 
@@ -105,8 +105,8 @@ class DeviceTrainStep(TrainStep):
         if self._host_call is None or pair is None:
             return
         stacks = [local_parts(stack, axis=1) for stack in output.each]
-        for number in range(count):
-            tensors = [self.replicas.concatenate([values[number] for values in parts]) for parts in stacks]
+        for index in range(count):
+            tensors = [self.replicas.concatenate([values[index] for values in parts]) for parts in stacks]
             self._host_call.update(tf.nest.pack_sequence_as(pair[1], tensors), None)
 
     def check_finite(self) -> npt.NDArray[np.bool_]:
@@ -133,10 +133,8 @@ class DeviceTrainStep(TrainStep):
 
         def function(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             features, labels = structure.pack(tensors[:count])
-            replica_and_record = (
-                replica,
-                tf.constant(True),
-            )  # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
+            # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
+            replica_and_record = (replica, tf.constant(True))
             loss, fetched, host = step(replica_and_record, features, labels, self._by_name, tensors[count:])
             return [loss, *fetched, *tf.nest.flatten(host)]
 

@@ -92,8 +92,8 @@ def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef
     """Return the function from a copied `GraphDef` to the one that a replica runs."""
 
     def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-        number = None if traced.num_replicas is None else traced.replica.op.name
-        compiled = graph_def if number is None else prune_functions(graph_def)
-        return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, number)
+        replica_name = None if traced.num_replicas is None else traced.replica.op.name
+        compiled = graph_def if replica_name is None else prune_functions(graph_def)
+        return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, replica_name)
 
     return rewrite

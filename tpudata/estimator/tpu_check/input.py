@@ -38,11 +38,11 @@ def check_input(
     numbers = tf.nest.map_structure(lambda _: next(count), specs)
     paths = {number: path for path, number in list_leaves(numbers)}
 
-    def make_core_spec(number: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
+    def make_core_spec(leaf_index: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
         if spec is None:
             return None
-        _check_dtype(paths[number], spec, report)
-        return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, report), spec.dtype)
+        _check_dtype(paths[leaf_index], spec, report)
+        return tf.TensorSpec(_check_shape(paths[leaf_index], spec, axis, deployment, report), spec.dtype)
 
     core_specs: tuple[Specs, Specs] = tf.nest.map_structure(make_core_spec, numbers, specs, axes)
     return core_specs

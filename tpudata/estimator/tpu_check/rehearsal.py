@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tpudata.checks import require_one_of
 from tpudata.devices.errors import ModelFnError
+from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.tpu_compiler.compiler import missing_compiler
 from tpudata.devices.tpu_compiler.step_cost import StepCost
@@ -22,7 +23,7 @@ from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.error_text.libraries import EAGER_CAPTURE
 from tpudata.error_text.lines import first_line
 from tpudata.errors import UsageError
-from tpudata.estimator.api.findings import Finding
+from tpudata.estimator.api.findings import Finding, Report
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import (
     EstimatorSpec,
@@ -41,9 +42,8 @@ from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, can_compile_here, compile_step
 from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
-from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
+from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations, find_code_line
 from tpudata.estimator.tpu_check.result import Rehearsal
-from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import list_training_effects
 from tpudata.estimator.tracing.host_call import call_host_function
@@ -142,7 +142,7 @@ class _Rehearsal:
         lacking = check_operations(graph, self._report)
         check_memory(graph, specs, self._tpu, self._report)
         if (
-            check_variables(blueprint, self._report)
+            _check_variables(blueprint, self._report)
             and all(spec.shape.is_fully_defined() for spec in _flatten(specs))
             and can_compile_here(graph, self._report)
         ):
@@ -243,6 +243,34 @@ def _get_tensors(pair: tuple[object, HostTensors] | None) -> HostTensors:
 
 def _flatten(structure: Tensors) -> list[Tensors]:
     return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+
+
+def _check_variables(blueprint: Blueprint, report: Report) -> bool:
+    """Report variables that cannot be made before the first step; return whether there are none."""
+    batch = {placeholder.op for placeholder in tf.nest.flatten(blueprint.arguments) if placeholder is not None}
+    can_make_all = True
+    for info in blueprint.variables:
+        initial = blueprint.graph.get_tensor_by_name(info.initial)
+        if _find_ancestors(initial.op) & batch:
+            can_make_all = False
+            report(
+                find_code_line(initial.op),
+                f"the initial value of the variable {info.name!r} depends on the batch, and variables are made before the first "
+                "one",
+                "use an initializer that needs no batch",
+            )
+        if not initial.shape.is_fully_defined():
+            can_make_all = False
+            report(
+                find_code_line(initial.op),
+                f"the variable {info.name!r} has the shape {initial.shape}",
+                "use a static shape",
+            )
+    return can_make_all
+
+
+def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:
+    return {*walk_graph([operation], lambda ancestor: [tensor.op for tensor in ancestor.inputs])}
 
 
 def _explain(error: Exception) -> tuple[str, str]:

@@ -54,7 +54,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
 def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> set[str]:
     """Return the names of variables to which replicas may assign different values in a step.
 
-    These are values computed from the batch, from the number of the replica, or from random draws, without a sum over all replicas
+    These are values computed from the batch, from the index of the replica, or from random draws, without a sum over all replicas
     in between.
 
     Args:

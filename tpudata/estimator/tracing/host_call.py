@@ -75,7 +75,12 @@ class HostCall:
         return results
 
     def update(self, tensors: Tensors, result: tf.Tensor | None) -> tf.Tensor | None:
-        """Run host_fn for a step, on tensors of the tf.function that is being built or on NumPy; return `result`, which waits."""
+        """Run host_fn for a step, and return `result`.
+
+        Args:
+            tensors: tensors of host_fn: NumPy arrays; or those of a tf.function that is being traced, which runs it at each call.
+            result: any tensor of the step; of a traced function, the returned one is available once host_fn has run.
+        """
         if not tf.inside_function():
             self._run_step(tensors)
             return result

@@ -31,7 +31,7 @@ class TracedModel:
         num_replicas: number of replicas on devices, one of which is traced; None for plain TensorFlow.
         blueprint: the scratch graph and the variables.
         step: int64 placeholder of the scratch graph, the number of steps done, for random draws and tf.summary.
-        replica: int32 placeholder, the number of the replica, from 0.
+        replica: int32 placeholder, the index of the replica, from 0.
         record: bool placeholder, whether tf.summary writes; None without summaries_dir.
         summary_writes: the operations that write summaries.
     """

@@ -39,7 +39,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpudata.checked_json import INT64_MAX, parse_json
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format.checksums import NO_CHECKSUM, insert_checksum
 from tpudata.format.layout import MOST_SHARDS, is_listing_rejects, is_split_name, parse_place, parse_prefix, shard_stem
@@ -258,8 +258,8 @@ def _check_shards(manifest: Manifest) -> None:
     for shard in _list_all_shards(manifest.splits.values()):
         if shard.records * FRAME_BYTES > shard.bytes * largest_ratio:
             raise DatasetError(
-                f"Shard {shard.name}: too many records for its size (got {counted(shard.records, 'record')} in {shard.bytes} bytes,"
-                f" expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
+                f"Shard {shard.name}: too many records for its size (got {count_text(shard.records, 'record')} in {shard.bytes}"
+                f" bytes, expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
             )
         prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
         planned[prefix] = max(planned.get(prefix, 0), count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format.layout import is_shard_name
 
@@ -36,7 +36,7 @@ class Shard:
             raise DatasetError(f"Shard {self.name!r}: invalid name (expected SPLIT-NNNNN-of-NNNNN.tfrecord). {RESTORE}")
         if self.records <= 0 or self.bytes <= 0:
             raise DatasetError(
-                f"Shard {self.name}: it is empty (got {counted(self.records, 'record')} in {self.bytes} bytes). {RESTORE}"
+                f"Shard {self.name}: it is empty (got {count_text(self.records, 'record')} in {self.bytes} bytes). {RESTORE}"
             )
 
 

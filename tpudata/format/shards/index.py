@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.checked_json import INT64_MAX, Anything, Plain, parse_json
-from tpudata.console.tables import count_text, counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.tfrecord.framing import FRAME_BYTES
@@ -158,7 +158,9 @@ class ShardIndex:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not records or not block_records or compression not in _COMPRESSIONS:
-            header = f"{counted(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
+            header = (
+                f"{count_text(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
+            )
             raise CorruptionError(path, 0, f"{header}: this tpudata writes no such index. Convert the dataset again")
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes

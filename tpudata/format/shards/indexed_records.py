@@ -11,8 +11,8 @@ from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.storage import storage_for
 
 
-def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, data) of the records first, ..., last - 1 of a shard, each checksum checked.
+def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, data) of the records first, ..., stop - 1 of a shard, each checksum checked.
 
     A block of records is read at a time. With compression, offsets count unpacked bytes.
 
@@ -21,9 +21,9 @@ def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterato
         StorageError: the file cannot be read.
     """
     offsets = index.offsets
-    while first < last:
-        stop = min((first // index.block_records + 1) * index.block_records, last)
-        begin, end = int(offsets[first]), int(offsets[stop])
+    while first < stop:
+        block_stop = min((first // index.block_records + 1) * index.block_records, stop)
+        begin, end = int(offsets[first]), int(offsets[block_stop])
         if index.compression is None:
             data = storage_for(path).read_range(path, begin, end - begin)
             if len(data) < end - begin:
@@ -31,33 +31,33 @@ def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterato
         else:
             block = first // index.block_records
             data = read_blocks(path, index, block, block + 1)[begin - index.block_range(block)[0] :]
-        for record in range(first, stop):
+        for record in range(first, block_stop):
             offset = int(offsets[record])
             yield offset, check_frame(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
-        first = stop
+        first = block_stop
 
 
-def read_blocks(path: str, index: ShardIndex, first: int, last: int, *, is_checked: bool = False) -> bytes:
+def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_checked: bool = False) -> bytes:
     """Read blocks of a compressed shard in one request, and unpack them.
 
     Args:
         path: path of the shard.
         index: index of the shard.
-        first: number of the first block.
-        last: number of the block after the last one.
+        first: index of the first block.
+        stop: index of the block after the last one.
         is_checked: as for `Storage.read_range`.
 
     Raises:
         CorruptionError: a block does not unpack.
         StorageError: the file cannot be read.
     """
-    start, stop = index.file_range(first)[0], index.file_range(last - 1)[1]
-    packed = storage_for(path).read_range(path, start, stop - start, is_checked=is_checked)
+    run_begin, run_end = index.file_range(first)[0], index.file_range(stop - 1)[1]
+    packed = storage_for(path).read_range(path, run_begin, run_end - run_begin, is_checked=is_checked)
     blocks = []
-    for block in range(first, last):
+    for block in range(first, stop):
         (begin, end), (offset, next_offset) = index.file_range(block), index.block_range(block)
         try:
-            blocks.append(unpack_blocks(packed[begin - start : end - start], next_offset - offset))
+            blocks.append(unpack_blocks(packed[begin - run_begin : end - run_begin], next_offset - offset))
         except ValueError as error:
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
             raise CorruptionError(path, offset, reason) from None

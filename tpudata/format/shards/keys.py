@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError
 from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.manifest.manifest import Shard
@@ -85,7 +85,7 @@ class ShardKeys:
         _, count, shard_crc32c = _HEAD.unpack_from(body)
         if len(body) != _HEAD.size + ENTRY_BYTES * count:
             raise CorruptionError(
-                path, len(body), f"wrong length (expected {counted(count, 'entry', 'entries')} before its checksum)"
+                path, len(body), f"wrong length (expected {count_text(count, 'entry', 'entries')} before its checksum)"
             )
         entries = np.frombuffer(body, ENTRY, count, _HEAD.size)
         if not _are_entries(entries):
@@ -107,8 +107,8 @@ class ShardKeys:
             raise CorruptionError(
                 path,
                 0,
-                f"the keys of another shard: {counted(self.records, 'record')}, checksum {self.shard_crc32c:08x}; the manifest says"
-                f" {counted(shard.records, 'record')}, checksum {shard.crc32c:08x}",
+                f"the keys of another shard: {count_text(self.records, 'record')}, checksum {self.shard_crc32c:08x}; the manifest"
+                f" says {count_text(shard.records, 'record')}, checksum {shard.crc32c:08x}",
             )
 
 

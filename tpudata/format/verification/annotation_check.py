@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.annotation_features import Box, ObjectTable, entries, object_tables
 from tpudata.format.manifest.features import Feature
@@ -56,11 +56,11 @@ def _describe_lengths(prefix: str, sizes: Mapping[str, int]) -> str:
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
     """Yield a problem if boxes have no area or are not inside the picture."""
     boxes = table.boxes(example)
-    bad = [number for number, box in enumerate(boxes) if not _is_inside(box)]
+    bad = [index for index, box in enumerate(boxes) if not _is_inside(box)]
     if bad:
         name = "/".join(filter(None, (table.prefix, "bbox")))
         edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[bad[0]])
-        more = f", and {counted(len(bad) - 1, 'more box', 'more boxes')}" if len(bad) > 1 else ""
+        more = f", and {count_text(len(bad) - 1, 'more box', 'more boxes')}" if len(bad) > 1 else ""
         yield Problem(
             f"box {bad[0]} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
             BOXES,

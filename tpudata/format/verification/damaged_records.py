@@ -93,19 +93,19 @@ def _check_block(
 ) -> Iterator[SkippedRecords]:
     """Read the next block of a shard and yield the records to skip."""
     first = block * index.block_records
-    last = min(first + index.block_records, index.records)
-    (begin, end), (start, stop) = index.file_range(block), index.block_range(block)
+    stop = min(first + index.block_records, index.records)
+    (begin, end), (unpacked_begin, unpacked_end) = index.file_range(block), index.block_range(block)
     data = file.read(end - begin)
     if index.compression is not None:
         try:
-            data = unpack_blocks(data, stop - start)
+            data = unpack_blocks(data, unpacked_end - unpacked_begin)
         except ValueError as error:
-            yield SkippedRecords(first, last, f"the block does not unpack: {error}")
+            yield SkippedRecords(first, stop, f"the block does not unpack: {error}")
             return
     is_whole = True
-    for record in range(first, last):
+    for record in range(first, stop):
         offset = int(index.offsets[record])
-        frame = data[offset - start : int(index.offsets[record + 1]) - start]
+        frame = data[offset - unpacked_begin : int(index.offsets[record + 1]) - unpacked_begin]
         reason = _find_frame_damage(frame, int(index.offsets[record + 1]) - offset)
         if reason is not None:
             is_whole = False
@@ -115,7 +115,7 @@ def _check_block(
         if reason:
             yield SkippedRecords(record, record + 1, reason)
     if is_whole and google_crc32c.value(data) != index.block_crc32c[block]:
-        yield SkippedRecords(first, last, "the records differ from those that were written, by the index's checksum")
+        yield SkippedRecords(first, stop, "the records differ from those that were written, by the index's checksum")
 
 
 def _find_frame_damage(frame: bytes, size: int) -> str | None:
@@ -135,10 +135,10 @@ def _join_overlaps(skipped_records: list[SkippedRecords]) -> Iterator[SkippedRec
     for skipped in sorted(skipped_records):
         if before is None:
             before = skipped
-        elif skipped.first < before.last or (skipped.first == before.last and skipped.reason == before.reason):
+        elif skipped.first < before.stop or (skipped.first == before.stop and skipped.reason == before.reason):
             # A wholly quarantined block begins no later than the damage in it.
-            reason = before.reason if before.last >= skipped.last else skipped.reason
-            before = SkippedRecords(before.first, max(before.last, skipped.last), reason)
+            reason = before.reason if before.stop >= skipped.stop else skipped.reason
+            before = SkippedRecords(before.first, max(before.stop, skipped.stop), reason)
         else:
             yield before
             before = skipped

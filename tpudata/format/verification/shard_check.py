@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 import google_crc32c
 
-from tpudata.console.tables import count_text, counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, StorageError, StorageUnavailableError
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES, Value
@@ -79,15 +79,15 @@ class ShardCheck:
                 return
             with storage.open(path) as file:
                 if index is not None and index.compression is not None:
-                    steps = walk.blocks(file, index, self.problems)
+                    steps = walk.check_blocks(file, index, self.problems)
                 else:
-                    steps = walk.records(file, entry.size, self.problems)
+                    steps = walk.check_records(file, entry.size, self.problems)
                 for defects in steps:
                     yield from defects
                     if progress and walk.read - reported >= _PROGRESS_BYTES:
                         progress(walk.read - reported)
                         reported = walk.read
-            yield from walk.ending()
+            yield from walk.find_end_defects()
             if progress:
                 progress(shard.bytes - reported)
         except StorageUnavailableError:
@@ -120,7 +120,7 @@ class ShardCheck:
             yield Defect(path, error.offset, f"{error.reason}; the rest is not checked")
             return
         if records != shard.records:
-            yield Defect(path, None, f"{counted(records, 'record')}, the manifest says {count_text(shard.records)}")
+            yield Defect(path, None, f"{count_text(records, 'record')}, the manifest says {count_text(shard.records)}")
         crc = 0
         with storage_for(path).open(path) as file:
             while part := file.read(_PROGRESS_BYTES):
@@ -176,4 +176,4 @@ class ShardCheck:
 
 def _describe(records: int, size: int, crc32c: int, compression: str | None) -> str:
     packing = "" if compression is None else f", {compression}"
-    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{packing}"
+    return f"{count_text(records, 'record')}, {size} bytes, checksum {crc32c:08x}{packing}"

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
-from tpudata.console.tables import count_text, counted
+from tpudata.console.tables import count_text
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.crc32c import split_crc32c
@@ -65,7 +65,7 @@ class Walk:
         self._shard = shard
         self._index = index
         self._where = UNPACKED if index is not None and index.compression is not None else ""
-        self._number = 0
+        self._next_record = 0
         self._crc = 0
         self._file_crc: int | None = None
         # Damage is reported once: a damaged record is not reported again as its block or file.
@@ -73,59 +73,61 @@ class Walk:
         self._block_start = self._block_crc = 0
         self._bad_blocks: _BadBlocks | None = None
 
-    def records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
+    def check_records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
         """Read record after record up to byte `size`, and yield the defects of each."""
         while self.offset < size and not self._broken_off:
-            defects = list(self._record(file, size, problems))
+            defects = list(self._check_next_record(file, size, problems))
             if self._file_crc is None:
                 self.read = self.offset
             yield defects
 
-    def blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
-        """Do the same for a compressed file, block by block: the index has their offsets, so damage does not hide later blocks."""
+    def check_blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
+        """Do the same for a compressed file: the index has the offsets of blocks, so damage does not hide later ones."""
         self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
         for block in range(index.blocks):
-            start, end = index.block_range(block)
-            first, last = index.file_range(block)
-            self._enter(index, block, start)
-            packed = file.read(last - first)
-            self.read = first + len(packed)
+            begin, end = index.block_range(block)
+            packed_begin, packed_end = index.file_range(block)
+            self._enter(index, block, begin)
+            packed = file.read(packed_end - packed_begin)
+            self.read = packed_begin + len(packed)
             self._file_crc = google_crc32c.extend(self._file_crc, packed)
-            if len(packed) < last - first:
-                yield [self._break_off(f"the file ends inside the block that begins at its byte {first}")]
+            if len(packed) < packed_end - packed_begin:
+                yield [self._break_off(f"the file ends inside the block that begins at its byte {packed_begin}")]
                 return
             try:
-                data = unpack_blocks(packed, end - start)
+                data = unpack_blocks(packed, end - begin)
             except ValueError:
-                yield list(self._note_bad_block(start, end, (first, last)))
+                yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
                 self._damaged = True
                 self._enter(index, block + 1, end)
             else:
-                yield from self.records(io.BytesIO(data), end, problems)
+                yield from self.check_records(io.BytesIO(data), end, problems)
         self._file_crc = google_crc32c.extend(self._file_crc, file.read())
 
     def _enter(self, index: ShardIndex, block: int, offset: int) -> None:
         """Continue at the beginning of a block, regardless of errors in earlier blocks."""
         self._index, self._broken_off, self._damaged_block = index, False, False
-        self._number = min(block * index.block_records, index.records)
+        self._next_record = min(block * index.block_records, index.records)
         self.offset = self._block_start = offset
         self._block_crc = self._crc
 
-    def ending(self) -> Iterator[Defect]:
+    def find_end_defects(self) -> Iterator[Defect]:
         """Yield the defects that show at the end of the file."""
-        yield from self._close_block(last=True)
+        yield from self._close_block(is_last=True)
         if self._broken_off:
             return
-        if self._number != self._shard.records:
+        if self._next_record != self._shard.records:
             yield self._report_damage(
-                self.offset, f"{counted(self._number, 'record')}, the manifest says {count_text(self._shard.records)}"
+                self.offset,
+                f"{count_text(self._next_record, 'record')}, the manifest says {count_text(self._shard.records)}",
             )
         crc = self._crc if self._file_crc is None else self._file_crc
         if crc != self._shard.crc32c and not self._damaged:
             reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
             yield Defect(self._path, 0, reason)
 
-    def _record(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[Defect]:
+    def _check_next_record(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[Defect]:
+        """Read the next record, and yield its defects."""
         start = self.offset
         end = yield from self._find_expected_end()
         header = file.read(HEADER_BYTES)
@@ -155,40 +157,40 @@ class Walk:
             for problem in problems(self._path, start, data):
                 yield self._make_defect(start, problem.reason, problem.kind)
         self.offset += length + FRAME_BYTES
-        self._number += 1
-        if self._index is not None and self._number % self._index.block_records == 0:
+        self._next_record += 1
+        if self._index is not None and self._next_record % self._index.block_records == 0:
             yield from self._close_block()
 
     def _find_expected_end(self) -> Generator[Defect, None, int | None]:
         """Return the end of the next record by the index, or None; yield a defect if index and shard differ."""
         index = self._index
-        if index is None or self._number >= index.records:
+        if index is None or self._next_record >= index.records:
             return None
-        expected = int(index.offsets[self._number])
+        expected = int(index.offsets[self._next_record])
         if expected == self.offset:
-            return int(index.offsets[self._number + 1])
+            return int(index.offsets[self._next_record + 1])
         yield from self._flush_blocks()
         yield self._report_damage(
-            self.offset, f"record {self._number} begins here, by the index it begins at byte {expected}"
+            self.offset, f"record {self._next_record} begins here, by the index it begins at byte {expected}"
         )
         self._index = None
         return None
 
-    def _close_block(self, last: bool = False) -> Iterator[Defect]:
+    def _close_block(self, is_last: bool = False) -> Iterator[Defect]:
         """Compare the block that ends at the current place with its checksum in the index."""
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._broken_off:
-            block = (self._number - 1) // index.block_records
+            block = (self._next_record - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_crc, size)
             # The last block of a cut file, and records after the last block, show in the count.
-            is_whole = self._number in ((block + 1) * index.block_records, index.records)
+            is_whole = self._next_record in ((block + 1) * index.block_records, index.records)
             fits = not is_whole or crc == index.block_crc32c[block]
             if fits or self._damaged_block:
                 yield from self._flush_blocks()
             else:
                 yield from self._note_bad_block(self._block_start, self.offset, None)
         self._block_start, self._block_crc, self._damaged_block = self.offset, self._crc, False
-        if last:
+        if is_last:
             yield from self._flush_blocks()
 
     def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
@@ -202,7 +204,7 @@ class Walk:
         self._bad_blocks = _BadBlocks(start, end, packed)
 
     def _flush_blocks(self) -> Iterator[Defect]:
-        """Yield the bad blocks noted last."""
+        """Yield one defect for the bad blocks that were noted last, which lie next to each other."""
         if self._bad_blocks is None:
             return
         start, end, packed = self._bad_blocks

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format import tfds
 from tpudata.format.checksums import checksum_fits
@@ -131,7 +131,7 @@ def _check_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "should not be there: the manifest has no classes")
         return
     if not present:
-        yield Defect(path, None, f"is missing; the manifest counts {counted(manifest.labels, 'class', 'classes')}")
+        yield Defect(path, None, f"is missing; the manifest counts {count_text(manifest.labels, 'class', 'classes')}")
         return
     data = storage.read(path)
     names = len(data.decode(errors="replace").splitlines())
@@ -139,7 +139,7 @@ def _check_metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
         yield Defect(
             path,
             len(data),
-            f"{counted(names, 'name')}, the manifest counts {counted(manifest.labels, 'class', 'classes')}",
+            f"{count_text(names, 'name')}, the manifest counts {count_text(manifest.labels, 'class', 'classes')}",
         )
     elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
         yield Defect(path, 0, "the checksum of the class names differs from the manifest's")

@@ -54,7 +54,7 @@ def select_fields(
     Raises:
         FeatureError: a feature is missing, or has no static shape.
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
-            feature that is read anyway, or a name to pad that is no list.
+            feature that is read anyway, or a name to pad that is not a list.
     """
     label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", columns.weight)
@@ -165,7 +165,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
         return dict.fromkeys(sequences, sequence_length)
     if not sequence_length.keys() <= set(sequences):
         raise UsageError(
-            f"sequence_length={sequence_length}: a name is of no sequence whose length varies (got"
+            f"sequence_length={sequence_length}: a name is not that of a sequence of varying length (got"
             f" {', '.join(sorted(sequence_length))}, expected {', '.join(sorted(sequences))}). Change it."
         )
     return sequence_length
@@ -174,6 +174,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
 def _make_field(
     feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str
 ) -> Field:
+    """Return the field of a feature that is fed, of a static shape; FeatureError without one."""
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.is_image_file and keep_encoded:
@@ -202,6 +203,7 @@ def _has_label_maps_alone(features: Sequence[Feature]) -> bool:
 
 
 def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
+    """Return the shape in which a feature is fed; FeatureError with the option that fixes a size that varies."""
     shape = feature.shape
     if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])
@@ -216,7 +218,8 @@ def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, 
     elif is_sequence(feature):
         hint = (
             "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
-            f" or Tokens(buckets=(64, 128, ...)) for several lengths. For a list that is no text pass pad={{{feature.name!r}: N}}."
+            " or Tokens(buckets=(64, 128, ...)) for several lengths."
+            f" For a list that is not a text, pass pad={{{feature.name!r}: N}}."
         )
     elif feature.is_list:
         hint = (
@@ -255,7 +258,7 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
     name = feature.name
     if padded is not None and is_mask(feature):
         raise FeatureError(
-            f"Feature {name!r}: masks are no label. Feed them, and let batch_transform return them as labels."
+            f"Feature {name!r}: masks cannot be the label. Feed them, and let batch_transform return them as labels."
         )
     if padded is not None:
         assert padded.padding is not None

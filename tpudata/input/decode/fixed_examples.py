@@ -109,6 +109,7 @@ class FixedExamples:
         return cast_to_int32(field.feature.name, numbers)
 
     def _decode_wide_column(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
+        """Return the values of a feature that is a block of bytes, at one position in every record."""
         kind, begin, end = self.positions[field.feature.name]
         data, name = matrix[:, begin:end], field.feature.name
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)

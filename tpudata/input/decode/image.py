@@ -37,6 +37,7 @@ def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 
 
 def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
+    """Return one image, decoded, and resized unless the manifest says that all have the size of the field."""
     height, width, channels = field.shape
     if field.feature.shape == field.shape:
         image = _decode_whole(encoded, channels)
@@ -59,7 +60,7 @@ def _decode_whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
     """Decode an image, at a fraction of its size if that leaves enough pixels."""
 
-    def shrink() -> tf.Tensor:
+    def count_usable_shrinks() -> tf.Tensor:
         size = tf.image.extract_jpeg_shape(encoded)[:2]
         least = tf.constant([[_OVERSAMPLED * height * by, _OVERSAMPLED * width * by] for by in _SHRINKS])
         return tf.reduce_sum(tf.cast(tf.reduce_all(size >= least, axis=1), tf.int32))
@@ -67,9 +68,10 @@ def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -
     def decode_at(by: int) -> tf.Tensor:
         return tf.io.decode_jpeg(encoded, channels=channels, ratio=by, dct_method="INTEGER_ACCURATE")
 
-    step = tf.cond(tf.io.is_jpeg(encoded), shrink, lambda: tf.constant(0))
+    # Shrinks ascend, so the last usable one is the largest.
+    num_usable = tf.cond(tf.io.is_jpeg(encoded), count_usable_shrinks, lambda: tf.constant(0))
     whole = [lambda: tf.ensure_shape(_decode_whole(encoded, channels), (None, None, channels))]
-    return tf.switch_case(step, whole + [lambda by=by: decode_at(by) for by in _SHRINKS])
+    return tf.switch_case(num_usable, whole + [lambda by=by: decode_at(by) for by in _SHRINKS])
 
 
 def cast_image(image: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -16,7 +16,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
 
     Args:
         encoded: string [n, entries]: PNGs, and padding.
-        counts: int32 [n], entries of each record that are no padding.
+        counts: int32 [n], entries of each record that are not padding.
         field: shape (entries, height, width). Masks are resized to it if their image is: each pixel is the nearest one.
 
     Returns:
@@ -49,7 +49,7 @@ def crop_masks(
     Args:
         encoded: string [entries]: PNGs as large as the image, and padding. Other sizes fail at run time with
             `tf.errors.InvalidArgumentError`.
-        count: int32 scalar, entries that are no padding.
+        count: int32 scalar, entries that are not padding.
         name: name of their feature.
         place: place of the image's crop.
         options: the crop.

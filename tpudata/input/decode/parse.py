@@ -126,6 +126,7 @@ def _make_spec(field: Field) -> Any:
 
 
 def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
+    """Return the values of a parsed feature of records as they are fed."""
     if field.is_encoded:
         return stored
     if field.feature.encoding == "image":

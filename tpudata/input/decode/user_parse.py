@@ -31,6 +31,12 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
 
 
 def _check_result(parsed: Any, count: tf.Tensor) -> Any:
+    """Return the result of `parse`, with int64 as int32, in which each tensor must have a row of static shape for each record.
+
+    Raises:
+        UsageError: the result is None.
+        FeatureError: a part of it is not such a tensor. A wrong number of rows shows in the graph.
+    """
     if parsed is None:
         raise UsageError("parse returned None. End it with `return features, labels`, or `return features`.")
 

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import Dataset, decode_example, read_records
 from tpudata.format.example.wire import Value
@@ -75,7 +75,7 @@ def _check_present(path: str, names: set[str], hint: str) -> None:
             if names <= stored_names:
                 return
     missing = ", ".join(map(repr, sorted(names - stored_names)))
-    raise FeatureError(f"{path}: feature {missing} is in none of the first {counted(searched, 'record')}. {hint}")
+    raise FeatureError(f"{path}: feature {missing} is in none of the first {count_text(searched, 'record')}. {hint}")
 
 
 def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
@@ -87,20 +87,26 @@ def _find_misfit(example: dict[str, Value], field: Field) -> str | None:
             return None
         return "is not in the record" if values is None else "has no values"
     if _find_kind(values) != feature.kind:
-        return f"has {counted(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
+        return f"has {count_text(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.is_list:
         each = math.prod(field.shape[1:])
-        return f"has {counted(len(values), 'value')}, which are no entries of {each}" if len(values) % each else None
+        return (
+            f"has {count_text(len(values), 'value')}, which are not whole entries of {each}"
+            if len(values) % each
+            else None
+        )
     count = 1 if feature.is_one_value else math.prod(field.shape)
     if len(values) != count:
         expected = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
-        return f"has {counted(len(values), 'value')}, and not the {expected}"
+        return f"has {count_text(len(values), 'value')}, and not the {expected}"
     if feature.is_label_map and isinstance(values[0], bytes):
         return label_map_problem(values[0], feature.dtype) or None
     if feature.encoding == "raw" and not field.is_list and isinstance(values[0], bytes):
         size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
         if len(values[0]) != size:
-            return f"has {counted(len(values[0]), 'byte')}, and not the {size} of {field.shape} {feature.dtype} values"
+            return (
+                f"has {count_text(len(values[0]), 'byte')}, and not the {size} of {field.shape} {feature.dtype} values"
+            )
     return None
 
 
@@ -120,5 +126,5 @@ def _describe_values(values: Value) -> str:
     if not values:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):
-        return f"bytes, {counted(len(values[0]), 'byte')}"
-    return f"{_find_kind(values)}, {counted(len(values), 'value')}"
+        return f"bytes, {count_text(len(values[0]), 'byte')}"
+    return f"{_find_kind(values)}, {count_text(len(values), 'value')}"

@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.checks import check_integer
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Feature
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.decode.fixed_records import parse_all, parse_fixed
+from tpudata.input.dataset_ops import cast_to_int32
 from tpudata.input.files.paths import Paths, check_label, check_paths
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
 from tpudata.input.options.columns import FeatureOptions
@@ -118,11 +118,11 @@ class FixedLengthRecords(SplitFiles):
 
     def decoder(self, fields: Sequence[Field]) -> Decode:
         """Return a function that takes records apart as numpy describes them."""
-        return functools.partial(parse_fixed, dtype=self.description.dtype, fields=fields)
+        return functools.partial(_parse_fixed, dtype=self.description.dtype, fields=fields)
 
     def features(self, stored: tf.Tensor, _: Sequence[Field]) -> dict[str, Any]:
         """Return all parts of records, as they are stored."""
-        return dict(parse_all(stored, self.description.dtype, self.manifest.features))
+        return dict(_parse_all(stored, self.description.dtype, self.manifest.features))
 
 
 def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
@@ -138,7 +138,40 @@ def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_by
             file.path,
             max(0, file.size - footer_bytes - over if body >= 0 else file.size),
             f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
-            f" {counted(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
+            f" {count_text(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
             " Name the right sizes, or unpack a file that is compressed.",
         )
     return header_bytes + record_bytes * np.arange(records + 1)
+
+
+def _parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
+    """Decode records.
+
+    Args:
+        records: string [n], each of the size of `dtype`.
+        dtype: structured dtype of a record.
+        fields: the parts that are read.
+
+    Returns:
+        By feature name, a tensor [n, *field.shape]; int64 as int32.
+    """
+    columns = {field.feature.name: _take_part(records, dtype, field.feature, field.shape) for field in fields}
+    return {name: cast_to_int32(name, column) for name, column in columns.items()}
+
+
+def _parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:
+    """Decode all features of records, [n, *shape], as they are stored; see `_parse_fixed`."""
+    return {feature.name: _take_part(records, dtype, feature, feature.shape) for feature in features}
+
+
+def _take_part(records: tf.Tensor, dtype: np.dtype[Any], feature: Feature, shape: Sequence[int | None]) -> tf.Tensor:
+    assert dtype.fields is not None
+    part_dtype, offset = dtype.fields[feature.name][:2]
+    stored = tf.strings.substr(records, offset, part_dtype.itemsize)
+    little_endian = part_dtype.base == part_dtype.base.newbyteorder("<")
+    values = tf.io.decode_raw(stored, _stored_dtype(part_dtype.base), little_endian=little_endian)
+    return tf.cast(tf.reshape(values, (-1, *shape)), tf.as_dtype(feature.dtype))
+
+
+def _stored_dtype(base: np.dtype[Any]) -> tf.DType:
+    return tf.as_dtype(base.newbyteorder("="))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tpudata._version import __version__
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
 from tpudata.format.shards.index import BLOCK_RECORDS
@@ -63,11 +63,11 @@ def open_files(files: RecordFiles) -> SplitFiles:
     full = [(file, starts) for file, starts in zip(entries, offsets, strict=True) if len(starts) > 1]
     if not full:
         raise DatasetError(
-            f"files={files.files!r}: {counted(len(entries), 'file')} have no records. Name files that do."
+            f"files={files.files!r}: {count_text(len(entries), 'file')} have no records. Name files that do."
         )
     shards, paths, indexes = [], {}, {}
-    for number, (file, starts) in enumerate(full):
-        name = shard_name(SPLIT, number, len(full))
+    for file_index, (file, starts) in enumerate(full):
+        name = shard_name(SPLIT, file_index, len(full))
         shards.append(Shard(name, len(starts) - 1, file.size, 0))
         paths[name], indexes[name] = file.path, _make_index(starts, file.size)
     records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)

@@ -63,7 +63,7 @@ class Shards(SplitFiles):
         return parse_stored(stored, self.manifest.features, defaults)
 
     def _read_first_record(self) -> bytes:
-        """Return the first record, or nothing if it is damaged, which the reader reports.
+        """Return the first record; empty if it is damaged, which reading it reports.
 
         Raises:
             CorruptionError: it is not a `tf.train.Example`: of a SequenceExample, `parse_example` would read only the context.
@@ -94,7 +94,7 @@ class CompressedShards(Shards):
     def _record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in a run's unpacked blocks of their first `count` records, and their end: int64 [count + 1]."""
         paths, sizes = self._indexes
-        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.place
+        offset_bytes, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.first_record
         after = tf.gather(tf.constant(sizes, tf.int64), run.file) - before - offset_bytes
         index = tf.gather(tf.constant(paths), run.file)
         stored = tf.data.FixedLengthRecordDataset(index, offset_bytes, before, after).get_single_element()

@@ -34,13 +34,13 @@ class Run:
 
     Attributes:
         path: path of the file, string scalar.
-        file: number of the file in its split, int64 scalar.
+        file: index of the file in its split, int64 scalar.
         file_bytes: size of the file, int64 scalar.
         offset: byte at which reading begins, int64 scalar.
         size: bytes to read, int64 scalar.
         skipped: records there before the first one that is wanted, int64 scalar.
         count: records that are wanted, int64 scalar.
-        place: number in the file of the first record there, int64 scalar.
+        first_record: index in the file of the first record there, int64 scalar.
         is_remote: whether the file is on an object store.
     """
 
@@ -51,7 +51,7 @@ class Run:
     size: tf.Tensor
     skipped: tf.Tensor
     count: tf.Tensor
-    place: tf.Tensor
+    first_record: tf.Tensor
     is_remote: bool
 
     def parts(self, part_bytes: Any) -> tf.data.Dataset:

@@ -31,7 +31,7 @@ class Records:
     """The records of a split, from its files or from a cache.
 
     Args:
-        request: what is fed of them.
+        request: the fields and options to feed them with.
         stored: the records as stored.
         plan: plan of reading them.
         cache: cache that keeps them.
@@ -73,8 +73,8 @@ class Records:
         """Return a subset of these records.
 
         Args:
-            request: what is fed of them: fields may differ in length, and options in seed and epochs.
-            ids: numbers among these records, int64 [n], ascending.
+            request: the fields and options to feed them with: fields may differ in length, and options in seed and epochs.
+            ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether they use the cache of these records.
         """
         stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)
@@ -125,9 +125,9 @@ class Records:
             reads: number of concurrent reads; None for as many as in feeding.
         """
         chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
-        read = ranges.load(chunks.starts)
-        bounds = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops)).repeat()
-        return ranges.read(bounds, lambda first, last: tf.size(read(first, last)), reads)
+        read = ranges.load(chunks.firsts)
+        bounds = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops)).repeat()
+        return ranges.read(bounds, lambda first, stop: tf.size(read(first, stop)), reads)
 
     @property
     def _is_decoded(self) -> bool:

@@ -70,8 +70,8 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
     pixels = image.shape[0] * image.shape[1]
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
     # Number of pixels below the highest value.
-    last = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
-    step = last // 255
+    count_below_highest = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
+    step = count_below_highest // 255
     spread = tf.minimum((step // 2 + counts_below) // tf.maximum(step, 1), 255)
     return _look_up(image, tf.where(step > 0, spread, tf.range(256)))
 
@@ -204,7 +204,7 @@ def _count_values(image: tf.Tensor) -> tf.Tensor:
 
 
 def _number_channel_values(image: tf.Tensor) -> tf.Tensor:
-    """Return int32 [height, width * 3]: each value plus 256 times the number of its channel."""
+    """Return int32 [height, width * 3]: each value plus 256 times the index of its channel."""
     height, width = image.shape[:2]
     # A row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
     rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tpudata.checks import check, is_number
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.input.dataset_ops import ensure
 
 
@@ -173,7 +173,7 @@ def _encode_shares(labels: tf.Tensor, classes: int) -> tf.Tensor:
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
     # one_hot gives zeros for a label out of range, which training would not notice.
-    message = f"labels: a label is not from 0 to {classes - 1}, as there are {counted(classes, 'class', 'classes')}."
+    message = f"labels: a label is not from 0 to {classes - 1}, as there are {count_text(classes, 'class', 'classes')}."
     is_class = tf.logical_and(labels >= 0, labels < tf.cast(classes, labels.dtype))
     return tf.one_hot(ensure(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
 

@@ -30,7 +30,7 @@ def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
     if feature.encoding == "raw":
         dtype = tf.as_dtype(feature.dtype)
         sizes = tf.strings.length(stored)
-        message = f"Feature {feature.name}: a record has bytes that are no whole {dtype.name} values. Convert the dataset again."
+        message = f"Feature {feature.name}: a record has bytes that are not whole {dtype.name} values. Convert the dataset again."
         stored = ensure(stored, tf.reduce_all(tf.equal(sizes % dtype.size, 0)), message)
         # All bytes in one row, to be split into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
@@ -43,7 +43,7 @@ def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -
 
     Args:
         stored: stored values of a batch of records, by feature name.
-        fields: fields that are read; those that are no padded lists are ignored.
+        fields: fields that are read; those that are not padded lists are ignored.
         hint: fix for a record that differs from them; ends the error message.
 
     Returns:
@@ -85,7 +85,7 @@ def _count_entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
     if each == 1:
         return lengths
     message = (
-        f"Feature {field.feature.name}: a record has values that are no whole entries of {field.shape[1:]}. {hint}"
+        f"Feature {field.feature.name}: a record has values that are not whole entries of {field.shape[1:]}. {hint}"
     )
     whole = tf.reduce_all(tf.equal(lengths % each, 0))
     return ensure(lengths // each, whole, message)

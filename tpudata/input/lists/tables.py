@@ -47,9 +47,10 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     for count in (field for field in fields.inputs if field.counts is not None):
         columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
         names = {field.name for field in columns}
-        inside = [(parent, columns) for parent, columns in groups.items() if names & {f.name for f in columns.values()}]
-        boxes = [columns[part].name for (_, parts), columns in inside if parts != POINT for part in parts]
-        points = [(columns["y"].name, columns["x"].name) for (_, parts), columns in inside if parts == POINT]
+        # Groups of boxes and points in this table.
+        table_groups = {key: group for key, group in groups.items() if names & {field.name for field in group.values()}}
+        boxes = [group[part].name for (_, parts), group in table_groups.items() if parts != POINT for part in parts]
+        points = [(group["y"].name, group["x"].name) for (_, parts), group in table_groups.items() if parts == POINT]
         if boxes or points:
             tables.append(Table(count.name, columns, tuple(boxes), tuple(points)))
     return tuple(tables)
@@ -95,11 +96,12 @@ def check_movable(fields: Fields, option: str) -> None:
             boxes[table] = parent
     for field in fields.masks:
         parent = field.name.rpartition("/")[0]
-        own = f"{parent}/{_BOX_NAME}" if parent else _BOX_NAME
-        if own in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own):
+        own_boxes = f"{parent}/{_BOX_NAME}" if parent else _BOX_NAME
+        if own_boxes in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own_boxes):
             raise UsageError(
-                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own!r}, of which those that leave"
-                f" the image are dropped. Pass pad={{{_suggest_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
+                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own_boxes!r}, of which those that"
+                f" leave the image are dropped. Pass pad={{{_suggest_pattern(own_boxes, (_BOX_NAME,))!r}: N}} for both, or omit the"
+                " masks."
             )
 
 
@@ -117,13 +119,9 @@ def _group_columns(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...
         if part == _BOX_NAME and field.feature.shape[-1:] == (len(BOX),):
             groups[name, (_BOX_NAME,)] = {_BOX_NAME: field}
         for kind, parts in ((_BOX_NAME, BOX), (_POINT_NAME, POINT)):
-            if _last(parent) == kind and part in parts:
+            if parent.rpartition("/")[2] == kind and part in parts:
                 groups.setdefault((parent, parts), {})[part] = field
     return groups
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def _suggest_pattern(parent: str, parts: tuple[str, ...]) -> str:

@@ -15,23 +15,23 @@ from tpudata.errors import UsageError
 class Rows:
     """The rows of the global batch that one input pipeline feeds.
 
-    A step takes one global batch: of every pipeline the rows [first, last), in batches of `batch_size`.
+    A step takes one global batch: of every pipeline the rows [first, stop), in batches of `batch_size`.
 
     Attributes:
         batch_size: rows of one element of the dataset, `params["batch_size"]`.
         total: rows of the global batch.
-        first, last: the pipeline's.
+        first, stop: the rows of the pipeline, [first, stop).
     """
 
     batch_size: int
     total: int
     first: int
-    last: int
+    stop: int
 
     @property
     def count(self) -> int:
         """Rows per step."""
-        return self.last - self.first
+        return self.stop - self.first
 
 
 def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) -> Rows:
@@ -40,13 +40,13 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
     Args:
         batch_size: rows of one element of the dataset.
         params: `params["context"]`, if present, is the original estimator's TPUContext: its
-            `current_input_fn_deployment()` is (device, number of this call, number of calls, replicas fed); or only has
+            `current_input_fn_deployment()` is (device, index of this call, number of calls, replicas fed); or only has
             `num_hosts`. Each call feeds one batch per step, and with PER_HOST_V2 one for each of these replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
-            among `num_input_pipelines`. It goes before `params["context"]`.
+            among `num_input_pipelines`. It takes precedence over `params["context"]`.
 
     Raises:
-        UsageError: the numbers do not fit each other, or several hosts without a host number.
+        UsageError: the numbers do not fit each other, or there are several hosts and no index of this one.
     """
     per_step = 1
     if input_context is not None:
@@ -70,7 +70,7 @@ def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
 
     Args:
         batch_size: rows of the global batch.
-        index: number of the host.
+        index: index of the host.
         count: number of hosts.
 
     Raises:
@@ -93,7 +93,7 @@ def find_rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
 
 
 def _find_deployment(context: Any) -> tuple[int, int, int]:
-    """Return (calls of input_fn, number of this call, its batches a step) from the original estimator's context."""
+    """Return (calls of input_fn, index of this call, its batches a step) from the original estimator's context."""
     if context is None:
         return 1, 0, 1
     if hasattr(context, "current_input_fn_deployment"):

@@ -20,7 +20,7 @@ from tpudata.input.lists.tables import check_movable, has_places
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
-# Channels of most images; an array whose first size alone is one of them is no [height, width, channels].
+# Channels of most images; an array whose first size alone is one of them is not [height, width, channels].
 _CHANNELS = (1, 3, 4)
 # Options that take one image alone.
 _SINGLE_IMAGE_OPTIONS = ("augment", "mix")

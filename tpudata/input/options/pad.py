@@ -43,7 +43,7 @@ def parse_pads(pad: Any) -> dict[str, Pad]:
     """Return the argument `pad` of `make_input_fn` as Pads by name or pattern; a number, or None, is the length of one.
 
     Raises:
-        UsageError: it is no such mapping.
+        UsageError: it is not a dict of names, or a value is neither a number, None nor a Pad.
     """
     if pad is None:
         return {}

@@ -110,6 +110,7 @@ class Tokens:
         return sequences
 
     def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
+        """Return how sequences are treated: the pad id, and what separates documents for targets; see `sequences`."""
         entry = manifest.options.get("tokenizer")
         tokenizer: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)

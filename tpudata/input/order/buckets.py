@@ -26,7 +26,7 @@ class Bucket(NamedTuple):
 
     Attributes:
         length: length to which they are padded.
-        ids: their numbers in the split, ascending.
+        ids: their record numbers, ascending.
     """
 
     length: int
@@ -81,8 +81,8 @@ class BucketSteps:
             begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
-        last = tf.int64.max if self._epochs is None else self._epochs
-        return tf.data.Dataset.range(first, last).flat_map(without_autograph(draw_epoch)).take(end - step)
+        stop = tf.int64.max if self._epochs is None else self._epochs
+        return tf.data.Dataset.range(first, stop).flat_map(without_autograph(draw_epoch)).take(end - step)
 
     def count_done(self, step: int) -> list[int]:
         """Return the number of batches that each bucket has given before a step."""

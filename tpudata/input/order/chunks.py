@@ -17,20 +17,20 @@ class Chunks:
     """The records of a split in runs that are read at once; none crosses the end of a shard.
 
     Attributes:
-        starts: number of the first record of each chunk, int64 [chunks].
-        stops: number of the record after the last one of each chunk, int64 [chunks].
+        firsts: index of the first record of each chunk, int64 [chunks].
+        stops: index of the record after the last one of each chunk, int64 [chunks].
     """
 
-    starts: Integers
+    firsts: Integers
     stops: Integers
 
     @classmethod
     def cut(cls, shard_records: Sequence[int], length: int) -> Chunks:
         """Return chunks of `length` records; the last one of a shard may be shorter."""
-        ends = np.cumsum(np.asarray(shard_records, np.int64))
-        begins = ends - np.asarray(shard_records, np.int64)
-        starts = np.concatenate([np.arange(a, b, length) for a, b in zip(begins, ends, strict=True)])
-        return cls(starts, np.append(starts[1:], ends[-1]))
+        shard_stops = np.cumsum(np.asarray(shard_records, np.int64))
+        shard_firsts = shard_stops - np.asarray(shard_records, np.int64)
+        firsts = np.concatenate([np.arange(a, b, length) for a, b in zip(shard_firsts, shard_stops, strict=True)])
+        return cls(firsts, np.append(firsts[1:], shard_stops[-1]))
 
     @property
     def records(self) -> int:

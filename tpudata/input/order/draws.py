@@ -15,16 +15,16 @@ DRAW_BITS = 40
 _PHILOX = 1
 
 
-def draw(shape: Any, seed: int, number: tf.Tensor, use: int) -> tf.Tensor:
+def draw(shape: Any, seed: int, index: tf.Tensor, use: int) -> tf.Tensor:
     """Return random integers from 0 to 2**40 - 1, int64.
 
     Args:
         shape: shape of the result.
         seed: seed, from 0 to 2**32 - 1.
-        number: number of the epoch or block, int64.
+        index: index of the epoch or block, int64.
         use: one of the uses above.
     """
-    key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(number, tf.int64)])
+    key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(index, tf.int64)])
     # Same draws as `tf.random.stateless_uniform` with alg="philox", which makes eight times as many operations.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=key)
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(

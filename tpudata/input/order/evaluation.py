@@ -35,28 +35,28 @@ class EvaluationOrder:
         """Number of batches."""
         return -(-self.records // self.batch_size)
 
-    def ranges(self, step: int, first: int, last: int) -> tuple[Integers, Integers]:
-        """Return the records of the rows [first, last) of all batches from a step on: the begin and end of each range.
+    def ranges(self, step: int, first: int, stop: int) -> tuple[Integers, Integers]:
+        """Return the records of the rows [first, stop) of all batches from a step on: (firsts, stops) of their ranges.
 
         No range crosses the end of a chunk. Padding is omitted.
         """
-        if last - first == self.batch_size:
-            begins, ends = np.array([step * self.batch_size]), np.array([self.records])
+        if stop - first == self.batch_size:
+            run_firsts, run_stops = np.array([step * self.batch_size]), np.array([self.records])
         else:
-            begins = np.arange(step, self.steps, dtype=np.int64) * self.batch_size + first
-            ends = np.minimum(begins + last - first, self.records)
-        begins, ends = begins[begins < ends], ends[begins < ends]
+            run_firsts = np.arange(step, self.steps, dtype=np.int64) * self.batch_size + first
+            run_stops = np.minimum(run_firsts + stop - first, self.records)
+        run_firsts, run_stops = run_firsts[run_firsts < run_stops], run_stops[run_firsts < run_stops]
         # Split each run at the chunks that begin inside it.
-        low = np.searchsorted(self.chunks.starts, begins, "right")
-        high = np.searchsorted(self.chunks.starts, ends, "left")
-        cuts = [self.chunks.starts[a:b] for a, b in zip(low, high, strict=True)]
-        firsts = np.sort(np.concatenate([begins, *cuts])).astype(np.int64)
-        lasts = np.sort(np.concatenate([ends, *cuts])).astype(np.int64)
-        return firsts, lasts
+        low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
+        high = np.searchsorted(self.chunks.firsts, run_stops, "left")
+        cuts = [self.chunks.firsts[a:b] for a, b in zip(low, high, strict=True)]
+        firsts = np.sort(np.concatenate([run_firsts, *cuts])).astype(np.int64)
+        stops = np.sort(np.concatenate([run_stops, *cuts])).astype(np.int64)
+        return firsts, stops
 
     def starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
-        return self.chunks.starts
+        return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of a host's rows, with `weights` that are 0 for padding."""
@@ -65,23 +65,25 @@ class EvaluationOrder:
     def one_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return a dataset of the records alone; the last batch is padded with the last record."""
         rows = part.rows
-        firsts, lasts = self.ranges(part.start_step, rows.first, rows.last)
+        firsts, stops = self.ranges(part.start_step, rows.first, rows.stop)
         # The last record is read once more as padding.
         load = ranges.load(np.append(firsts, self.records - 1))
-        dataset = ranges.read(tf.data.Dataset.from_tensor_slices((firsts, lasts)), load)
-        padding = max(0, self.steps - part.start_step) * rows.count - int((lasts - firsts).sum())
+        dataset = ranges.read(tf.data.Dataset.from_tensor_slices((firsts, stops)), load)
+        padding = max(0, self.steps - part.start_step) * rows.count - int((stops - firsts).sum())
         if padding:
-            last = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
+            last_range = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
             repeated = without_autograph(
                 lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
             )
-            padded = ranges.read(last, load).map(repeated)
+            padded = ranges.read(last_range, load).map(repeated)
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            positions = batch_positions(self.batch_size, part, number)
+        """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
+
+        def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
+            positions = batch_positions(self.batch_size, part, batch_index)
             return {"weights": tf.cast(positions < self.records, tf.float32), **part.seeds(positions)}
 
         count = max(0, self.steps - part.start_step) * part.per_step

@@ -56,18 +56,18 @@ class MixtureOrder:
     def choices(self, step: int) -> tf.data.Dataset:
         """Return the endless dataset of the inputs of all pieces from a step on, int64 each."""
 
-        def choose_inputs(number: tf.Tensor) -> tf.data.Dataset:
-            before, after = (tf.stack(self._compute_shares(n * self.pieces)) for n in (number, number + 1))
+        def choose_inputs(step_index: tf.Tensor) -> tf.data.Dataset:
+            before, after = (tf.stack(self._compute_shares(n * self.pieces)) for n in (step_index, step_index + 1))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
             return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
 
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
     def _compute_shares(self, pieces: Any) -> list[Any]:
-        """Return the number of the first pieces that each input gives; integers, or scalar tensors of int64."""
+        """Return how many of the first pieces each input gives; integers, or scalar tensors of int64."""
         shares, remaining = [], pieces
-        for number, weight in enumerate(self.weights):
-            weight_sum = sum(self.weights[number:])
+        for index, weight in enumerate(self.weights):
+            weight_sum = sum(self.weights[index:])
             # remaining * weight / weight_sum, rounded, without a product beyond int64.
             shares.append(
                 remaining // weight_sum * weight + (remaining % weight_sum * weight + weight_sum // 2) // weight_sum

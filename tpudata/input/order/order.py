@@ -13,7 +13,7 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.seeds import record_seeds
 
-# Returns tensors with a row for each of the records [first, last).
+# Returns tensors with a row for each of the records [first, stop).
 Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
@@ -42,7 +42,7 @@ class HostPart:
 
 
 class Ranges(Protocol):
-    """Ranges of records, by their numbers: read from files, or taken from memory.
+    """Ranges of record numbers: read from files, or taken from memory.
 
     From files, reading yields records: columns [n, *field.shape] by full name, or string [n] as stored. From memory, it yields
     record numbers, int64 [n].
@@ -69,10 +69,10 @@ class Ranges(Protocol):
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of ranges [first, last), in order."""
+        """Return a dataset of records or record numbers of ranges [first, stop), in order."""
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of several ranges per element, (firsts, lasts), in order."""
+        """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
 
     def pick(self, elements: Any, positions: tf.Tensor, *memory: Any) -> Any:
         """Return the records at `positions` of an element that was read."""
@@ -106,16 +106,16 @@ class Order(Protocol):
         """
 
 
-def batch_positions(batch_size: int, part: HostPart, number: tf.Tensor) -> tf.Tensor:
+def batch_positions(batch_size: int, part: HostPart, batch_index: tf.Tensor) -> tf.Tensor:
     """Return the positions of a host's rows, int64 [n], in an order that has record p % N at position p.
 
     Args:
         batch_size: rows of the global batch, B.
         part: the part of the order.
-        number: number of the host's batch, counted from `part.start_step` on.
+        batch_index: index of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows
-    step, index = part.start_step + number // part.per_step, number % part.per_step
+    step, index = part.start_step + batch_index // part.per_step, batch_index % part.per_step
     positions = step * batch_size + tf.range(rows.first, rows.first + rows.batch_size, dtype=tf.int64)
     return positions + index * rows.batch_size
 
@@ -128,7 +128,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
     dataset = read(dataclasses.replace(part, rows=Rows(rows.total, rows.total, 0, rows.total)))
 
     def slice_rows(*batch: Any) -> Any:
-        return tf.nest.map_structure(lambda column: column[rows.first : rows.last], batch)
+        return tf.nest.map_structure(lambda column: column[rows.first : rows.stop], batch)
 
     dataset = dataset.map(without_autograph(slice_rows))
     return dataset if rows.count == rows.batch_size else dataset.rebatch(rows.batch_size, drop_remainder=True)

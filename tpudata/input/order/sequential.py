@@ -29,33 +29,33 @@ class SequentialOrder:
         """Number of records, N."""
         return self.chunks.records
 
-    def ranges(self, step: int, first: int, last: int) -> tf.data.Dataset:
-        """Return the records of the rows [first, last) of all batches from a step on: a dataset of [first, last), int64.
+    def ranges(self, step: int, first: int, stop: int) -> tf.data.Dataset:
+        """Return the records of the rows [first, stop) of all batches from a step on: a dataset of [first, stop), int64.
 
         No range crosses the end of a chunk.
         """
-        starts, stops = tf.constant(self.chunks.starts), tf.constant(self.chunks.stops)
-        count = len(self.chunks.starts)
+        chunk_firsts, chunk_stops = tf.constant(self.chunks.firsts), tf.constant(self.chunks.stops)
+        count = len(self.chunks.firsts)
 
         def number(position: tf.Tensor) -> tf.Tensor:
-            """Return the number of a position's chunk, counted through all epochs."""
-            chunk = tf.squeeze(count_up_to(starts, tf.expand_dims(position % self.records, 0))) - 1
+            """Return the index of a position's chunk, counted through all epochs."""
+            chunk = tf.squeeze(count_up_to(chunk_firsts, tf.expand_dims(position % self.records, 0))) - 1
             return position // self.records * count + chunk
 
         def list_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
             numbers = tf.range(number(begin), number(end - 1) + 1)
             before, chunks = numbers // count * self.records, numbers % count
-            firsts = tf.maximum(tf.gather(starts, chunks), begin - before)
-            lasts = tf.minimum(tf.gather(stops, chunks), end - before)
-            return tf.data.Dataset.from_tensor_slices((firsts, lasts))
+            firsts = tf.maximum(tf.gather(chunk_firsts, chunks), begin - before)
+            stops = tf.minimum(tf.gather(chunk_stops, chunks), end - before)
+            return tf.data.Dataset.from_tensor_slices((firsts, stops))
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             return list_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
 
-        def list_step(number: tf.Tensor) -> tf.data.Dataset:
-            return list_ranges(number * self.batch_size + first, number * self.batch_size + last)
+        def list_step(step: tf.Tensor) -> tf.data.Dataset:
+            return list_ranges(step * self.batch_size + first, step * self.batch_size + stop)
 
-        if last - first == self.batch_size:
+        if stop - first == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
             return epochs.flat_map(without_autograph(list_epoch))
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(list_step))
@@ -66,23 +66,24 @@ class SequentialOrder:
 
     def starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
-        return self.chunks.starts
+        return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
         return take_rows(lambda host_part: self._batches(ranges, host_part), ranges, part)
 
     def _batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of whole rows of a host; see `batches`."""
         rows, order = part.rows, self
         if rows.count < rows.total:
             # The first record of a host among several changes in each epoch.
             order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))
-        load = ranges.load(order.chunks.starts)
-        elements = ranges.read(order.ranges(part.start_step, rows.first, rows.last), load)
+        load = ranges.load(order.chunks.firsts)
+        elements = ranges.read(order.ranges(part.start_step, rows.first, rows.stop), load)
         records = ranges.gather_records(elements.rebatch(rows.batch_size, drop_remainder=True))
 
-        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
-            return part.seeds(batch_positions(self.batch_size, part, number))
+        def extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
+            return part.seeds(batch_positions(self.batch_size, part, batch_index))
 
         if part.seed is None:
             return records.map(without_autograph(lambda records: (records, {})))

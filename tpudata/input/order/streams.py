@@ -40,7 +40,7 @@ class StreamOrder(TrainingOrder):
     @functools.cached_property
     def parts(self) -> Integers:
         """The slot whose part of the split each piece belongs to, int64 [chunks], ascending."""
-        middles = (self.chunks.starts + self.chunks.stops) // 2
+        middles = (self.chunks.firsts + self.chunks.stops) // 2
         parts: Integers = np.minimum(middles * self.lanes // self.records, self.lanes - 1)
         return parts
 
@@ -65,7 +65,7 @@ class StreamOrder(TrainingOrder):
 
     def starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
-        return self.chunks.starts[np.isin(self.parts, self.slots(rows.first, rows.last))]
+        return self.chunks.firsts[np.isin(self.parts, self.slots(rows.first, rows.stop))]
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records of slots from a block on: the next run of each slot in turn."""
@@ -86,7 +86,7 @@ class StreamOrder(TrainingOrder):
         )
 
     def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
-        """Return the ranges that a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""
+        """Return the ranges that a slot reads from a block on: an endless dataset of [first, stop) of records, int64 each."""
         begin, slots = block * self.turns, tf.expand_dims(slot, 0)
 
         def list_spans(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -113,13 +113,12 @@ class StreamOrder(TrainingOrder):
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._chunk_keys(epoch)
 
     def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the permuted chunks of an epoch, cut at the bounds of lanes, so that no lane begins inside a chunk."""
         begins, ends, firsts = super()._permute_chunks(epoch)
         if self.lanes == 1:
             return begins, ends, firsts
-        lane_numbers = np.arange(1, self.lanes)
-        bounds = tf.constant(
-            lane_numbers * (self.records // self.lanes) + np.minimum(lane_numbers, self.records % self.lanes)
-        )
+        lanes = np.arange(1, self.lanes)
+        bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
         # The first bound inside of each chunk, counted from its begin.
         num_bounds_before = count_up_to(bounds, begins)
         head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - begins
@@ -127,7 +126,7 @@ class StreamOrder(TrainingOrder):
         is_rotated = tf.equal(count_up_to(bounds, ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
         places = tf.sort(tf.concat([begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end.
-        chunk = tf.minimum(count_up_to(ends, places), len(self.chunks.starts) - 1)
+        chunk = tf.minimum(count_up_to(ends, places), len(self.chunks.firsts) - 1)
         offset, size = places - tf.gather(begins, chunk), tf.gather(sizes, chunk)
         rotated = tf.math.floormod(offset - tf.gather(head, chunk), size)
         offset = tf.where(tf.gather(is_rotated, chunk), rotated, offset)

@@ -58,7 +58,7 @@ class TrainingOrder:
         lanes = largest_divisor(batch_size, MOST_LANES)
         stride = batch_size // lanes
         turns = window_turns(window, lanes, stride)
-        longest = int((chunks.stops - chunks.starts).max())
+        longest = int((chunks.stops - chunks.firsts).max())
         # A block shorter than a chunk would read each chunk several times.
         least = max(turns, stride, longest)
         multiple = max(turns, stride)
@@ -83,29 +83,29 @@ class TrainingOrder:
         """Steps that a block gives."""
         return self.turns // self.stride
 
-    def slots(self, first: int, last: int) -> range:
-        """Return the slots of the rows [first, last) of a batch."""
-        return range(first // self.stride, -(-last // self.stride))
+    def slots(self, first: int, stop: int) -> range:
+        """Return the slots of the rows [first, stop) of a batch."""
+        return range(first // self.stride, -(-stop // self.stride))
 
     def starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
-        return self.chunks.starts
+        return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) of a host's rows."""
-        rows, slots = part.rows, self.slots(part.rows.first, part.rows.last)
+        rows, slots = part.rows, self.slots(part.rows.first, part.rows.stop)
         first_block, first_step = divmod(part.start_step, self.steps_per_block)
         offset = slots.start * self.stride
         read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
 
         def make_batches(block: tf.Tensor, elements: Any, *memory: Any) -> tf.data.Dataset:
-            row_positions = self.rows(slots, block)[:, rows.first - offset : rows.last - offset]
+            row_positions = self.rows(slots, block)[:, rows.first - offset : rows.stop - offset]
             row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._block_seeds(part, block)
 
-            def pick_batch(number: tf.Tensor) -> Any:
-                picked = ranges.pick(elements, row_positions[number], *memory)
-                return picked, {name: values[number] for name, values in extras.items()}
+            def pick_batch(batch_index: tf.Tensor) -> Any:
+                picked = ranges.pick(elements, row_positions[batch_index], *memory)
+                return picked, {name: values[batch_index] for name, values in extras.items()}
 
             skipped = tf.where(tf.equal(block, first_block), first_step * part.per_step, 0)
             numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
@@ -118,7 +118,7 @@ class TrainingOrder:
     def _block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the seeds of a block's records as an extra of its batches, int32 [batches, rows, 2]."""
         steps = block * self.steps_per_block + tf.range(self.steps_per_block, dtype=tf.int64)
-        seeds = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.last))
+        seeds = part.seeds(self.positions(steps[:, tf.newaxis], part.rows.first, part.rows.stop))
         return {name: tf.reshape(values, [-1, part.rows.batch_size, 2]) for name, values in seeds.items()}
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
@@ -126,7 +126,7 @@ class TrainingOrder:
         return ranges.read_spans(self.spans(slots, block), ranges.load(ranges.find_read_starts(self.chunks)))
 
     def spans(self, slots: range, block: int) -> tf.data.Dataset:
-        """Return the ranges to read from a block on: a dataset of (firsts, lasts) of ranges of records, int64 [n] each.
+        """Return the ranges to read from a block on: a dataset of (firsts, stops) of ranges of records, int64 [n] each.
 
         The ranges of a block are consecutive: by epoch, then by slot, then by turn.
         """
@@ -136,8 +136,8 @@ class TrainingOrder:
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             chunks = self._permute_chunks(epoch)
 
-            def list_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return self._list_spans(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
+            def list_block(block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return self._list_spans(chunks, epoch, numbers, *self._turns(epoch, block, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
@@ -150,14 +150,14 @@ class TrainingOrder:
 
     def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return an epoch's permuted chunks: first place, end place and first record of each, int64 [chunks]."""
-        counts = tf.constant(self.chunks.stops - self.chunks.starts)
+        counts = tf.constant(self.chunks.stops - self.chunks.firsts)
         order = tf.argsort(self._chunk_keys(epoch), stable=True)
         ends = tf.cumsum(tf.gather(counts, order))
-        return ends - tf.gather(counts, order), ends, tf.gather(tf.constant(self.chunks.starts), order)
+        return ends - tf.gather(counts, order), ends, tf.gather(tf.constant(self.chunks.firsts), order)
 
     def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return the random sort keys of an epoch's chunks, int64 [chunks]."""
-        return draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS)
+        return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
     def _list_spans(
         self,
@@ -168,11 +168,11 @@ class TrainingOrder:
         begin: tf.Tensor,
         end: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the ranges of records of some turns of slots in an epoch: (firsts, lasts), int64 [n] each.
+        """Return the ranges of records of some turns of slots in an epoch: (firsts, stops), int64 [n] each.
 
         Args:
             chunks: the epoch's chunks, permuted.
-            epoch: number of the epoch.
+            epoch: index of the epoch.
             slots: the slots, int64 [m].
             first_turn: first turn of each slot in the epoch, int64 [m].
             begin: first requested turn, int64 [m].
@@ -191,10 +191,10 @@ class TrainingOrder:
         first = tf.gather(firsts, chunks_of_spans) + tf.maximum(
             tf.gather(begin_place, slot) - tf.gather(begins, chunks_of_spans), 0
         )
-        last = tf.gather(firsts, chunks_of_spans) + tf.minimum(
+        stop = tf.gather(firsts, chunks_of_spans) + tf.minimum(
             tf.gather(end_place, slot), tf.gather(ends, chunks_of_spans)
         )
-        return first, last - tf.gather(begins, chunks_of_spans)
+        return first, stop - tf.gather(begins, chunks_of_spans)
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row the position of its record in a block, in the order of `spans`: int64 [steps, slots * stride]."""
@@ -220,7 +220,7 @@ class TrainingOrder:
 
         Args:
             slots: the slots.
-            block: number of the block.
+            block: index of the block.
             first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
             stored_positions: position in the block of each slot's and turn's record, int64 [slots, turns].
         """
@@ -232,9 +232,9 @@ class TrainingOrder:
         by_step = tf.reshape(mixed, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
-    def positions(self, step: tf.Tensor, first: int, last: int) -> tf.Tensor:
-        """Return the position of each of the rows [first, last) of a step's batch, int64."""
-        rows = tf.range(first, last, dtype=tf.int64)
+    def positions(self, step: tf.Tensor, first: int, stop: int) -> tf.Tensor:
+        """Return the position of each of the rows [first, stop) of a step's batch, int64."""
+        rows = tf.range(first, stop, dtype=tf.int64)
         return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
 
     def _turns(self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

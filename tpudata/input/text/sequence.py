@@ -86,7 +86,7 @@ def _is_token(name: str) -> bool:
 
 
 def mask_name(name: str) -> str:
-    """Name of the mask of a padded feature: `attention_mask` for `input_ids`, `source_mask` for `source_ids`."""
+    """Return the name of the mask of a padded feature: `attention_mask` for `input_ids`, `source_mask` for `source_ids`."""
     return "attention_mask" if name == INPUT_IDS else f"{name.removesuffix('_ids')}_mask"
 
 

@@ -73,17 +73,14 @@ def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, 
 
 
 def _decide(versions: Mapping[str, Version], path: str, linked: Collection[str]) -> Version:
+    """Return the API of one file of a program: its own if that is clear, or else the one that other files suggest."""
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
     other_versions = {versions[file] for file in (linked if version is Version.MAYBE_V2 else versions)}
-    return (
-        Version.V1
-        if Version.V1 in other_versions
-        else Version.MAYBE_V1
-        if Version.PORTED in other_versions
-        else version
-    )
+    if Version.V1 in other_versions:
+        return Version.V1
+    return Version.MAYBE_V1 if Version.PORTED in other_versions else version
 
 
 def is_written_for_v1(version: Version) -> bool:

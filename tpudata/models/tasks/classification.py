@@ -67,7 +67,7 @@ def classification_spec(
     values = {
         "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
         "cross_entropy": losses,
-        **({"top_5_accuracy": _in_top(5, labels, logits)} if top_5 else {}),
+        **({"top_5_accuracy": _mark_top_rows(5, labels, logits)} if top_5 else {}),
     }
     loss = weighted_mean(losses, weights, training=False)
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
@@ -97,7 +97,7 @@ def _compute_shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, off
     return tf.nn.softmax_cross_entropy_with_logits(labels=shares, logits=logits)
 
 
-def _in_top(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def _mark_top_rows(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Return 1 for rows whose label is among the `count` highest logits, as tf.math.in_top_k, which XLA lacks."""
     label_logits = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
     higher = tf.reduce_sum(tf.cast(logits > label_logits, tf.int32), axis=1)

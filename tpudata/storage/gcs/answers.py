@@ -80,10 +80,10 @@ def parse_description(data: bytes) -> Description:
 
 def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:
     """Return the result of `parse` for a proven JSON answer."""
-    result, is_packed = _ask_once(transport, url, parse)
-    if not is_packed and _ask_once(transport, url, parse)[0] != result:
+    answer, is_packed = _ask_once(transport, url, parse)
+    if not is_packed and _ask_once(transport, url, parse)[0] != answer:
         raise UnprovenError("two answers to one request differ")
-    return result
+    return answer
 
 
 def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tuple[T, bool]:

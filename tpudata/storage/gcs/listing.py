@@ -77,12 +77,12 @@ def scan_names(
     if limit is not None and limit < _PAGE:
         query["maxResults"] = str(limit + 1)
     # A page may begin with the folder that ended the page before.
-    last = ""
+    last_prefix = ""
     while True:
         with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
         names = [Name(*listed_name) for listed_name in page.objects]
-        names += [Name(below, None, None) for below in page.prefixes if below != last]
+        names += [Name(below, None, None) for below in page.prefixes if below != last_prefix]
         for listed_name in sorted(names, key=lambda listed_name: listed_name.name):
             below = listed_name.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
@@ -90,7 +90,7 @@ def scan_names(
             # The store compares the names of objects, which sort after that of their folder.
             if start <= below and (stop is None or below < stop):
                 yield listed_name
-        last = max(page.prefixes, default=last)
+        last_prefix = max(page.prefixes, default=last_prefix)
         if page.next_page is None:
             return
         query["pageToken"] = page.next_page

@@ -31,7 +31,7 @@ class Pace:
         self._lowered_limit = math.inf
         self._clock = clock
         self._in_flight = 0
-        self._lowered = -1.0
+        self._lowered_at = -1.0
         self._resume_at = 0.0
         self._changed = threading.Condition()
 
@@ -59,7 +59,7 @@ class Pace:
                 self._changed.notify()
 
     def raise_limit(self) -> None:
-        """Note a success."""
+        """Raise the limit after a success, if it was lowered."""
         with self._changed:
             if self._lowered_limit < math.inf:
                 raised = self._lowered_limit + 1 / self._lowered_limit
@@ -67,7 +67,7 @@ class Pace:
                 self._changed.notify()
 
     def lower_limit(self, began: float, pause: float) -> None:
-        """Note that the store asks for fewer requests.
+        """Halve the limit and pause, as the store asks for fewer requests.
 
         Args:
             began: time at which the request was sent.
@@ -76,6 +76,6 @@ class Pace:
         with self._changed:
             self._resume_at = max(self._resume_at, self._clock() + min(pause, LONGEST_PAUSE))
             # Requests that were in flight at the time count once.
-            if began > self._lowered:
-                self._lowered = self._clock()
+            if began > self._lowered_at:
+                self._lowered_at = self._clock()
                 self._lowered_limit = max(_LEAST, min(self._most(), self._lowered_limit, self._in_flight) / 2)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tpudata.errors import StorageError
-from tpudata.storage.interface import Entry, not_a_file
+from tpudata.storage.interface import Entry, not_a_file_error
 from tpudata.storage.local.errors import WRITTEN, storage_error, translate_errors
 from tpudata.storage.local.listing import RANGE_NAMES, cut_names, list_names
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
@@ -191,8 +191,8 @@ class LocalStorage:
                 with _lock(target.parent):
                     return _swap(target, old, new)
             except FileNotFoundError:
-                # The folder was removed, or the temporary file was.
-                return old is None is new
+                # Without the folder there is no file; or another process removed the temporary file.
+                return old is None and new is None
 
 
 class _ReadFile(io.FileIO):
@@ -229,7 +229,7 @@ def _open(path: str) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise not_a_file(path) from None
+            raise not_a_file_error(path) from None
         if error.errno != errno.EWOULDBLOCK:
             raise
         # Another machine has a lease on the file, and opening it asks for that back.
@@ -238,7 +238,7 @@ def _open(path: str) -> int:
     if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):
         return descriptor
     os.close(descriptor)
-    raise not_a_file(path)
+    raise not_a_file_error(path)
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:

@@ -98,7 +98,7 @@ class ObjectStore(Protocol):
         """
 
     def put(self, path: str, data: bytes, version: int | None) -> None:
-        """Make a small object in place of a version, or of none, with retries and proof.
+        """Write a small object in place of a version of it, or a new one if `version` is None, with retries and proof.
 
         Raises:
             ConflictError: the object is not the version.

@@ -34,7 +34,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         path: path of the file, local or gs://.
-        kinds: from each option's name, with underscores, to the annotation of its field, such as "int" or "str | None".
+        kinds: mapping from each option's name, with underscores, to the annotation of its field, such as "int" or "str | None".
 
     Returns:
         The file's options, by name with underscores; `params` is a dict.

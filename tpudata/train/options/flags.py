@@ -54,16 +54,18 @@ def _drop_overridden(listed: dict[str, Any], passed: dict[str, Any]) -> dict[str
     mode = passed.get("mode", listed.get("mode", TrainOptions.mode))
     unused = {name for name in listed if _OPTIONS[name].modes and mode not in _OPTIONS[name].modes}
     # A crop sets the size.
-    for one, other in (("crop", "image_size"), ("image_size", "crop")):
-        if one in passed:
-            unused.add(other)
-    kept = {name: value for name, value in listed.items() if name not in unused}
+    for flag, overridden in (("crop", "image_size"), ("image_size", "crop")):
+        if flag in passed:
+            unused.add(overridden)
+    used_options = {name: value for name, value in listed.items() if name not in unused}
     # A learning rate has two names.
     if _RATE in passed:
-        kept["params"] = {name: value for name, value in kept.get("params", {}).items() if name != _RATE}
+        used_options["params"] = {
+            name: value for name, value in used_options.get("params", {}).items() if name != _RATE
+        }
     elif _RATE in passed.get("params", {}):
-        kept.pop(_RATE, None)
-    return kept
+        used_options.pop(_RATE, None)
+    return used_options
 
 
 def new_parser(prog: str = "tpudata train") -> FlagParser:

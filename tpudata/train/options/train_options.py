@@ -177,7 +177,7 @@ class TrainOptions:
         Value("HOST:PORT"),
     )
     num_processes: int | None = option(None, Group.DEVICES, "number of these processes", COUNT)
-    process_id: int | None = option(None, Group.DEVICES, "number of this process, from 0", Value("N", int, Bounds(0)))
+    process_id: int | None = option(None, Group.DEVICES, "index of this process, from 0", Value("N", int, Bounds(0)))
     warm_start: str | None = option(
         None,
         Group.CHECKPOINTS,

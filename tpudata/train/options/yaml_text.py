@@ -16,12 +16,12 @@ _MAX_VALUES = 100_000
 _FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
 
-def parse_yaml(text: str, place: str) -> Any:
+def parse_yaml(text: str, origin: str) -> Any:
     """Parse a YAML text.
 
     Args:
         text: the text.
-        place: its place, for errors.
+        origin: its place, for errors.
 
     Raises:
         UsageError: the text is not YAML, a mapping has a key twice, or values are nested too deeply or too many.
@@ -32,15 +32,15 @@ def parse_yaml(text: str, place: str) -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtraError("A configuration in YAML", "tensorflow") from error
     try:
-        found = yaml.load(text, _loader(yaml))
-        _count_values(found, {})
-        return found
+        value = yaml.load(text, _loader(yaml))
+        _count_values(value, {})
+        return value
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise UsageError(f"{place}: not valid YAML{where}: {error.problem or error.context}.") from error
+        location = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise UsageError(f"{origin}: not valid YAML{location}: {error.problem or error.context}.") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise UsageError(f"{place}: not valid YAML: {first_line(error)}.") from error
+        raise UsageError(f"{origin}: not valid YAML: {first_line(error)}.") from error
 
 
 def _loader(yaml: Any) -> type:
@@ -71,8 +71,8 @@ def _loader(yaml: Any) -> type:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> object:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for number, key in enumerate(keys):
-                if key in keys[:number]:
+            for index, key in enumerate(keys):
+                if key in keys[:index]:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {key!r} occurs twice", node.start_mark
                     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tpudata.console.tables import count_text, counted, memory_text, table
+from tpudata.console.tables import count_text, memory_text, table
 from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -33,13 +33,13 @@ def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) ->
     """
     first = costs[0]
     tpu, chip = first.tpu, first.tpu.chip
-    chips, hosts = counted(tpu.chips, "chip"), counted(tpu.hosts, "host")
+    chips, hosts = count_text(tpu.chips, "chip"), count_text(tpu.hosts, "host")
     rows = [("", *(cost.mode for cost in costs))]
     rows += [(name, *map(text, costs)) for name, text in _ROWS]
     if feeding is not None:
         rows += _make_feeding_rows(costs, feeding)
     return (
-        f"{tpu.name}: {chips}, {hosts}; {counted(tpu.replicas, 'device')}, each with {memory_text(chip.device_hbm)} HBM, "
+        f"{tpu.name}: {chips}, {hosts}; {count_text(tpu.replicas, 'device')}, each with {memory_text(chip.device_hbm)} HBM, "
         f"{_format_number(chip.device_flops)}FLOP/s, {_format_number(chip.device_bandwidth)}B/s\n"
         f"compiled by {first.compiled.compiler}, {first.effort} effort\n{table(rows, right=range(1, len(rows[0])))}"
     )
@@ -47,7 +47,7 @@ def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) ->
 
 def _make_feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[tuple[str, ...]]:
     comparisons = [feeding.compare(cost) for cost in costs]
-    origin = "" if feeding.cores is None else f", {counted(feeding.cores, 'core')}"
+    origin = "" if feeding.cores is None else f", {count_text(feeding.cores, 'core')}"
     rows = [(f"records/s measured{origin}", *[_format_rate(feeding.records_per_second)] * len(costs))]
     if feeding.cpu_seconds_per_record is not None:
         cores = [item["host_cores"] for item in comparisons]

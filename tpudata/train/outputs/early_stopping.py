@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import StorageError, TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
@@ -55,7 +55,7 @@ class EarlyStopping:
             recorded = (record["metric"], record.get("split", options.eval_split), record.get("records", self._records))
             if recorded != (options.early_stop_metric, options.eval_split, self._records):
                 print(
-                    f"early stopping starts again: its values of before are {recorded[0]} of {counted(recorded[2], 'record')} in"
+                    f"early stopping starts again: its values of before are {recorded[0]} of {count_text(recorded[2], 'record')} in"
                     f" {recorded[1]}"
                 )
                 return {}
@@ -79,14 +79,16 @@ class EarlyStopping:
             "metric": options.early_stop_metric,
             "split": options.eval_split,
             "records": self._records,
-            "evaluations": [{"step": at, "value": value} for at, value in self.values.items()],
+            "evaluations": [{"step": evaluated_step, "value": value} for evaluated_step, value in self.values.items()],
         }
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _best_step(self) -> int:
         """Return the step of the first of the best values; NaN is the worst."""
         sign = -1 if self._is_max else 1
-        return min(self.values, key=lambda at: math.inf if math.isnan(self.values[at]) else sign * self.values[at])
+        return min(
+            self.values, key=lambda step: math.inf if math.isnan(self.values[step]) else sign * self.values[step]
+        )
 
     def _count_since(self, best: int) -> int:
         """Return the number of evaluations after the one of the step `best`."""

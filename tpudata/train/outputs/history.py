@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
@@ -137,16 +137,16 @@ def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Map
     """
     if options.allow_other_data or is_same_data(before, now):
         return
-    old, new = (
+    data_before, data_now = (
         f"{configuration['options']['data']} with "
-        f"{counted(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
+        f"{count_text(configuration['dataset']['records'].get(configuration['options']['train_split'], 0), 'record')} in "
         f"{configuration['options']['train_split']}, "
         f"{configuration['dataset'].get('split_digest', configuration['dataset']['fingerprint'])}"
         for configuration in (before, now)
     )
     raise UsageError(
-        f"{options.model_dir}: up to step {step} it was trained on other records (got {new}, expected {old}). Pass the dataset of "
-        "before, another --model-dir, or --allow-other-data to continue on this one."
+        f"{options.model_dir}: up to step {step} it was trained on other records (got {data_now}, expected {data_before}). Pass "
+        "the dataset of before, another --model-dir, or --allow-other-data to continue on this one."
     )
 
 
@@ -177,7 +177,8 @@ def explain_differences(before: Section, now: Section) -> str:
         )
     elif before.batch_size != now.batch_size:
         lines.append(
-            f"the next batch begins at {position}, which stays that of batches of {now.order_batch_size}: none is repeated or lost"
+            f"the order of the records stays that of batches of {now.order_batch_size}, and the next batch begins at {position}:"
+            " no record is repeated or lost"
         )
     if _get_kept_records(before.configuration) != _get_kept_records(now.configuration):
         lines.append("the records in quarantine differ: in this epoch, some may come twice and others not at all")

@@ -129,12 +129,12 @@ def _format_cell(cell: object) -> object:
     return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
 
 
-def _name_class(key: str, label_number: object, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+def _name_class(key: str, label_value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
     """Return `{key: class name}` if the value is a label that has one, else an empty dict."""
-    if names is None or not isinstance(label_number, int):
+    if names is None or not isinstance(label_value, int):
         return {}
-    number = label_number - label.label_offset
-    return {key: names[number]} if 0 <= number < len(names) else {}
+    index = label_value - label.label_offset
+    return {key: names[index]} if 0 <= index < len(names) else {}
 
 
 def _convert_to_json(value: Array, name: str) -> Any:

@@ -242,11 +242,11 @@ def test_stores_declared_columns_as_features(tmp_path: Path) -> None:
     ("types", "message"),
     [
         ({"agee": "int"}, r"no column 'agee'.* Did you mean 'age'\?"),
-        ({"name": "int"}, "column 'name' is string, which is no int"),
-        ({"name": "float"}, "column 'name' is string, which is no float"),
-        ({"age": "ints"}, "column 'age' is int64, which is no ints"),
-        ({"box": "ints"}, r"column 'box' is list<.*double>, which is no ints"),
-        ({"box": "str"}, r"column 'box' is list<.*double>, which is no str"),
+        ({"name": "int"}, "column 'name' is string, which cannot be read as int"),
+        ({"name": "float"}, "column 'name' is string, which cannot be read as float"),
+        ({"age": "ints"}, "column 'age' is int64, which cannot be read as ints"),
+        ({"box": "ints"}, r"column 'box' is list<.*double>, which cannot be read as ints"),
+        ({"box": "str"}, r"column 'box' is list<.*double>, which cannot be read as str"),
     ],
 )
 def test_rejects_columns_of_other_types(tmp_path: Path, types: dict[str, str], message: str) -> None:

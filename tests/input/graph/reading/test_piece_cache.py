@@ -56,9 +56,9 @@ def test_the_first_epoch_stores_each_piece(dataset: str, tmp_path: Path) -> None
     assert isinstance(plan, PiecePlan)
     expected = feed(dataset, 2 * EPOCH)
     np.testing.assert_array_equal(feed(dataset, 5, cache=tmp_path), expected[:5])
-    assert 4 <= len(kept(tmp_path)) < len(plan.pieces.starts)
+    assert 4 <= len(kept(tmp_path)) < len(plan.pieces.firsts)
     np.testing.assert_array_equal(feed(dataset, 2 * EPOCH, cache=tmp_path), expected)
-    assert len(kept(tmp_path)) == len(plan.pieces.starts)
+    assert len(kept(tmp_path)) == len(plan.pieces.firsts)
     assert not list(tmp_path.glob("*/*.tempstate*"))
 
 
@@ -85,7 +85,7 @@ def test_each_host_stores_only_its_pieces(dataset: str, tmp_path: Path, hosts: i
         found = feed(dataset, 3 * EPOCH, host=host, hosts=hosts, cache=cache)
         np.testing.assert_array_equal(found, expected[:, rows])
         kept_by.append({path.name for path in kept(cache)})
-    assert sum(map(len, kept_by)) == len(set().union(*kept_by)) == len(plan.pieces.starts)
+    assert sum(map(len, kept_by)) == len(set().union(*kept_by)) == len(plan.pieces.firsts)
 
 
 def test_evaluation_and_a_filter_use_the_cache(dataset: str, tmp_path: Path) -> None:

@@ -37,12 +37,12 @@ def test_pieces_cover_their_shards(tmp_path: Path, data: st.DataObject) -> None:
     shards = data.draw(st.lists(sizes, min_size=1, max_size=4), "sizes of the records of shards")
     piece_bytes = data.draw(st.integers(100, 20_000), "bytes of a piece")
     pieces = piece_plan(tmp_path, shards, piece_bytes=piece_bytes).pieces
-    assert pieces.starts[0] == 0
+    assert pieces.firsts[0] == 0
     assert pieces.stops[-1] == sum(map(len, shards))
-    np.testing.assert_array_equal(pieces.starts[1:], pieces.stops[:-1])
+    np.testing.assert_array_equal(pieces.firsts[1:], pieces.stops[:-1])
     ends = np.cumsum([len(shard) for shard in shards])
     for start, stop, begin, end, size in zip(
-        pieces.starts, pieces.stops, pieces.begins, pieces.ends, pieces.file_bytes, strict=True
+        pieces.firsts, pieces.stops, pieces.begins, pieces.ends, pieces.file_bytes, strict=True
     ):
         shard = int(np.searchsorted(ends, start, "right"))
         offsets = np.append(0, np.cumsum(shards[shard]))
@@ -63,9 +63,9 @@ def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
     for slot in order.slots(0, order.batch_size):
         taken = 0
         for first, last in order.stream(np.int64(slot), 0).as_numpy_iterator():
-            piece = int(np.searchsorted(pieces.starts, first, "right")) - 1
+            piece = int(np.searchsorted(pieces.firsts, first, "right")) - 1
             begin, end = bytes_before(np.array([first, last]))
-            file_end = begin - bytes_before(pieces.starts[piece : piece + 1])[0]
+            file_end = begin - bytes_before(pieces.firsts[piece : piece + 1])[0]
             left = pieces.file_bytes[piece] - pieces.begins[piece] - file_end
             size = end - begin
             is_exact = pieces.begins[piece] + file_end == 0 and size > BLOCK
@@ -112,7 +112,7 @@ def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
             epoch = (taken * 8 + slot) // plan.count
             if epoch == len(read):
                 break
-            read[epoch].append(int(np.searchsorted(plan.pieces.starts, first, "right")) - 1)
+            read[epoch].append(int(np.searchsorted(plan.pieces.firsts, first, "right")) - 1)
             taken += last - first
         own = set(np.flatnonzero(order.parts == slot).tolist())
         assert len(own) == 8

@@ -74,9 +74,9 @@ def test_bounds_the_window_where_large_records_stand_together(
     assert np.mean(blocks) < 1.2 * WINDOW
     # Chance gives some blocks more; all large records have 16 windows.
     assert max(blocks) < 2.5 * WINDOW
-    chunk_bytes = np.add.reduceat(sizes, plan.mixed_chunks.starts)
+    chunk_bytes = np.add.reduceat(sizes, plan.mixed_chunks.firsts)
     assert chunk_bytes.max() <= 32 * MEBIBYTE
-    assert np.add.reduceat(sizes, plan.chunks.starts).max() <= 32 * MEBIBYTE
+    assert np.add.reduceat(sizes, plan.chunks.firsts).max() <= 32 * MEBIBYTE
 
 
 def test_a_window_of_large_records_has_at_most_one_gibibyte(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: in
     while length * mean < MEBIBYTE // 2 and length * 2 * 256 <= 12_000:
         length *= 2
     expected = Chunks.cut([3000] * 4, length)
-    np.testing.assert_array_equal(plan.mixed_chunks.starts, expected.starts)
+    np.testing.assert_array_equal(plan.mixed_chunks.firsts, expected.firsts)
     np.testing.assert_array_equal(plan.mixed_chunks.stops, expected.stops)
     assert plan.window(None, plan.record_bytes) == max(1024, WINDOW // mean)
 
@@ -114,7 +114,7 @@ def test_cuts_compressed_chunks_between_blocks(tmp_path: Path) -> None:
     path = write_dataset(str(tmp_path), {"train": records}, FEATURES, layout="", shards=1, compression="gzip")
     plan = ReadPlan.make(open_dataset(path), "train")
     assert plan.record_bytes == plan.sizes.mean
-    assert set((plan.mixed_chunks.starts % 64).tolist()) == {0}
+    assert set((plan.mixed_chunks.firsts % 64).tolist()) == {0}
 
 
 _PROGRAM = """

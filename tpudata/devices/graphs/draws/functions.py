@@ -1,4 +1,4 @@
-"""Draws inside functions: of conditions, loops and calls, which get a position and the number of the replica as additional inputs.
+"""Draws inside functions: of conditions, loops and calls, which get a position and the index of the replica as additional inputs.
 
 The position distinguishes the runs of a function: it follows from the caller's position and the calling node's name. A loop carries
 it from one iteration to the next.
@@ -50,7 +50,7 @@ class DrawRewriter:
         self._functions = {function.signature.name: function for function in self._graph_def.library.function}
         # (function that the graph calls, its arguments that are Keras 3 seed generators' states).
         self._seed_arguments: set[tuple[str, frozenset[str]]] = set()
-        self._find_calls(
+        self._collect_calls(
             self._graph_def.node,
             lambda name: has_seed_name(_find_node_name(name)) or _find_node_name(name) in keras_seeds,
         )
@@ -96,7 +96,7 @@ class DrawRewriter:
     def _list_functions(self, node: tf.compat.v1.NodeDef) -> list[str]:
         return [name for name in list_called_functions(node) if name in self._functions]
 
-    def _find_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
+    def _collect_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
         """Collect the functions that nodes call, and mark the nodes that read a Keras 3 seed generator's state.
 
         Args:
@@ -114,7 +114,7 @@ class DrawRewriter:
                 seeds = frozenset(name for name, value in zip(arguments, values, strict=True) if is_seed(value))
                 if (function_name, seeds) not in self._seed_arguments:
                     self._seed_arguments.add((function_name, seeds))
-                    self._find_calls(function.node_def, seeds.__contains__)
+                    self._collect_calls(function.node_def, seeds.__contains__)
 
     def _find_drawing(self) -> set[str]:
         """Return the names of functions that draw, and of the other functions of a condition or loop that may call one."""

@@ -42,7 +42,7 @@ class Scope:
 
     Attributes:
         position: int64 scalar that distinguishes the runs of the nodes.
-        replica: int32 scalar, the number of the replica; None for a session's draws.
+        replica: int32 scalar, the index of the replica; None for a session's draws.
         is_function: whether the nodes are those of a function, in which inputs name a producer's output argument.
     """
 

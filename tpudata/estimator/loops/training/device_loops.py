@@ -88,12 +88,15 @@ class DeviceLoops:
         """
         if size == 1 or not summarises or not self._summaries.needs_single_step:
             return self._run_steps(iteration, size, fetches, feeds, summarises=summarises)
-        first = self._run_steps(iteration, size - 1, fetches, feeds, summarises=False)
-        if not first.has_data or len(first.losses) < size - 1:
-            return first
-        last = self._run_steps(iteration, 1, fetches, feeds, summarises=True)
-        steps, losses = [*first.steps, *last.steps], [*first.losses, *last.losses]
-        return LoopValues(steps, losses, last.has_data, first.fetched | last.fetched)
+        first_values = self._run_steps(iteration, size - 1, fetches, feeds, summarises=False)
+        if not first_values.has_data or len(first_values.losses) < size - 1:
+            return first_values
+        last_values = self._run_steps(iteration, 1, fetches, feeds, summarises=True)
+        steps, losses = (
+            [*first_values.steps, *last_values.steps],
+            [*first_values.losses, *last_values.losses],
+        )
+        return LoopValues(steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
 
     def _run_steps(
         self,

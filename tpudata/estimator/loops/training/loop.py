@@ -137,19 +137,21 @@ class _Training:
             The loss of the last step, or None if there was no data for one.
         """
         self._begin(feed)
-        last = self.step + steps if steps is not None else max_steps
+        end_step = self.step + steps if steps is not None else max_steps
         # A hook may change the step.
         counts = self._step.counts_all and not self._has_hooks
         # Hooks may have initialised the iterators of input_fn.
-        with contextlib.closing(feed.iterate(last - self.step if counts and last is not None else None)) as iteration:
-            last_loss = self._run_loops(iteration, last)
+        with contextlib.closing(
+            feed.iterate(end_step - self.step if counts and end_step is not None else None)
+        ) as iteration:
+            last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
             self._finite_check.check_variables(self.step, last_loss)
             self._progress.end(self.step, last_loss)
         self._checkpointing.end(self.step)
         self._monitor.end()
         is_ended = self._termination.requested or self._stops or self._monitor.should_stop
-        if last_loss is None and not is_ended and (last is None or self.step < last):
+        if last_loss is None and not is_ended and (end_step is None or self.step < end_step):
             _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
         if self._termination.requested:
             saved = (
@@ -182,10 +184,10 @@ class _Training:
         if not self._is_exact and tpu.initial_infeed_sleep_secs:
             time.sleep(tpu.initial_infeed_sleep_secs)
 
-    def _run_loops(self, iteration: StepIteration, last: int | None) -> float | None:
+    def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
-        while (last is None or self.step < last) and (size := self._next_size(last)):
+        while (end_step is None or self.step < end_step) and (size := self._next_size(end_step)):
             begin = time.monotonic()
             self._profiler.before_loop(self.step)
             fetches = self._monitor.before_run()
@@ -212,9 +214,9 @@ class _Training:
                 break
         return last_loss
 
-    def _next_size(self, last: int | None) -> int:
+    def _next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
-        size = self._size.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
+        size = self._size.next(self.step, (end_step, *self._ends())) if self._peers.is_chief else 0
         stops = self._stops or self._monitor.should_stop
         size, stopped, ended = self._peers.sum_numbers([size, int(stops), int(self._termination.requested)])
         if ended:

@@ -82,16 +82,16 @@ class Progress:
         """
         starts = [before, *steps[:-1]]
         self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)
-        last = len(steps) - 1
-        for position in range(len(steps)) if self._every_step else (last,):
-            number = steps[position]
-            is_due = self._summarising.due(self._expected if self._every_step else number)
-            self._expected = (number if is_due else starts[position] + 1) + 1
+        last_position = len(steps) - 1
+        for position in range(len(steps)) if self._every_step else (last_position,):
+            step = steps[position]
+            is_due = self._summarising.due(self._expected if self._every_step else step)
+            self._expected = (step if is_due else starts[position] + 1) + 1
             if is_due:
-                self._events.write_scalars(number, {"loss": losses[position]})
-                self._summarising.restart(number)
-                if position == last:
-                    self._summaries.write(number, fetched, self._events)
+                self._events.write_scalars(step, {"loss": losses[position]})
+                self._summarising.restart(step)
+                if position == last_position:
+                    self._summaries.write(step, fetched, self._events)
         step = steps[-1]
         if self._logging.due(step):
             # Not the first time, which would include compilation.

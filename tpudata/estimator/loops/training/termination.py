@@ -42,9 +42,9 @@ class Termination:
         if self.requested and self._exits_at_once:
             raise SystemExit(EXIT_CODE)
 
-    def receive(self, number: int, frame: FrameType | None) -> None:
+    def receive(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM; the second one ends the process at once."""
-        del number, frame
+        del signal_number, frame
         if self.requested:
             os._exit(TERMINATED)
         self.requested = True

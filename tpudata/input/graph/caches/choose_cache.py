@@ -24,7 +24,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     Args:
         cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
             folder, which keeps decoded records, or stored pieces if records are read in pieces.
-        request: what is fed.
+        request: data and options of the input_fn.
         plan: plan of reading the split.
 
     Raises:

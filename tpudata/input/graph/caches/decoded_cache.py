@@ -102,14 +102,14 @@ class DecodedCache(Cache):
         chunks, split = self._plan.chunks, self._plan.split
 
         def read_decoded() -> tf.data.Dataset:
-            ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
-            return stored.read(ranges, stored.load(chunks.starts, is_decoded=True), self._plan.reads)
+            ranges = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops))
+            return stored.read(ranges, stored.load(chunks.firsts, is_decoded=True), self._plan.reads)
 
         records = _encode_records(numpy_elements(read_decoded), self._fields)
         count = len(split.shards)
         shards = [
-            write_shard(self.path, shard_name(CACHE_SPLIT, number, count), islice(records, shard.records))
-            for number, shard in enumerate(split.shards)
+            write_shard(self.path, shard_name(CACHE_SPLIT, shard_index, count), islice(records, shard.records))
+            for shard_index, shard in enumerate(split.shards)
         ]
         manifest = Manifest(
             layout=_LAYOUT,

@@ -95,13 +95,13 @@ class PieceFiles:
             raise UsageError(
                 f"cache={folder!r}: TensorFlow takes {' '.join(_PATTERN)} in a name as a pattern. Pass a folder without these."
             )
-        bounds = np.stack([pieces.starts, pieces.stops])
+        bounds = np.stack([pieces.firsts, pieces.stops])
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
-        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
+        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.firsts), bool))
 
-    def keep(self, numbers: Integers) -> PieceFiles:
-        """Return these files, with the pieces `numbers` saved once they are read."""
-        return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
+    def keep(self, pieces: Integers) -> PieceFiles:
+        """Return these files, with these pieces saved once they are read."""
+        return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), pieces))
 
     def prepare(self) -> None:
         """Make the folder, remove temporary files of killed processes, and check the disk space for missing pieces.
@@ -118,10 +118,10 @@ class PieceFiles:
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                         path.unlink()
-            stored_numbers = {path.stem for path in folder.glob("*.index")}
-        missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in stored_numbers]
+            stored_pieces = {path.stem for path in folder.glob("*.index")}
+        missing = [piece for piece in np.flatnonzero(self.kept).tolist() if str(piece) not in stored_pieces]
         bytes_before = self.sizes.bytes_before
-        size = int((bytes_before(self.pieces.stops[missing]) - bytes_before(self.pieces.starts[missing])).sum())
+        size = int((bytes_before(self.pieces.stops[missing]) - bytes_before(self.pieces.firsts[missing])).sum())
         free = shutil.disk_usage(folder).free
         if size > free:
             raise UsageError(
@@ -131,48 +131,48 @@ class PieceFiles:
 
     def wrap_read(self, read: ReadRange) -> ReadRange:
         """Return a function that reads records from these files; a missing piece is read by `read`, and saved if it is kept."""
-        bounds = tf.constant(np.stack([self.pieces.starts, self.pieces.stops], axis=1))
+        bounds = tf.constant(np.stack([self.pieces.firsts, self.pieces.stops], axis=1))
         is_kept = tf.constant(self.kept)
 
-        def make_prefix(number: tf.Tensor) -> tf.Tensor:
-            return tf.strings.join([self.folder, tf.strings.as_string(number)], "/")
+        def make_prefix(piece: tf.Tensor) -> tf.Tensor:
+            return tf.strings.join([self.folder, tf.strings.as_string(piece)], "/")
 
-        def has_piece(number: tf.Tensor) -> tf.Tensor:
-            return tf.size(tf.io.matching_files(tf.strings.join([make_prefix(number), ".index"]))) > 0
+        def has_piece(piece: tf.Tensor) -> tf.Tensor:
+            return tf.size(tf.io.matching_files(tf.strings.join([make_prefix(piece), ".index"]))) > 0
 
-        def restore(number: tf.Tensor) -> tf.Tensor:
+        def restore(piece: tf.Tensor) -> tf.Tensor:
             (records,) = tf.raw_ops.RestoreV2(
-                prefix=make_prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
+                prefix=make_prefix(piece), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
             )
             return tf.ensure_shape(records, [None])
 
-        def fetch(number: tf.Tensor) -> tf.Tensor:
-            first, last = tf.unstack(tf.gather(bounds, number))
-            records = read(first, last)
+        def fetch(piece: tf.Tensor) -> tf.Tensor:
+            first, stop = tf.unstack(tf.gather(bounds, piece))
+            records = read(first, stop)
             save = tf.raw_ops.SaveV2(
-                prefix=make_prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], tensors=[records]
+                prefix=make_prefix(piece), tensor_names=[_TENSOR], shape_and_slices=[""], tensors=[records]
             )
             with tf.control_dependencies([save]):
                 return tf.identity(records)
 
-        def read_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-            number = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
-            number_dataset = tf.data.Dataset.from_tensors(number)
-            begin = tf.gather(bounds, number)[0]
+        def read_records(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+            piece = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
+            piece_dataset = tf.data.Dataset.from_tensors(piece)
+            begin = tf.gather(bounds, piece)[0]
 
             def slice_range(records: tf.Tensor) -> tf.Tensor:
-                return records[first - begin : last - begin]
+                return records[first - begin : stop - begin]
 
             # A damaged file counts as missing: the store has its records.
             restored = (
-                number_dataset.filter(without_autograph(has_piece))
+                piece_dataset.filter(without_autograph(has_piece))
                 .map(without_autograph(restore))
                 .ignore_errors(log_warning=True)
             )
-            fetched = number_dataset.filter(without_autograph(lambda number: tf.gather(is_kept, number))).map(
+            fetched = piece_dataset.filter(without_autograph(lambda piece: tf.gather(is_kept, piece))).map(
                 without_autograph(fetch)
             )
-            read_again = number_dataset.map(without_autograph(lambda _: read(first, last)))
+            read_again = piece_dataset.map(without_autograph(lambda _: read(first, stop)))
             candidates = restored.concatenate(fetched).map(without_autograph(slice_range)).concatenate(read_again)
             return candidates.take(1).get_single_element()
 

@@ -22,7 +22,7 @@ class BucketPipeline:
 
     Args:
         pipeline: all records, padded to the longest length.
-        request: what is fed.
+        request: data and options of the input_fn.
     """
 
     def __init__(self, pipeline: SplitPipeline, request: InputRequest) -> None:
@@ -62,14 +62,15 @@ class BucketPipeline:
     def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
         """The buckets, each with its pipeline, for which all records are read once."""
         buckets = find_buckets(self._pipeline.lengths(), self._limits)
-        return [(bucket, self._make_pipeline(bucket, number)) for number, bucket in enumerate(buckets)]
+        return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
 
-    def _make_pipeline(self, bucket: Bucket, number: int) -> Pipeline:
+    def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
+        """Return the pipeline of one bucket, with its length, its own seed and its records, without an end."""
         fields, options = self._request.fields, self._options
         inputs = (
             dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
         )
-        seed = bucket_seed(operator.index(options.seed), number)
+        seed = bucket_seed(operator.index(options.seed), index)
         request = dataclasses.replace(
             self._request,
             fields=dataclasses.replace(fields, inputs=tuple(inputs)),

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.input.graph.pipelines.pipeline import Pipeline
 from tpudata.input.options.hosts import Rows
@@ -27,7 +27,7 @@ class FilteredPipeline:
 
     Args:
         pipeline: all records.
-        request: what is fed.
+        request: data and options of the input_fn.
     """
 
     def __init__(self, pipeline: Pipeline, request: InputRequest) -> None:
@@ -54,7 +54,7 @@ class FilteredPipeline:
         # In another thread: a default graph of TensorFlow 1, in which == compares objects, belongs to one thread.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
             ids = pool.submit(self._pipeline.choose_records, choose).result()
-        total = counted(self._pipeline.records, "record")
+        total = count_text(self._pipeline.records, "record")
         if not len(ids):
             raise UsageError(
                 f"filter: {self._request.name} has {total}, and it chose none of them (expected 1 or more). Change it."

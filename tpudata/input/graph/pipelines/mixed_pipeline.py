@@ -32,13 +32,13 @@ class MixedPipeline:
         order = MixtureOrder.make(self._weights, rows.total)
         pieces = order.pieces
         # Whole rows of pieces that cover the host's rows.
-        first_row, end_row = rows.first // pieces, -(-rows.last // pieces)
+        first_row, end_row = rows.first // pieces, -(-rows.stop // pieces)
         piece_rows = Rows(end_row - first_row, rows.total // pieces, first_row, end_row)
         datasets = [
             make(piece_rows, start) for make, start in zip(self._inputs, order.count_given(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], end_row - first_row)
-        begin, end = rows.first - first_row * pieces, rows.last - first_row * pieces
+        begin, end = rows.first - first_row * pieces, rows.stop - first_row * pieces
 
         def join_pieces(*datasets: Any) -> Any:
             return tf.nest.map_structure(
@@ -69,11 +69,11 @@ def _check_alike(specs: Sequence[Any], rows: int) -> None:
         UsageError: they differ; the message names the first difference.
     """
     leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
-    for number, tensors in enumerate(leaves):
+    for index, tensors in enumerate(leaves):
         for name in sorted(leaves[0].keys() | tensors.keys()):
             if tensors.get(name) != leaves[0].get(name):
                 raise UsageError(
-                    f"Mixture: input {number} gives {_describe(tensors.get(name))} as {name}, and input 0"
+                    f"Mixture: input {index} gives {_describe(tensors.get(name))} as {name}, and input 0"
                     f" {_describe(leaves[0].get(name))} (expected the same). Let transform or the options make them alike."
                 )
     for name, spec in leaves[0].items():

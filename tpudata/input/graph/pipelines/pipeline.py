@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
@@ -46,7 +46,7 @@ class Pipeline:
     """Pipeline from the records of a split to batches.
 
     Args:
-        request: what is fed.
+        request: data and options of the input_fn.
         records: the records.
     """
 
@@ -65,7 +65,7 @@ class Pipeline:
         return record_lengths(self._records)
 
     def choose_records(self, choose: Callable[..., Any]) -> Integers:
-        """Return the numbers of the records that a user's function chooses; reads them all."""
+        """Return the indices of the records that a user's function chooses; reads them all."""
         return choose_records(self._records, choose, self._options.parse)
 
     @property
@@ -138,7 +138,7 @@ class Pipeline:
                 )
             if steps == 0:
                 raise UsageError(
-                    f"num_epochs={epochs}: {counted(order.records, 'record')} do not fill one global batch of {rows.total}."
+                    f"num_epochs={epochs}: {count_text(order.records, 'record')} do not fill one global batch of {rows.total}."
                     " Choose a smaller batch size, or more epochs."
                 )
             count = max(0, steps - start_step) * per_step

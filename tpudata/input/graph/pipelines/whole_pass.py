@@ -42,7 +42,7 @@ def record_lengths(records: Records) -> Integers:
 
 
 def choose_records(records: Records, predicate: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
-    """Return the numbers of the records for which a user's function returns True, int64 [n], ascending.
+    """Return the indices of the records for which a user's function returns True, int64 [n], ascending.
 
     Args:
         records: all records.
@@ -78,6 +78,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
 
 
 def _check_choice(choice: Any) -> tf.Tensor:
+    """Return the result of `filter` as a tensor; UsageError if it is not one bool."""
     if choice is None:
         raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
     tensor = tf.convert_to_tensor(choice)

@@ -19,19 +19,19 @@ _READERS = 32
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KeptShards:
-    """The shards of a split; records in quarantine are omitted, and have no numbers.
+    """The shards of a split; records in quarantine are omitted, and have no record numbers.
 
     Attributes:
         shards: all shards.
-        runs: for each shard the runs of kept records, [first, last) in it, int64 [runs, 2].
-        begins: number of each shard's first kept record among all kept records, int64 [shards].
-        ends: number of the record after its last one, int64 [shards].
+        runs: for each shard the runs of kept records, [first, stop) in it, int64 [runs, 2].
+        firsts: index of each shard's first kept record among all kept records, int64 [shards].
+        stops: index of the record after its last one, int64 [shards].
     """
 
     shards: tuple[Shard, ...]
     runs: tuple[Integers, ...]
-    begins: Integers
-    ends: Integers
+    firsts: Integers
+    stops: Integers
 
     @classmethod
     def make(cls, dataset: Dataset, split: str) -> KeptShards:
@@ -39,15 +39,15 @@ class KeptShards:
         shards = dataset.manifest.split(split).shards
         runs = tuple(dataset.kept_runs(shard) for shard in shards)
         counts = np.array([int((shard_runs[:, 1] - shard_runs[:, 0]).sum()) for shard_runs in runs], np.int64)
-        ends = np.cumsum(counts)
-        return cls(shards, runs, ends - counts, ends)
+        stops = np.cumsum(counts)
+        return cls(shards, runs, stops - counts, stops)
 
     @property
-    def numbers(self) -> Integers:
-        """Numbers of the shards that have kept records, int64 [n]."""
-        return np.flatnonzero(self.ends > self.begins)
+    def indices(self) -> Integers:
+        """Indices of the shards that have kept records, int64 [n]."""
+        return np.flatnonzero(self.stops > self.firsts)
 
     def map(self, function: Callable[[int], _Result]) -> list[_Result]:
-        """Call a function for each of `numbers` in threads, as it may read an index, and return the results."""
+        """Call a function for each of `indices` in threads, as it may read an index, and return the results."""
         with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
-            return list(pool.map(function, self.numbers.tolist()))
+            return list(pool.map(function, self.indices.tolist()))

@@ -41,7 +41,7 @@ class PiecePlan(ReadPlan):
     @property
     def chunks(self) -> Chunks:
         """Pieces for reading in order."""
-        return self._select(Chunks(self.pieces.starts, self.pieces.stops))
+        return self._select(Chunks(self.pieces.firsts, self.pieces.stops))
 
     @property
     def mixed_chunks(self) -> Chunks:
@@ -82,7 +82,7 @@ class PiecePlan(ReadPlan):
     def piece_memory(self) -> int:
         """Bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
         copies = 1 if self.block_records is None else 2
-        return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.starts))
+        return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.firsts))
 
     @property
     def reads(self) -> int:

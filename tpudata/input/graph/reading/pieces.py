@@ -29,14 +29,14 @@ class Pieces:
     """Pieces of the shards of a split, in order.
 
     Attributes:
-        starts: number of the first record of each piece, int64 [pieces].
-        stops: number of the record after the last one, int64 [pieces].
+        firsts: index of the first record of each piece, int64 [pieces].
+        stops: index of the record after the last one, int64 [pieces].
         begins: byte at which it begins in its file, int64 [pieces].
         ends: byte at which it ends, int64 [pieces].
         file_bytes: size of its file, int64 [pieces].
     """
 
-    starts: Integers
+    firsts: Integers
     stops: Integers
     begins: Integers
     ends: Integers
@@ -53,21 +53,21 @@ class Pieces:
         """
         shards = KeptShards.make(dataset, split)
 
-        def cut_shard(number: int) -> tuple[Integers, Integers]:
-            shard = shards.shards[number]
+        def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
+            shard = shards.shards[shard_index]
             if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
-            return _cut_shard(dataset.index(shard), shards.runs[number], piece_bytes)
+            return _cut_shard(dataset.index(shard), shards.runs[shard_index], piece_bytes)
 
         # A shard without kept records has no piece.
         cut_shards = shards.map(cut_shard)
-        numbers = shards.numbers.tolist()
-        starts = np.concatenate([first + shards.begins[n] for n, (first, _) in zip(numbers, cut_shards, strict=True)])
-        sizes = [shards.shards[n].bytes for n in numbers]
+        indices = shards.indices.tolist()
+        firsts = np.concatenate([first + shards.firsts[n] for n, (first, _) in zip(indices, cut_shards, strict=True)])
+        sizes = [shards.shards[n].bytes for n in indices]
         ends = [np.append(piece_begins[1:], size) for (_, piece_begins), size in zip(cut_shards, sizes, strict=True)]
         return cls(
-            starts,
-            np.append(starts[1:], shards.ends[-1]),
+            firsts,
+            np.append(firsts[1:], shards.stops[-1]),
             np.concatenate([piece_begins for _, piece_begins in cut_shards]),
             np.concatenate(ends),
             np.repeat(sizes, [len(first) for first, _ in cut_shards]),
@@ -96,14 +96,14 @@ class Pieces:
 
 
 def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Integers, Integers]:
-    """Return the number of the first kept record and the byte offset of each piece of a shard.
+    """Return the index among kept records of the first record of each piece of a shard, and the byte offset of the piece.
 
     Args:
         index: index of the shard.
-        runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
+        runs: runs of kept records, [first, stop) in the shard, int64 [runs, 2].
         piece_bytes: size of a piece.
     """
-    kept_records = np.concatenate([np.arange(first, last) for first, last in runs.tolist()])
+    kept_records = np.concatenate([np.arange(first, stop) for first, stop in runs.tolist()])
     if index.block_offsets is None:
         records, offsets = np.arange(len(kept_records)), index.offsets.astype(np.int64)[kept_records]
     else:

@@ -41,7 +41,7 @@ class FileRanges:
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin, int64 [n]."""
-        return chunks.starts if self.stored.has_gaps else self.plan.find_read_starts(chunks)
+        return chunks.firsts if self.stored.has_gaps else self.plan.find_read_starts(chunks)
 
     def choose_host_chunks(self, _: Chunks, rows: Rows) -> Chunks:
         """Return chunks for a host that reads its rows of each batch in order."""
@@ -57,13 +57,13 @@ class FileRanges:
         return self.stored.load(cuts, is_decoded=self.is_decoded, keep=self.keep)
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of the records of ranges [first, last), in order."""
+        """Return a dataset of the records of ranges [first, stop), in order."""
         return self.stored.read(ranges, load, reads or self.reads)
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of the records of ranges, several per element, in order."""
         ranges = spans.flat_map(
-            without_autograph(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts)))
+            without_autograph(lambda firsts, stops: tf.data.Dataset.from_tensor_slices((firsts, stops)))
         )
         return self.read(ranges, load)
 
@@ -95,7 +95,7 @@ class MemoryRanges:
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which ranges begin."""
-        return chunks.starts
+        return chunks.firsts
 
     def choose_host_chunks(self, chunks: Chunks, _: Rows) -> Chunks:
         """Return the same chunks."""
@@ -110,15 +110,15 @@ class MemoryRanges:
         return _number_records
 
     def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of the record numbers of ranges [first, last), in order."""
+        """Return a dataset of the record numbers of ranges [first, stop), in order."""
         return ranges.map(without_autograph(load), **PARALLEL)
 
     def read_spans(self, spans: tf.data.Dataset, _: Load) -> tf.data.Dataset:
         """Return a dataset of the record numbers of several ranges per element, in order."""
-        return spans.map(without_autograph(lambda firsts, lasts: range_numbers(firsts, lasts)[1]))
+        return spans.map(without_autograph(lambda firsts, stops: range_numbers(firsts, stops)[1]))
 
     def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Any) -> Any:
-        """Return the records whose numbers are at `positions` of `elements`."""
+        """Return the records whose record numbers are at `positions` of `elements`."""
         return _gather(all_records, tf.gather(elements, positions))
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
@@ -127,8 +127,8 @@ class MemoryRanges:
         return numbered.map(without_autograph(lambda numbers, all_records: _gather(all_records, numbers)))
 
 
-def _number_records(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    return tf.range(first, last)
+def _number_records(first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+    return tf.range(first, stop)
 
 
 def _gather(columns: Any, positions: tf.Tensor) -> Any:

@@ -13,7 +13,7 @@ from tpudata.input.dataset_ops import count_up_to, ensure
 from tpudata.input.files.split_files import Run, SplitFiles
 from tpudata.input.graph.reading.segments import Segments
 
-# Returns the records [first, last) as stored: string [n].
+# Returns the records [first, stop) as stored: string [n].
 ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
 # Wraps a function that reads ranges in one that also caches them.
 Keep: TypeAlias = "Callable[[ReadRange], ReadRange]"
@@ -41,46 +41,48 @@ class RecordReader:
         self._table = tf.constant(np.stack(columns, axis=1))
         self._sizes = tf.constant(segments.sizes)
 
-    def read(self, first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-        """Return the records [first, last) as string [n].
+    def read(self, first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
+        """Return the records [first, stop) as string [n].
 
         Args:
-            first: number of the first record, int64 scalar.
-            last: number of the record after the last one, above `first`; in the same file unless there are gaps.
+            first: index of the first record, int64 scalar.
+            stop: index of the record after the last one, above `first`; in the same file unless there are gaps.
 
         A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
-        low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, last - 1])) - 1)
+        low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
 
-        def read_segment(number: tf.Tensor) -> tf.data.Dataset:
-            begin = tf.maximum(first, tf.gather(self._firsts, number))
-            end = tf.minimum(last, tf.gather(self._firsts, number + 1))
-            return self._files.records(self._make_run(number, number, begin, end)).take(end - begin)
+        def read_segment(segment: tf.Tensor) -> tf.data.Dataset:
+            first_read = tf.maximum(first, tf.gather(self._firsts, segment))
+            stop_read = tf.minimum(stop, tf.gather(self._firsts, segment + 1))
+            return self._files.records(self._make_run(segment, segment, first_read, stop_read)).take(
+                stop_read - first_read
+            )
 
         if self._has_gaps:
             records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)
         else:
-            records = self._files.records(self._make_run(low, high, first, last))
-        frames = records.batch(last - first).take(1).get_single_element()
+            records = self._files.records(self._make_run(low, high, first, stop))
+        frames = records.batch(stop - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
-        frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), last - first), message)
+        frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), stop - first), message)
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
             return frames
         # A wrong offset may be the start of another record. The size is known for whole segments, which most ranges are.
-        is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), last)
+        is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), stop)
         expected = tf.reduce_sum(self._sizes[low : high + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)
         return ensure(frames, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
 
-    def _make_run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Run:
-        """Return the run of the records [first, last).
+    def _make_run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, stop: tf.Tensor) -> Run:
+        """Return the run of the records [first, stop).
 
         Args:
             low: number of the segment that has the first record.
             high: number of the segment that has the last one. No gap lies between the two.
-            first: number of the first record.
-            last: number of the record after the last one.
+            first: index of the first record.
+            stop: index of the record after the last one.
         """
         file, start, offset, _, skipped, first_read = tf.unstack(tf.gather(self._table, low))
         return Run(
@@ -90,7 +92,7 @@ class RecordReader:
             offset=offset,
             size=tf.gather(self._table, high)[3] - offset,
             skipped=skipped + first - start,
-            count=last - first,
-            place=first_read,
+            count=stop - first,
+            first_record=first_read,
             is_remote=self._is_remote,
         )

@@ -71,7 +71,7 @@ class ReadPlan:
         return cls(split, record_bytes, sizes, block_records, dataset.manifest.layout in TOKEN_ROWS)
 
     def part(self, ids: Integers) -> ReadPlan:
-        """Return the plan for a subset of these records: `ids` are their numbers among these."""
+        """Return the plan for a subset of these records: `ids` are their record numbers among these."""
         return dataclasses.replace(self, ids=ids if self.ids is None else self.ids[ids])
 
     @property
@@ -104,10 +104,10 @@ class ReadPlan:
         return False
 
     def find_pieces(self, records: Integers) -> Integers:
-        """Return the numbers of the pieces that have records, by their numbers, int64 [n]."""
+        """Return the index of the piece of each record number, int64 [n]."""
         assert self.pieces is not None
         stored = records if self.ids is None else self.ids[records]
-        return np.searchsorted(self.pieces.starts, stored, "right") - 1
+        return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
     def fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
@@ -131,7 +131,7 @@ class ReadPlan:
         """Return the numbers of records at which reading can begin without reading earlier ones, int64 [n]."""
         count, size = self.split.records, self.record_bytes
         length = chunk_records(count, size, max(_READ_START_BYTES, -(-count // _MAX_READ_STARTS) * size))
-        return np.union1d(chunks.starts, self._cut_chunks(max(length, self.block_records or 1)).starts)
+        return np.union1d(chunks.firsts, self._cut_chunks(max(length, self.block_records or 1)).firsts)
 
     def lanes(self, batch_size: int) -> int:
         """Return the number of lanes: positions in the permuted chunks from which a batch takes its rows."""
@@ -170,28 +170,28 @@ class ReadPlan:
         """Return the chunks restricted to the records `ids`, in their numbering."""
         if self.ids is None:
             return chunks
-        starts, stops = np.searchsorted(self.ids, chunks.starts), np.searchsorted(self.ids, chunks.stops)
-        return Chunks(starts[starts < stops], stops[starts < stops])
+        firsts, stops = np.searchsorted(self.ids, chunks.firsts), np.searchsorted(self.ids, chunks.stops)
+        return Chunks(firsts[firsts < stops], stops[firsts < stops])
 
     def _split_large(self, chunks: Chunks) -> Chunks:
         """Split chunks above 32 MiB into reads of about 1 MiB, so that large neighbouring records are read one by one.
 
         The parts are permuted as chunks are, which keeps the bytes of a shuffle window near their mean.
         """
-        begins, ends = self.sizes.bytes_before(chunks.starts), self.sizes.bytes_before(chunks.stops)
+        begins, ends = self.sizes.bytes_before(chunks.firsts), self.sizes.bytes_before(chunks.stops)
         large_chunks = np.flatnonzero(ends - begins > _MAX_CHUNK_BYTES)
-        cuts = [chunks.starts]
-        for start, stop, begin, end in zip(
-            chunks.starts[large_chunks],
+        cuts = [chunks.firsts]
+        for first, stop, begin, end in zip(
+            chunks.firsts[large_chunks],
             chunks.stops[large_chunks],
             begins[large_chunks],
             ends[large_chunks],
             strict=True,
         ):
             # An offset inside a record counts as its start. A read is up to twice _READ_BYTES.
-            new_starts = self.sizes.find_records(np.arange(begin, end, 2 * _READ_BYTES))
+            new_cuts = self.sizes.find_records(np.arange(begin, end, 2 * _READ_BYTES))
             block = self.block_records or 1
-            new_starts = start + (new_starts - start) // block * block
-            cuts.append(new_starts[(new_starts > start) & (new_starts < stop)])
-        starts = np.unique(np.concatenate(cuts))
-        return Chunks(starts, np.append(starts[1:], chunks.stops[-1:]))
+            new_cuts = first + (new_cuts - first) // block * block
+            cuts.append(new_cuts[(new_cuts > first) & (new_cuts < stop)])
+        firsts = np.unique(np.concatenate(cuts))
+        return Chunks(firsts, np.append(firsts[1:], chunks.stops[-1:]))

@@ -40,24 +40,26 @@ class RecordSizes:
             StorageError: an index cannot be read.
         """
         shards = KeptShards.make(dataset, split)
-        step = -(-int(shards.ends[-1]) // _MAX_SAMPLES)
+        step = -(-int(shards.stops[-1]) // _MAX_SAMPLES)
 
-        def read_sizes(number: int) -> tuple[Integers, Integers, int]:
-            shard, begin = shards.shards[number], int(shards.begins[number])
+        def read_sizes(shard_index: int) -> tuple[Integers, Integers, int]:
+            shard, first_kept = shards.shards[shard_index], int(shards.firsts[shard_index])
             if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
-                count = int(shards.ends[number]) - begin
-                return np.array([begin]), np.zeros(1, np.int64), shard.bytes * count // shard.records
+                count = int(shards.stops[shard_index]) - first_kept
+                return np.array([first_kept]), np.zeros(1, np.int64), shard.bytes * count // shard.records
             offsets = dataset.index(shard).offsets.astype(np.int64)
-            sizes = np.concatenate([np.diff(offsets[first : last + 1]) for first, last in shards.runs[number].tolist()])
+            sizes = np.concatenate(
+                [np.diff(offsets[first : stop + 1]) for first, stop in shards.runs[shard_index].tolist()]
+            )
             bytes_before = np.append(0, np.cumsum(sizes))
-            sampled = np.arange(-begin % step, len(sizes), step)
-            return sampled + begin, bytes_before[sampled], int(bytes_before[-1])
+            sampled = np.arange(-first_kept % step, len(sizes), step)
+            return sampled + first_kept, bytes_before[sampled], int(bytes_before[-1])
 
         parts = shards.map(read_sizes)
         totals = np.cumsum([0, *(total for _, _, total in parts)])
         ends = [bytes_before + total for (_, bytes_before, _), total in zip(parts, totals[:-1], strict=True)]
         return cls(
-            np.append(np.concatenate([sampled for sampled, _, _ in parts]), shards.ends[-1]),
+            np.append(np.concatenate([sampled for sampled, _, _ in parts]), shards.stops[-1]),
             np.append(np.concatenate(ends), totals[-1]),
         )
 
@@ -71,5 +73,5 @@ class RecordSizes:
         return np.interp(records, self.sampled_records, self.ends)
 
     def find_records(self, sizes: npt.NDArray[np.float64]) -> Integers:
-        """Return the numbers of the records that contain the byte offsets `sizes`, interpolated between the sampled records."""
+        """Return the indices of the records that contain the byte offsets `sizes`, interpolated between the sampled records."""
         return np.interp(sizes, self.ends, self.sampled_records).astype(np.int64)

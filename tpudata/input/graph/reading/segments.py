@@ -19,12 +19,12 @@ class Segments:
     Attributes:
         paths: paths of the files.
         file_bytes: size of each file, int64 [files].
-        firsts: number of the first record of each segment, and last the number of records, int64 [segments + 1].
-        files: number of its file, int64 [segments].
+        firsts: index of the first record of each segment, and last the number of records, int64 [segments + 1].
+        files: index of its file, int64 [segments].
         offsets: byte offset in the file at which reading begins, int64 [segments].
         sizes: bytes that are read, int64 [segments].
         skips: number of read records before the first of the segment, as compressed blocks are read whole, int64 [segments].
-        first_records: number in the file of the first record that is read, int64 [segments].
+        first_records: index in the file of the first record that is read, int64 [segments].
         have_gaps: whether records in quarantine lie between segments of a file.
     """
 
@@ -40,12 +40,12 @@ class Segments:
 
 
 def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
-    """Cut a split into segments. Records in quarantine are omitted, and have no numbers.
+    """Cut a split into segments. Records in quarantine are omitted, and have no record numbers.
 
     Args:
         dataset: the dataset.
         split: name of the split.
-        cuts: numbers of records at which a segment begins, in addition to the first record of each file.
+        cuts: record numbers at which a segment begins, in addition to the first record of each file.
 
     Raises:
         CorruptionError: an index is damaged.
@@ -55,20 +55,20 @@ def cut_into_segments(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segm
     shards = KeptShards.make(dataset, split)
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
-    def cut_shard(number: int) -> tuple[Integers, ...]:
-        begin, end = shards.begins[number], shards.ends[number]
-        cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
-        return _cut_shard(dataset.index(shards.shards[number]), shards.runs[number], cuts_of_shard)
+    def cut_shard(shard_index: int) -> tuple[Integers, ...]:
+        first, stop = shards.firsts[shard_index], shards.stops[shard_index]
+        cuts_of_shard = all_cuts[slice(*np.searchsorted(all_cuts, [first, stop]))] - first
+        return _cut_shard(dataset.index(shards.shards[shard_index]), shards.runs[shard_index], cuts_of_shard)
 
     shard_segments = shards.map(cut_shard)
     firsts, offsets, sizes, skips, first_records = (
         np.concatenate(column) for column in zip(*shard_segments, strict=True)
     )
-    files = np.repeat(shards.numbers, [len(columns[0]) for columns in shard_segments])
+    files = np.repeat(shards.indices, [len(columns[0]) for columns in shard_segments])
     return Segments(
         tuple(dataset.shard_path(shard) for shard in shards.shards),
         np.array([dataset.quarantine.of(shard).bytes for shard in shards.shards], np.int64),
-        np.append(firsts + shards.begins[files], shards.ends[-1]),
+        np.append(firsts + shards.firsts[files], shards.stops[-1]),
         files,
         offsets,
         sizes,
@@ -83,8 +83,8 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
 
     Args:
         index: index of the shard.
-        runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
-        cuts: numbers among kept records at which a segment begins, in addition to the first record of each run.
+        runs: runs of kept records, [first, stop) in the shard, int64 [runs, 2].
+        cuts: indices among kept records at which a segment begins, in addition to the first record of each run.
     """
     ends = np.cumsum(runs[:, 1] - runs[:, 0])
     begins = np.append(0, ends[:-1])
@@ -92,10 +92,10 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     counts = np.append(firsts[1:], ends[-1]) - firsts
     run = np.searchsorted(begins, firsts, "right") - 1
     records = firsts - begins[run] + runs[run, 0]
-    lasts = records + counts
+    stops = records + counts
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
-        return firsts, offsets[records], offsets[lasts] - offsets[records], np.zeros_like(firsts), records
-    block, stop = records // index.block_records, -(-lasts // index.block_records)
+        return firsts, offsets[records], offsets[stops] - offsets[records], np.zeros_like(firsts), records
+    block, stop_block = records // index.block_records, -(-stops // index.block_records)
     offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
-    return firsts, offsets[block], offsets[stop] - offsets[block], records - first_records, first_records
+    return firsts, offsets[block], offsets[stop_block] - offsets[block], records - first_records, first_records

@@ -29,7 +29,7 @@ class StoredRecords:
         ids: numbers of some of the records, ascending; None for all. Records are then numbered among these.
 
     Attributes:
-        ids: these numbers.
+        ids: these record numbers.
     """
 
     def __init__(self, files: SplitFiles, fields: Fields, ids: Integers | None = None) -> None:
@@ -93,12 +93,12 @@ class StoredRecords:
             read = keep(read)
         ids = None if self.ids is None else tf.constant(self.ids)
 
-        def load(first: tf.Tensor, last: tf.Tensor) -> Any:
+        def load(first: tf.Tensor, stop: tf.Tensor) -> Any:
             if ids is None:
-                stored = read(first, last)
+                stored = read(first, stop)
             else:
-                stored_numbers = ids[first:last]
-                stored = tf.gather(read(stored_numbers[0], stored_numbers[-1] + 1), stored_numbers - stored_numbers[0])
+                stored_ids = ids[first:stop]
+                stored = tf.gather(read(stored_ids[0], stored_ids[-1] + 1), stored_ids - stored_ids[0])
             return self.decode(stored) if is_decoded else stored
 
         return load

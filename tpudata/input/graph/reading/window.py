@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
@@ -100,15 +100,15 @@ class ShuffleWindow:
                 source,
                 hosts,
                 ratio,
-                counted(lanes, "stream"),
+                count_text(lanes, "stream"),
             )
         stride = rows.total // lanes
-        free, slots = free_memory(), -(-rows.last // stride) - rows.first // stride
+        free, slots = free_memory(), -(-rows.stop // stride) - rows.first // stride
         size = slots * self.plan.piece_memory + 2 * self.bytes
         # The workers of a tf.data service have separate memory.
         if self.options.service is None and free is not None and size > free:
             raise UsageError(
-                f"shuffle={self.options.shuffle}: {counted(slots, 'stream')} of large pieces and two windows take"
+                f"shuffle={self.options.shuffle}: {count_text(slots, 'stream')} of large pieces and two windows take"
                 f" {size / 1e9:.3g} GB, more than the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or fewer streams:"
                 f" reading=tpudata.Reading(lanes={max(1, slots // 4)})."
             )

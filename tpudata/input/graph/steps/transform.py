@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset_ops import cast_to_int32, without_autograph
 from tpudata.input.decode.user_parse import parse_rows
@@ -63,7 +63,7 @@ def transform_batch(function: Callable[..., Any], batch_size: int, *, has_labels
         for leaf_name, leaf in named_leaves(transformed, f"the result of {name}") if keeps_rows else ():
             if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
                 raise FeatureError(
-                    f"{leaf_name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: their"
+                    f"{leaf_name} has the shape {leaf.shape} (expected {count_text(batch_size, 'row')}). Keep the rows: their"
                     " weights belong to them, which mark the padding of evaluation."
                 )
         return transformed, extras

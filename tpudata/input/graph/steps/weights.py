@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.console.tables import counted
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import ensure, without_autograph
@@ -54,8 +54,8 @@ def make_weights_check(option: str, records: int, per_step: int) -> Step:
                 )
         elif not has_room(element) and records % per_step:
             raise UsageError(
-                f"{counted(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not a"
-                ' dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
+                f"{count_text(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not"
+                ' a dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
                 " weights), or choose a batch size that divides the number of records."
             )
         return element, extras

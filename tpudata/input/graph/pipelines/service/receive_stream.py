@@ -28,12 +28,12 @@ _TICK_SECONDS = 0.05
 _TICK, _ELEMENT, _END = range(3)
 
 
-def receive_stream(service: DataService, stream: tf.data.Dataset, number: int, count: int) -> tf.data.Dataset:
-    """Return stream `number` of `count`, received from the worker that makes it."""
-    own_part = list_parts(count).filter(without_autograph(lambda index: index == number))
+def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: int, count: int) -> tf.data.Dataset:
+    """Return stream `stream_index` of `count`, received from the worker that makes it."""
+    own_part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
     marked = _mark_end(stream)
     numbered = own_part.flat_map(without_autograph(lambda _: marked.enumerate()))
-    worker = f"tf.data service at {service.address}: the worker of part {number} of {count}"
+    worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {count}"
     missing = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
     silent = f"{worker} {SILENT} {service.timeout_seconds:g} s (DataService's timeout_seconds). {_AGAIN}"
 
@@ -50,7 +50,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, number: int, c
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset that yields on each worker the numbers of its parts, of at least `count` in all."""
+    """Return a dataset that yields on each worker the indices of its parts, of at least `count` in all."""
     hint = tf.data.experimental.SHARD_HINT
     return tf.data.Dataset.range(max(count, MAX_WORKERS)).shard(hint, hint)
 
@@ -102,9 +102,9 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     elements = dataset.map(without_autograph(make_element)).concatenate(end)
     clock = _slow_down(tf.data.Dataset.range(1).repeat(), tick_seconds).map(make_mark(_TICK))
 
-    def take_source(source_number: tf.Tensor) -> tf.data.Dataset:
+    def take_source(source_index: tf.Tensor) -> tf.data.Dataset:
         no_elements, all_elements = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
-        is_dataset = tf.equal(source_number, 0)
+        is_dataset = tf.equal(source_index, 0)
         dataset_elements = elements.take(tf.where(is_dataset, all_elements, no_elements))
         return dataset_elements.concatenate(clock.take(tf.where(is_dataset, no_elements, all_elements)))
 

@@ -35,19 +35,19 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
     if workers < 2 * batches:
         groups = max(count for count in range(1, min(workers, batches) + 1) if batches % count == 0)
         size = rows.count // groups
-        firsts = range(rows.first, rows.last, size)
-        return [[dataclasses.replace(rows, first=first, last=first + size)] for first in firsts]
+        firsts = range(rows.first, rows.stop, size)
+        return [[dataclasses.replace(rows, first=first, stop=first + size)] for first in firsts]
     parts_per_batch = min(workers // batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [
         [Rows(end - begin, rows.total, first + begin, first + end) for begin, end in itertools.pairwise(cuts)]
-        for first in range(rows.first, rows.last, rows.batch_size)
+        for first in range(rows.first, rows.stop, rows.batch_size)
     ]
 
 
 def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
     """Receive streams from the workers of a service, which must have registered."""
-    return [receive_stream(service, stream, number, len(streams)) for number, stream in enumerate(streams)]
+    return [receive_stream(service, stream, index, len(streams)) for index, stream in enumerate(streams)]
 
 
 def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.Dataset]:

@@ -75,7 +75,7 @@ def _find_missing(service: DataService) -> str | None:
 
 
 def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
-    """Return the numbers of the parts of all workers; None if a worker does not answer in time, () after an error."""
+    """Return the indices of the parts of all workers; None if a worker does not answer in time, () after an error."""
     received: list[Sequence[int] | None] = [None]
 
     def ask() -> None:
