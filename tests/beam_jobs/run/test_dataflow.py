@@ -30,9 +30,9 @@ from tests.helpers.fake_dataflow import IMPATIENT, JOB_ID, FakeDataflow
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import make_pictures
 from tests.helpers.processes import wait_for
+from tests.helpers.stores import serve_gs
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError
-from tpudata.storage.select import _storage
 
 URL = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{JOB_ID}?project=p"
 PROGRAM = """
@@ -82,24 +82,17 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def here(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The dataset of the local runner."""
-    with FakeGcs() as store, pytest.MonkeyPatch.context() as patch:
+    with serve_gs() as store:
         fill(store, pictures)
-        patch.setenv("STORAGE_EMULATOR_HOST", store.url)
-        _storage.cache_clear()
         assert run(["--input=gs://b/in", "--output=gs://b/out", "--num-shards=4"]) == 0
-        _storage.cache_clear()
         return stored(store, tmp_path_factory.mktemp("here"), "out")
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
+def store(pictures: Path) -> Iterator[FakeGcs]:
+    with serve_gs() as server:
         fill(server, pictures)
         yield server
-        _storage.cache_clear()
 
 
 @pytest.fixture
