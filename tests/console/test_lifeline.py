@@ -17,7 +17,7 @@ import sys, time
 from tpudata.console.process import end_with
 end_with(int(sys.argv[1]))
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 # Starts a worker, and is killed.
 PARENT = f"""
