@@ -307,6 +307,8 @@ def test_boxes_turn_and_shrink_with_their_picture(tmp_path: Path) -> None:
     np.testing.assert_allclose([record[edge][0] for edge in EDGES], [xmin, 1 - ymax, xmax, 1 - ymin], 1e-6)
 
 
+# tests/beam_jobs/contract/test_forms.py resumes other forms, and test_images.py has two workers.
+@pytest.mark.matrix
 def test_writes_the_same_bytes_with_two_workers_and_after_a_resume(tmp_path: Path) -> None:
     flags = [*make_coco(tmp_path / "in"), "--shard-size=5kB", "--split=train=0.7,test=0.3"]
     assert run([*flags, "--output", str(tmp_path / "one")]) == 0
