@@ -1,4 +1,7 @@
-"""Processes that end with a lifeline, and so with the process that holds its other end."""
+"""Processes that end with a lifeline, and so with the process that holds its other end.
+
+Tests start small programs in place of workers that load for seconds.
+"""
 
 from __future__ import annotations
 

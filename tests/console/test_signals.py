@@ -1,4 +1,7 @@
-"""SIGTERM and Ctrl-C while a command works."""
+"""SIGTERM and Ctrl-C while a command works.
+
+The commands are programs that swallow signals or leave threads behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ranges of a folder: together they cover its files in order, on a disk and in a bucket."""
+"""Ranges of a folder: together they cover its files in order, on a disk and in a bucket.
+
+One test cuts more names than a test can write files.
+"""
 
 from __future__ import annotations
 

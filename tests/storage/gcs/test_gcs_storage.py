@@ -1,4 +1,7 @@
-"""Google Cloud Storage, against a fake store on loopback."""
+"""Google Cloud Storage, against a fake store on loopback.
+
+Tests set how long it waits for a store that fails.
+"""
 
 from __future__ import annotations
 

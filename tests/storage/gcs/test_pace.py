@@ -1,4 +1,7 @@
-"""Requests slow down while the store asks for fewer, and return to full speed afterwards."""
+"""Requests slow down while the store asks for fewer, and return to full speed afterwards.
+
+Tests set the clock of a pace, or count requests of the client of every reader.
+"""
 
 from __future__ import annotations
 
