@@ -27,11 +27,10 @@ from tests.beam_jobs.miniatures import (
     yolo_text,
 )
 from tests.helpers.pictures import digests
-from tpudata import Images, RecordSource, as_numpy, make_input_fn
+from tpudata import Images, as_numpy, make_input_fn
+from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset, verify
-from tpudata.format.example.decode import decode_example
-from tpudata.images.check import image_problems
 
 EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
 
@@ -93,8 +92,7 @@ BOXES: dict[str, Callable[[Path], list[str]]] = {
 
 def records(dataset: Path) -> dict[str, dict[str, Any]]:
     """The decoded records of a dataset by the names of their files."""
-    source = RecordSource(str(dataset), "train", decode=None)
-    found = [decode_example(bytes(source[number])) for number in range(len(source))]
+    found = open_dataset(str(dataset)).examples("train")
     return {bytes(record["image/filename"][0]).decode(): record for record in found}  # type: ignore[arg-type]
 
 
@@ -115,7 +113,7 @@ def test_stores_boxes_as_fractions_of_the_sides(tmp_path: Path, form: str) -> No
     # In the order of the ids of COCO's categories, and of YOLO's list.
     assert classes == {"coco": ["cat", "dog"], "yolo": ["dog", "cat"]}.get(form, ["cat"])
     assert manifest.feature("image/object/class/label").num_classes == len(classes)
-    assert not list(verify(str(tmp_path / "out"), example_check=image_problems))
+    assert main(["verify", str(tmp_path / "out")]) == 0
 
 
 @pytest.mark.parametrize("below", ["", "images/"])
@@ -293,8 +291,7 @@ def test_prefers_a_picture_whose_whole_path_matches(tmp_path: Path) -> None:
     (tmp_path / "in" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     flags = ["--input", str(tmp_path / "in"), "--annotations", str(tmp_path / "in" / "metadata.jsonl")]
     assert run([*flags, "--output", str(tmp_path / "out"), "--no-shuffle"]) == 0
-    source = RecordSource(str(tmp_path / "out"), "train", decode=None)
-    texts = [decode_example(bytes(source[number]))["image/caption"] for number in range(3)]
+    texts = [record["image/caption"] for record in open_dataset(str(tmp_path / "out")).examples("train")]
     assert texts == [[b"a.jpg"], [b"more/a.jpg"], [b"b.jpg"]]
 
 
@@ -310,6 +307,8 @@ def test_boxes_turn_and_shrink_with_their_picture(tmp_path: Path) -> None:
     np.testing.assert_allclose([record[edge][0] for edge in EDGES], [xmin, 1 - ymax, xmax, 1 - ymin], 1e-6)
 
 
+# tests/beam_jobs/contract/test_forms.py resumes other forms, and test_images.py has two workers.
+@pytest.mark.matrix
 def test_writes_the_same_bytes_with_two_workers_and_after_a_resume(tmp_path: Path) -> None:
     flags = [*make_coco(tmp_path / "in"), "--shard-size=5kB", "--split=train=0.7,test=0.3"]
     assert run([*flags, "--output", str(tmp_path / "one")]) == 0

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from beam_jobs.images import run
-from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.arrays import write_cifar10, write_cifar100, write_keras_mnist, write_medmnist, write_svhn
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.miniatures import (
@@ -33,8 +32,8 @@ from tests.beam_jobs.miniatures import (
 from tests.beam_jobs.sources.inputs import tar_bytes
 from tests.beam_jobs.sources.test_idx import idx_bytes
 from tests.helpers.markdown import ROOT
+from tests.helpers.stores import serve_gs
 from tpudata.format import open_dataset, verify
-from tpudata.storage.select import _storage
 
 PAGE = "docs/convert/datasets.md"
 JPEG, MAP = encode(picture(), "JPEG"), encode(np.ones((24, 40), np.uint8), "PNG")
@@ -413,17 +412,12 @@ def test_a_dataset_on_gs_gives_the_same_records(tmp_path: Path, heading: str, mo
     command = command_of(heading)
     files = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     assert run(command) == 0
-    with FakeGcs(page=20) as store:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        store.bucket("b")
+    with serve_gs(page=20) as store:
         for file in files:
             store.put("b", str(file), (tmp_path / file).read_bytes())
         placed = [f"gs://b/{part}" if (tmp_path / part).exists() and part != "out" else part for part in command]
         placed[placed.index("out")] = "remote"
         assert run(placed) == 0
-        _storage.cache_clear()
     shards = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
     assert shards
     assert {path.name: path.read_bytes() for path in (tmp_path / "remote").glob("*.tfrecord")} == shards

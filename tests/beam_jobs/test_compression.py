@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import tpudata
 from beam_jobs.images import run
-from tests.beam_jobs.examples.test_write_examples import flower, write
+from tests.beam_jobs.examples.flowers import flower, write
 from tests.beam_jobs.images import encode
 from tests.helpers.pictures import digests
 from tpudata.cli import main

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from beam_jobs.images import run
-from tests.beam_jobs.examples.test_write_examples import flower, write
+from tests.beam_jobs.examples.flowers import flower, write
 from tests.beam_jobs.images import encode
 from tests.format.shards.test_dali_index import indexed, walked
 from tests.helpers.pictures import digests
+from tpudata.cli import main
 from tpudata.errors import OutputError, UsageError
 from tpudata.format import verify
-from tpudata.format.shards.dali_index import add_dali_index
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def assert_indexed(folder: Path, shards: int) -> None:
 def test_index_is_the_same_when_added_later(convert: Callable[..., Path]) -> None:
     one, other = convert("one", "--dali-index"), convert("other")
     assert_indexed(one, 2)
-    add_dali_index(str(other))
+    assert main(["index", str(other)]) == 0
     assert digests(one) == digests(other)
 
 

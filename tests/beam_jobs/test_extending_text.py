@@ -65,25 +65,27 @@ def test_stores_text_classes_and_features_of_documents(tmp_path: Path) -> None:
     assert (int(record["label"]), int(record["note/number"])) == (0, 0)
 
 
+# Both engines start processes that load the package.
+@pytest.mark.cases(1)
 @pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("engine", ["prism", "two workers"])
 @pytest.mark.parametrize(
     "flags",
     [
         ["--split=train=0.8,test=0.2", "--num-shards=3", "--keep-key"],
-        pytest.param(["--tokenizer=chars", "--num-shards=2", "--dedup"], marks=pytest.mark.matrix),
-        pytest.param(["--tokenizer=bytes", "--sequence-length=64", "--pack", "--no-shuffle"], marks=pytest.mark.matrix),
+        ["--tokenizer=chars", "--num-shards=2", "--dedup"],
+        ["--tokenizer=bytes", "--sequence-length=64", "--pack", "--no-shuffle"],
     ],
 )
 def test_engines_write_the_same_bytes(
-    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prism: list[str]
+    flags: list[str], engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     notes = write_notes(tmp_path / "in")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     assert convert(notes, "diary", "one", *flags) == 0
-    assert convert(notes, "diary", "two", *flags, "--workers=2") == 0
+    words = [*request.getfixturevalue("prism"), NO_FREEZE] if engine == "prism" else ["--workers=2"]
+    assert convert(notes, "diary", "two", *flags, *words) == 0
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    assert convert(notes, "diary", "prism", *flags, *prism, NO_FREEZE) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "prism")
 
 
 @pytest.mark.usefixtures("installed")

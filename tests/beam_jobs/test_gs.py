@@ -35,6 +35,7 @@ from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.beam_jobs.plugins import install
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
+from tests.helpers.stores import serve_gs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, metadata, open_dataset, read_records, write_metadata
@@ -42,7 +43,6 @@ from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import RequestLimits, request_limits, storage_for
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.objects.retries import RetryPolicy
-from tpudata.storage.select import _storage
 
 PICTURES = 42
 
@@ -53,17 +53,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
-    with FakeGcs(page=20) as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        forget = _storage.cache_clear
-        forget()
-        server.bucket("b")
+def store(pictures: Path) -> Iterator[FakeGcs]:
+    with serve_gs(page=20) as server:
         for path in pictures.rglob("*.*"):
             server.put("b", f"in/{path.relative_to(pictures)}", path.read_bytes())
         yield server
-        forget()
 
 
 def stored(store: FakeGcs, folder: Path, prefix: str, bucket: str = "b") -> dict[str, str]:

@@ -14,17 +14,15 @@ from PIL import Image
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
 from tests.helpers.pictures import digests
-from tpudata import Images, RecordSource, as_numpy, convert_images, make_input_fn
+from tpudata import Images, as_numpy, convert_images, make_input_fn
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
-from tpudata.format.example.decode import decode_example
 
 IMAGE, TARGET = "image/encoded", "image/target/encoded"
 
 
 def records(dataset: Path, split: str = "train") -> dict[str, dict[str, Any]]:
-    source = RecordSource(str(dataset), split, decode=None)
-    found = [decode_example(bytes(source[number])) for number in range(len(source))]
+    found = open_dataset(str(dataset)).examples(split)
     return {bytes(record["image/filename"][0]).decode(): record for record in found}  # type: ignore[arg-type]
 
 

@@ -20,7 +20,6 @@ from pyarrow import parquet
 
 import tpudata
 from beam_jobs import text
-from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.pipelines import run_with_limits
 from tests.beam_jobs.texts import (
     PLAY,
@@ -34,10 +33,10 @@ from tests.beam_jobs.texts import (
     tokens,
 )
 from tests.helpers.pictures import digests
+from tests.helpers.stores import serve_gs
 from tpudata.cli import main
 from tpudata.errors import DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
-from tpudata.storage.select import _storage
 from tpudata.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 
 
@@ -324,19 +323,15 @@ def test_the_command_converts_and_inspect_counts_documents(
     assert "--sequence-length" in capsys.readouterr().out
 
 
-def test_writes_the_same_bytes_to_gs_as_to_disk(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_the_same_bytes_to_gs_as_to_disk(play: Path, tmp_path: Path) -> None:
     flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--pack", "--num-shards", "4"]
     limits = {"range_bytes": 1500, "small_bytes": 60}
     play.write_text("\n\n".join(SPEECHES[:60]))
     run_with_limits(text, [f"--input={play}", f"--output={tmp_path}/local", *flags, "--dedup"], **limits)
-    with FakeGcs(page=50) as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        _storage.cache_clear()
-        server.bucket("b")
+    with serve_gs(page=50) as server:
         server.put("b", "in/play.txt", play.read_bytes())
         run_with_limits(text, ["--input=gs://b/in/*.txt", "--output=gs://b/out", *flags, "--dedup"], **limits)
         there = {name: item.data for name, item in server.buckets["b"].items() if name.startswith("out/")}
-        _storage.cache_clear()
     local = {
         f"out/{path.relative_to(tmp_path / 'local')}": path.read_bytes() for path in (tmp_path / "local").rglob("*.*")
     }

@@ -1,3 +1,5 @@
+"""Completion in shells, and that it knows every command of the table."""
+
 from __future__ import annotations
 
 import shutil

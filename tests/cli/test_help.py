@@ -1,4 +1,7 @@
-"""`tpudata help`, and the layout of the help of all commands."""
+"""`tpudata help`, and the layout of the help of all commands.
+
+The table of commands tells which there are.
+"""
 
 from __future__ import annotations
 

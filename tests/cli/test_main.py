@@ -1,3 +1,8 @@
+"""The `tpudata` program: its help, its modules and its errors.
+
+The table of commands tells which there are; one test reads the parser that each makes.
+"""
+
 from __future__ import annotations
 
 import importlib

@@ -172,6 +172,6 @@ def test_sigterm_ends_workers_and_prints_one_line(converted: Path) -> None:
     while len(children.read_text().split()) < 3 and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (143, "tpudata: ended by SIGTERM\n")
     assert_nobody_is_left(process.pid)

@@ -1,3 +1,8 @@
+"""Flags as all commands parse them.
+
+Tests make a parser with a flag of each kind; no command has them all.
+"""
+
 from __future__ import annotations
 
 import argparse

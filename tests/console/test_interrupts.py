@@ -44,7 +44,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def interrupted(hook: Path, place: str, *words: str) -> tuple[int, str, str]:
     """Return the exit code and the output of a Python that gets Ctrl-C at a place."""
     environment = {**os.environ, "INTERRUPT_AT": place, "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT)))}
-    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=100)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -115,11 +115,11 @@ INTERRUPT = "signal.raise_signal(signal.SIGINT)"
         # A second one while the command cleans up, or swallows the first.
         f"""
     try: {INTERRUPT}
-    finally: {INTERRUPT}; time.sleep(60)
+    finally: {INTERRUPT}; time.sleep(600)
 """,
         f"""
     try: {INTERRUPT}
-    except KeyboardInterrupt: {INTERRUPT}; time.sleep(60)
+    except KeyboardInterrupt: {INTERRUPT}; time.sleep(600)
 """,
         # Wrapped by a library, as an error of ours too.
         f"""
@@ -132,12 +132,12 @@ INTERRUPT = "signal.raise_signal(signal.SIGINT)"
     except KeyboardInterrupt: raise DatasetError("it ended")
 """,
         # In a finalizer, which swallows exceptions.
-        "Finalized(); time.sleep(60)",
+        "Finalized(); time.sleep(600)",
     ],
 )
 def test_interrupts_of_a_running_command_print_at_most_one_line(body: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WORKS.format(body=body)], capture_output=True, text=True, timeout=30, cwd=ROOT
+        [sys.executable, "-c", WORKS.format(body=body)], capture_output=True, text=True, timeout=100, cwd=ROOT
     )
     assert done.returncode == 130
     assert (done.stdout, done.stderr) in (("", ""), ("", "tpudata: interrupted\n"))
@@ -165,5 +165,5 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         "from tpudata.console.interrupts",
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom tpudata.console.interrupts",
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -1,4 +1,7 @@
-"""Processes that end with a lifeline, and so with the process that holds its other end."""
+"""Processes that end with a lifeline, and so with the process that holds its other end.
+
+Tests start small programs in place of workers that load for seconds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import sys, time
 from tpudata.console.process import end_with
 end_with(int(sys.argv[1]))
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 # Starts a worker, and is killed.
 PARENT = f"""

@@ -1,4 +1,7 @@
-"""The garbage collector while a command loads TensorFlow or Beam."""
+"""The garbage collector while a command loads TensorFlow or Beam.
+
+A command shows nothing of it but its time.
+"""
 
 import gc
 import sys

@@ -1,3 +1,8 @@
+"""Errors of the machine: too little memory, failing disks.
+
+Tests raise them in a command made for it, at the places where machines do.
+"""
+
 from __future__ import annotations
 
 import errno

@@ -1,3 +1,8 @@
+"""Names that a message suggests for an unknown one.
+
+Tests compare many pairs of names, which no command has.
+"""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,8 @@
+"""How the process of a command ends: exit codes, standard output and errors.
+
+Tests run commands that end in each way, which real ones do on some machines only.
+"""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,8 @@
+"""Tables and numbers as commands print them.
+
+Tests print values of any size, which no small dataset has.
+"""
+
 from __future__ import annotations
 
 import ast

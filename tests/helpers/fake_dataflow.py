@@ -32,6 +32,7 @@ class FakeDataflow:
         job: as it was submitted, or empty.
         path: to which it was submitted.
         asked_for: states that somebody asked the job to take.
+        questions: how often somebody asked for the job's state.
         rejects: whether jobs are rejected (403).
         is_lost: whether questions on jobs are rejected (403).
     """
@@ -43,6 +44,7 @@ class FakeDataflow:
         self.job: dict[str, Any] = {}
         self.path = ""
         self.asked_for: list[int] = []
+        self.questions = 0
         self.rejects = self.is_lost = False
         service = self
 
@@ -71,6 +73,7 @@ class FakeDataflow:
                 else:
                     self._answer(service._describe())
                     service.states = service.states[1:] or service.states
+                    service.questions += 1
 
             def _body(self) -> dict[str, Any]:
                 body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -35,7 +35,14 @@ _MODULES = {
         "tests.beam_jobs.outcomes",
         "tpudata.testing",
     ),
-    "subprocess": ("subprocess", "tests.helpers.processes", "tests.helpers.forked", "scripts.fake_gcs", "moto"),
+    "subprocess": (
+        "subprocess",
+        "tests.helpers.processes",
+        "tests.helpers.forked",
+        "tests.helpers.stores",
+        "scripts.fake_gcs",
+        "moto",
+    ),
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {

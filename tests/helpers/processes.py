@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def assert_nobody_is_left(group: int) -> None:
-    """Wait, a few seconds at most, until a process group has no running process any more."""
-    deadline = time.monotonic() + 3
+    """Wait, half a minute at most, until a process group has no running process any more."""
+    deadline = time.monotonic() + 30
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline:
             os.killpg(group, 0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,9 @@ from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
 from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.objects import FEATURES, record_of
-from tpudata.format import Feature, verify
-from tpudata.format.read_errors import translate_reader_error
-from tpudata.images.check import decoded_image_problems, image_problems
+from tpudata import DatasetError, Images, as_numpy, make_input_fn
+from tpudata.cli import main
+from tpudata.format import Feature
 
 JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")
 ALPHA = encode(Image.fromarray(picture(24, 40)).convert("LA"), "PNG")
@@ -32,11 +35,14 @@ def features(height: int | None = None) -> list[Feature]:
     ]
 
 
-def found(
-    folder: Path, record: dict[str, Any], schema: list[Feature], check: Any = image_problems
-) -> list[tuple[int | None, str]]:
+def found(folder: Path, record: dict[str, Any], schema: list[Feature], *flags: str) -> list[tuple[int | None, str]]:
+    """The offset and the reason of each defect that `tpudata verify` finds in a dataset of one record."""
     write_dataset(str(folder), {"train": [record]}, schema, layout="imagenet", shards=1)
-    return [(defect.offset, defect.reason) for defect in verify(str(folder), example_check=check)]
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        code = main(["verify", str(folder), "--json", *flags])
+    defects = json.loads(output.getvalue())["defects"]
+    assert code == bool(defects)
+    return [(defect["offset"], defect["reason"]) for defect in defects]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_finds_undecodable_images_only_by_decoding(tmp_path: Path, data: bytes, 
         tf.io.decode_image(data)
     record = {**RECORD, "image/encoded": data, "image/format": name}
     assert found(tmp_path / "a", record, features()) == []
-    ((offset, said),) = found(tmp_path / "b", record, features(), decoded_image_problems)
+    ((offset, said),) = found(tmp_path / "b", record, features(), "--decode")
     assert offset == 0
     assert said.startswith(reason)
 
@@ -106,7 +112,7 @@ def test_finds_undecodable_images_only_by_decoding(tmp_path: Path, data: bytes, 
 def test_decoding_finds_nothing_else(tmp_path: Path, changes: dict[str, Any]) -> None:
     record = {**RECORD, **changes}
     expected = found(tmp_path / "a", record, features())
-    assert found(tmp_path / "b", record, features(), decoded_image_problems) == expected
+    assert found(tmp_path / "b", record, features(), "--decode") == expected
 
 
 @pytest.mark.parametrize("name", ["TIFF", "PPM"])
@@ -117,7 +123,7 @@ def test_reports_formats_that_tensorflow_does_not_decode(tmp_path: Path, name: s
     record = {**RECORD, "image/encoded": data, "image/format": name}
     assert found(tmp_path / "a", record, features()) == []
     said = f"feature 'image/encoded' is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
-    assert found(tmp_path / "b", record, features(), decoded_image_problems) == [(0, said)]
+    assert found(tmp_path / "b", record, features(), "--decode") == [(0, said)]
 
 
 # TensorFlow 2.20 may not know it.
@@ -129,14 +135,14 @@ def test_finds_truncated_images_of_the_other_formats(tmp_path: Path, name: str) 
     data = encode(picture(24, 40), name)
     assert tf.io.decode_image(data, 3, expand_animations=False).shape == (24, 40, 3)
     record = {**RECORD, "image/encoded": data, "image/format": name}
-    assert found(tmp_path / "a", record, features(), decoded_image_problems) == []
-    cut = data[: len(data) // 2]
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        list(tf.data.Dataset.from_tensors(cut).map(lambda image: tf.io.decode_image(image, expand_animations=False)))
-    assert "an encoded image does not decode" in str(translate_reader_error(caught.value))
-    ((offset, said),) = found(tmp_path / "b", {**record, "image/encoded": cut}, features(), decoded_image_problems)
+    assert found(tmp_path / "a", record, features(), "--decode") == []
+    cut = {**record, "image/encoded": data[: len(data) // 2]}
+    ((offset, said),) = found(tmp_path / "b", cut, features(), "--decode")
     assert offset == 0
     assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
+    input_fn = make_input_fn(tmp_path / "b", "train", training=False, images=Images(size=(24, 40)))
+    with pytest.raises(DatasetError, match=r"an encoded image does not decode.* --decode"):
+        list(as_numpy(input_fn, 1))
 
 
 def test_finds_a_size_that_differs_from_the_manifest(tmp_path: Path) -> None:
@@ -172,8 +178,8 @@ def test_finds_label_maps_that_readers_would_decode_wrongly(tmp_path: Path) -> N
             (whole.replace(b"IDAT\x78", b"IDAT\x79"), "", "does not decode"),
         )
     ):
-        for check, expected in ((image_problems, reason), (decoded_image_problems, reason or decoded)):
-            problems = found(tmp_path / f"{number}{check.__name__}", {"map": data}, schema, check)
+        for flags, expected in (((), reason), (("--decode",), reason or decoded)):
+            problems = found(tmp_path / f"{number}{'decode' * len(flags)}", {"map": data}, schema, *flags)
             assert len(problems) == bool(expected), (problems, expected)
             assert all(expected in text and "'map'" in text for _, text in problems)
 

@@ -1,6 +1,12 @@
+"""The chroma sampling of stored JPEGs, and the colours that it keeps.
+
+One test reads boxes of AVIF directly, because it cuts a file at each byte.
+"""
+
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +15,8 @@ import pytest
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
-from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.image_records.rules import make_stored_image
-from beam_jobs.references.payload import SELF_DESCRIBING
 from tests.beam_jobs.images import as_ycck, encode, exif
+from tests.beam_jobs.outcomes import convert_pictures
 from tpudata.images.modern_formats import iso_chroma_step
 
 # Columns of red and blue, a pixel wide and two pixels wide: colours that 4:2:0 cannot hold, and colours that it can.
@@ -23,10 +27,10 @@ ALPHA[::2, ::2, 3] = 0
 FULL, HALF_ACROSS, HALF = 0, 1, 2
 
 
-def stored(data: bytes, **options: Any) -> tuple[Image.Image, int]:
-    """Return the image of a record, and Pillow's number of its sampling."""
-    image = Image.open(io.BytesIO(make_stored_image(data, SELF_DESCRIBING, ImageOptions(**options)).data))
-    return image, get_sampling(image)
+def stored(folder: Path, *files: bytes, **options: Any) -> list[Image.Image]:
+    """The images of the records of files."""
+    outcome = convert_pictures(folder, {f"{number}": data for number, data in enumerate(files)}, **options)
+    return [Image.open(io.BytesIO(outcome.records[f"{number}"]["image/encoded"])) for number in range(len(files))]
 
 
 def loss(image: Image.Image, expected: Any) -> float:
@@ -43,25 +47,26 @@ def turned(sampling: str, orientation: int) -> bytes:
     return encode(STRIPES, "JPEG", quality=95, subsampling=sampling, exif=exif(orientation))
 
 
-def test_one_pixel_stripes_keep_their_colours() -> None:
+def test_one_pixel_stripes_keep_their_colours(tmp_path: Path) -> None:
     upright = STRIPES[::-1, ::-1]
-    for data, expected, options in (
-        (turned("4:4:4", 3), upright, {}),
-        (encode(Image.fromarray(STRIPES).convert("CMYK"), "JPEG", quality=95), STRIPES, {}),
-        (encode(STRIPES, "WEBP", lossless=True), STRIPES, {"quality": 95}),
-        (encode(STRIPES, "PNG"), STRIPES, {"jpeg_only": True}),
-        (encode(STRIPES, "AVIF", quality=95, subsampling="4:4:4"), STRIPES, {}),
-        (heic(STRIPES, 444), STRIPES, {}),
-        (encode(STRIPES, "JPEG2000", irreversible=True), STRIPES, {}),
-    ):
-        image, sampling = stored(data, **options)
-        assert sampling == FULL
-        assert loss(image, expected) < 6
+    files = [
+        turned("4:4:4", 3),
+        encode(Image.fromarray(STRIPES).convert("CMYK"), "JPEG", quality=95),
+        encode(STRIPES, "WEBP", lossless=True),
+        encode(STRIPES, "PNG"),
+        encode(STRIPES, "AVIF", quality=95, subsampling="4:4:4"),
+        heic(STRIPES, 444),
+        encode(STRIPES, "JPEG2000", irreversible=True),
+    ]
+    first, *others = stored(tmp_path, *files, jpeg_only=True)
+    assert loss(first, upright) < 6
+    for image in others:
+        assert loss(image, STRIPES) < 6
+    assert [get_sampling(image) for image in (first, *others)] == [FULL] * len(files)
 
 
-@pytest.mark.parametrize(
-    ("data", "sampling"),
-    [
+def test_reencoding_keeps_the_sources_chroma_sampling(tmp_path: Path) -> None:
+    files = [
         (turned("4:2:0", 3), HALF),
         (turned("4:2:0", 6), HALF),
         (turned("4:2:2", 2), HALF_ACROSS),
@@ -77,34 +82,25 @@ def test_one_pixel_stripes_keep_their_colours() -> None:
         # Laid on white, every pixel is an edge.
         (encode(ALPHA, "WEBP", quality=95), FULL),
         (encode(ALPHA, "AVIF", quality=95), FULL),
-    ],
-    ids=range(13),
-)
-def test_reencoding_keeps_the_sources_chroma_sampling(data: bytes, sampling: int) -> None:
-    assert stored(data)[1] == sampling
+        (encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)), FULL),
+    ]
+    images = stored(tmp_path, *(data for data, _ in files))
+    assert [get_sampling(image) for image in images] == [sampling for _, sampling in files]
 
 
-def test_a_jpeg_stored_as_rgb_gets_full_chroma() -> None:
-    assert stored(encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)))[1] == FULL
+def test_shrinking_keeps_the_sources_chroma_sampling(tmp_path: Path) -> None:
+    files = [encode(WIDE, "JPEG", quality=95, subsampling=sampling) for sampling in ("4:4:4", "4:2:0")]
+    images = stored(tmp_path, *files, resize_shorter=24, check="decode")
+    assert [(get_sampling(image), image.size) for image in images] == [(FULL, (32, 24)), (HALF, (32, 24))]
 
 
-@pytest.mark.parametrize(("sampling", "kept"), [("4:4:4", FULL), ("4:2:0", HALF)])
-def test_shrinking_keeps_the_sources_chroma_sampling(sampling: str, kept: int) -> None:
-    data = encode(WIDE, "JPEG", quality=95, subsampling=sampling)
-    image, found = stored(data, resize_shorter=24, check="decode")
-    assert (found, image.size) == (kept, (32, 24))
-
-
-def test_a_grey_image_gets_default_jpeg_settings() -> None:
-    grey = Image.fromarray(STRIPES[..., 0])
-    data = make_stored_image(encode(grey, "PNG"), SELF_DESCRIBING, ImageOptions(jpeg_only=True)).data
-    assert data == encode(grey, "JPEG", quality=95)
-
-
-def test_a_source_with_halved_chroma_gets_default_jpeg_settings() -> None:
-    data = encode(WIDE, "JPEG", quality=90, exif=exif(3))
-    upright = Image.open(io.BytesIO(data)).transpose(Image.Transpose.ROTATE_180)
-    assert make_stored_image(data, SELF_DESCRIBING, ImageOptions()).data == encode(upright, "JPEG", quality=95)
+def test_grey_images_and_sources_with_halved_chroma_get_default_jpeg_settings(tmp_path: Path) -> None:
+    grey, wide = Image.fromarray(STRIPES[..., 0]), encode(WIDE, "JPEG", quality=90, exif=exif(3))
+    upright = Image.open(io.BytesIO(wide)).transpose(Image.Transpose.ROTATE_180)
+    files = {"grey": encode(grey, "PNG"), "wide": wide}
+    records = convert_pictures(tmp_path, files, jpeg_only=True).records
+    assert records["grey"]["image/encoded"] == encode(grey, "JPEG", quality=95)
+    assert records["wide"]["image/encoded"] == encode(upright, "JPEG", quality=95)
 
 
 @pytest.mark.parametrize(("size", "step"), [(0, (2, 1)), (1, (1, 1)), (7, (1, 1)), (2**31, (2, 1))])

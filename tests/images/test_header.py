@@ -1,3 +1,8 @@
+"""Headers of JPEG and PNG as Pillow reads them.
+
+Tests read headers directly: any sizes, orientations and stray bytes, and parts of headers that no record holds.
+"""
+
 from __future__ import annotations
 
 import io

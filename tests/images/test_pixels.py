@@ -1,3 +1,9 @@
+"""Stored pixels compared with Pillow's, and which files count as lossless or as decodable.
+
+Tests call the functions directly: they try sides of any length, and damage files at many bytes.
+tests/beam_jobs/image_records/test_rules.py converts a file of each kind.
+"""
+
 from __future__ import annotations
 
 import io

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpudata.migrate.program import migrate, migrate_files
+from tests.migrate.command import migrate, migrate_files
 
 HEAD = "import tensorflow.compat.v1 as tf\n"
 
@@ -21,7 +21,7 @@ HEAD = "import tensorflow.compat.v1 as tf\n"
     ],
 )
 def test_notes_the_value_of_a_dimension(lines: str) -> None:
-    found = migrate(HEAD + lines + "\n", "a.py")
+    found = migrate(HEAD + lines + "\n")
     last = 1 + len(lines.splitlines())
     assert [(note.line, note.text[:19]) for note in found.notes] == [(last, "dimensions are ints")]
 
@@ -37,16 +37,16 @@ def test_notes_the_value_of_a_dimension(lines: str) -> None:
     ],
 )
 def test_accepts_other_uses_of_value(lines: str) -> None:
-    assert migrate(HEAD + lines + "\n", "a.py").notes == ()
+    assert migrate(HEAD + lines + "\n").notes == ()
 
 
 def test_accepts_dimension_values_in_programs_with_old_shapes() -> None:
     sessions = "import tensorflow as tf\nx = tf.placeholder(tf.float32, [3])\nprint(x.shape[0].value)\n"
-    assert migrate(sessions, "a.py").notes == ()
+    assert migrate(sessions).notes == ()
     estimator = "import tensorflow as tf\ntf.estimator.RunConfig()\n{}print(x.shape[0].value)\n"
-    assert migrate(estimator.format("tf.disable_v2_tensorshape()\n"), "a.py").notes == ()
+    assert migrate(estimator.format("tf.disable_v2_tensorshape()\n")).notes == ()
     # The call is removed, since the estimator needs TensorFlow 2's behaviour.
-    assert len(migrate(estimator.format("tf.disable_v2_behavior()\n"), "a.py").notes) == 1
+    assert len(migrate(estimator.format("tf.disable_v2_behavior()\n")).notes) == 1
 
 
 def test_notes_names_imported_through_another_module() -> None:
@@ -86,10 +86,10 @@ def test_notes_names_imported_through_another_module() -> None:
     ],
 )
 def test_notes_imports_of_private_modules(line: str, words: str) -> None:
-    found = migrate(f"{line}\n", "a.py")
+    found = migrate(f"{line}\n")
     assert found.text == f"{line}\n"
     assert [note.text.startswith(words) for note in found.notes] == [True]
-    assert migrate("from tensorflow.python.estimator import estimator\n", "a.py").notes == ()
+    assert migrate("from tensorflow.python.estimator import estimator\n").notes == ()
 
 
 def test_notes_the_needs_of_old_keras_once() -> None:
@@ -102,13 +102,13 @@ def test_notes_the_needs_of_old_keras_once() -> None:
         (3, "Install tf_keras, and run with TF_USE_LEGACY_KERAS=1."[-44:])
     ]
     assert found["b.py"].notes == ()
-    assert len(migrate(files["b.py"], "b.py").notes) == 1
+    assert len(migrate(files["b.py"]).notes) == 1
     files["c.py"] = "import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n"
     assert not any(item.notes for item in migrate_files(files).values())
 
 
 def test_notes_names_that_no_release_has() -> None:
-    found = migrate("import tensorflow as tf\nx = tf.mul(tf.to_float(1), tf.nonsense)\n", "a.py")
+    found = migrate("import tensorflow as tf\nx = tf.mul(tf.to_float(1), tf.nonsense)\n")
     assert [note.text for note in found.notes] == [
         "tf.mul has no counterpart. Use tf.multiply.",
         "tf.nonsense has no counterpart. Write it with what TensorFlow has today.",

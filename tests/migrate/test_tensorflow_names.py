@@ -1,4 +1,4 @@
-"""The command's list of TensorFlow names against the installed TensorFlow."""
+"""The command's list of TensorFlow names against the installed TensorFlow: a program uses only some of them."""
 
 import pytest
 

@@ -19,7 +19,6 @@ from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage import Entry, RequestLimits, expand, held_request_limits, storage_for
-from tpudata.storage.fsspec_storage import FsspecStorage
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +140,7 @@ def test_reports_an_outage_as_unavailable(s3: str, monkeypatch: pytest.MonkeyPat
     files, _ = fsspec.url_to_fs(s3, use_listings_cache=False)
     monkeypatch.setattr(files, "cat_file", _fails)
     with pytest.raises(StorageUnavailableError, match=r"there could not be read: OSError: reset"):
-        FsspecStorage("s3").read(f"{s3}/there")
+        storage_for(s3).read(f"{s3}/there")
 
 
 def test_retries_truncated_reads(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,19 +153,19 @@ def test_retries_truncated_reads(s3: str, monkeypatch: pytest.MonkeyPatch) -> No
         return bytes(read(path, **span)[: 3 if len(calls) == 1 else None])
 
     monkeypatch.setattr(files, "cat_file", cut)
-    assert FsspecStorage("s3").read(f"{s3}/cut") == b"0123456789"
+    assert storage_for(s3).read(f"{s3}/cut") == b"0123456789"
     calls.clear()
-    assert FsspecStorage("s3").read_range(f"{s3}/cut", 2, 6, is_checked=True) == b"234567"
+    assert storage_for(s3).read_range(f"{s3}/cut", 2, 6, is_checked=True) == b"234567"
     assert len(calls) == 2
     calls.clear()
-    with FsspecStorage("s3").open(f"{s3}/cut") as file:
+    with storage_for(s3).open(f"{s3}/cut") as file:
         assert file.read() == b"0123456789"
     monkeypatch.setattr(files, "cat_file", lambda _: b"012")
     with (
         held_request_limits(RequestLimits(retry_seconds=0.05)),
         pytest.raises(StorageUnavailableError, match="cut could not be read: received 3 bytes of an object of 10"),
     ):
-        FsspecStorage("s3").read(f"{s3}/cut")
+        storage_for(s3).read(f"{s3}/cut")
 
 
 def _fails(*_arguments: object, **_named: object) -> bytes:

@@ -1,4 +1,7 @@
-"""Ranges of a folder: together they cover its files in order, on a disk and in a bucket."""
+"""Ranges of a folder: together they cover its files in order, on a disk and in a bucket.
+
+One test cuts more names than a test can write files.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scripts.fake_gcs import FakeGcs
+from tests.helpers.stores import serve_gs
 from tpudata.errors import StorageError
 from tpudata.storage import Range, files_below, folder_ranges, storage_for
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.local.listing import cut_names
-from tpudata.storage.select import _storage
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs(page=8) as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        server.bucket("b")
+def store() -> Iterator[FakeGcs]:
+    with serve_gs(page=8) as server:
         yield server
-        _storage.cache_clear()
 
 
 def below(ranges: Iterable[Range], skip: str = ".hidden") -> list[list[str]]:

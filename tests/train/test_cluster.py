@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,6 @@ import pytest
 
 from tests.helpers.forked import Forked
 from tpudata.cli import main
-from tpudata.errors import UsageError
-from tpudata.train.command import run
 
 
 def train(words: list[str], environments: list[dict[str, str]]) -> list[str]:
@@ -78,12 +77,18 @@ def test_only_the_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_pat
     ],
 )
 def test_rejects_modes_that_a_task_does_not_support(
-    kind: str, others: list[str], message: str, digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    others: list[str],
+    message: str,
+    digits_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     task = {"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": kind, "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(task))
-    with pytest.raises(UsageError, match=message):
-        run(words(digits_dataset, tmp_path / "m", *others))
+    assert main(["train", *words(digits_dataset, tmp_path / "m", *others)]) == 2
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "m").exists()
 
 

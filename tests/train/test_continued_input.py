@@ -1,4 +1,7 @@
-"""Training that continues in a folder with other settings."""
+"""Training that continues in a folder with other settings.
+
+One test divides the input among hosts, which are processes of a cluster otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A feeding rate given by a flag."""
+"""A feeding rate given by a flag.
+
+A rehearsal that prints the rate compiles a model first, for seconds.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Options of the input of `tpudata train`: crops, augmentation, mixing, padding; and data that does not match a model."""
+"""Options of the input of `tpudata train`: crops, augmentation, mixing, padding; and data that does not match a model.
+
+Two tests count how often a dataset is made, which no output shows.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""`tpudata train`, from end to end: what it prints, writes and rejects.
+
+One test reads the params that a model would get, which takes no training.
+"""
+
 from __future__ import annotations
 
 import dataclasses

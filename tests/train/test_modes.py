@@ -1,4 +1,7 @@
-"""Evaluation at each checkpoint, early stopping, export, and predictions as CSV."""
+"""Evaluation at each checkpoint, early stopping, export, and predictions as CSV.
+
+Tests of early stopping make up losses: a model's own do not rise when a test needs it.
+"""
 
 from __future__ import annotations
 

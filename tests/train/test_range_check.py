@@ -1,4 +1,7 @@
-"""Labels and token ids beyond a model's outputs."""
+"""Labels and token ids beyond a model's outputs.
+
+Tests pass batches of shares and of any numbers, which no small dataset feeds.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pascal VOC compared with a plain loop; odd names; truncated, damaged and hostile files.
 
-Tests call the form directly: they truncate files at each byte and try many names, each of which would be a conversion.
+Tests of names and encodings read the form directly: hypothesis tries any name, and files are cut at each byte.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.annotations.forms.voc import VocForm, parse_xml
+from tests.beam_jobs.annotations.converting import convert_annotated
 from tests.beam_jobs.annotations.reading import approximately, read, write_text
 from tpudata.errors import BadRecordError
 
@@ -87,36 +88,6 @@ def test_reads_files_in_their_declared_encoding(tmp_path: Path, encoding: str) -
     assert item.picture == "dir\\größe 1.jpg"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("<xmin>1</xmin>", "<xmin>left</xmin>", "object 'person': xmin is no number: 'left'"),
-        ("<xmin>1</xmin>", "", "object 'person': xmin is no number: ''"),
-        ("<name>person</name>", "", "without name"),
-        ("bndbox", "robndbox", "object 'person' has no bndbox"),
-        ("<width>500</width>", "<width>wide</width>", "width is no number"),
-        ("<width>500</width>", "<width>-1</width>", "width is no number of pixels"),
-        ("<width>500</width>", "<width>nan</width>", "width is no number of pixels"),
-        ("</annotation>", "", "not XML, or cut"),
-        ("<annotation>", '<!DOCTYPE annotation SYSTEM "a.dtd"><annotation>', "document type"),
-    ],
-)
-def test_rejects_damaged_files(tmp_path: Path, old: str, new: str, reason: str) -> None:
-    write_text(tmp_path / "a.xml", XML.format(name="a.jpg"))
-    path = write_text(tmp_path / "b.xml", XML.format(name="b.jpg").replace(old, new))
-    found = read(tmp_path)
-    assert reason in found.one_error().reason
-    assert found.one_error().source == str(path)
-    assert list(found.pictures) == ["a.jpg"]
-
-
-def test_rejects_a_file_truncated_at_any_byte() -> None:
-    data = XML.format(name="ä.jpg").rstrip().encode()
-    for length in range(len(data)):
-        with pytest.raises(ValueError, match="not XML, or cut"):
-            parse_xml(data[:length])
-
-
 BOMBS = {
     "billion laughs": '<!DOCTYPE a [<!ENTITY a "ha">'
     + "".join(f'<!ENTITY {new} "{f"&{old};" * 10}">' for old, new in zip("abcdefgh", "bcdefghi", strict=True))
@@ -125,12 +96,34 @@ BOMBS = {
     "external entity": '<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><annotation><filename>&a;</filename></annotation>',
     "parameter entity": '<!DOCTYPE a [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]><annotation/>',
 }
+DAMAGES = [
+    ("<xmin>1</xmin>", "<xmin>left</xmin>", "object 'person': xmin is no number: 'left'"),
+    ("<xmin>1</xmin>", "", "object 'person': xmin is no number: ''"),
+    ("<name>person</name>", "", "without name"),
+    ("bndbox", "robndbox", "object 'person' has no bndbox"),
+    ("<width>500</width>", "<width>wide</width>", "width is no number"),
+    ("<width>500</width>", "<width>-1</width>", "width is no number of pixels"),
+    ("<width>500</width>", "<width>nan</width>", "width is no number of pixels"),
+    ("</annotation>", "", "not XML, or cut"),
+    ("<annotation>", '<!DOCTYPE annotation SYSTEM "a.dtd"><annotation>', "document type"),
+]
 
 
-@pytest.mark.parametrize("bomb", [pytest.param(text, id=name) for name, text in BOMBS.items()])
-def test_rejects_entity_declarations(tmp_path: Path, bomb: str) -> None:
-    write_text(tmp_path / "a.xml", XML.format(name="a.jpg"))
-    write_text(tmp_path / "b.xml", f'<?xml version="1.0"?>{bomb}')
-    found = read(tmp_path)
-    assert "document type" in found.one_error().reason
-    assert list(found.pictures) == ["a.jpg"]
+def test_rejects_damaged_files_and_entity_declarations(tmp_path: Path) -> None:
+    files = {f"{number}.xml": XML.format(name="").replace(old, new) for number, (old, new, _) in enumerate(DAMAGES)}
+    files |= {f"{name}.xml": f'<?xml version="1.0"?>{text}' for name, text in BOMBS.items()}
+    annotations = {f"Annotations/{name}": text for name, text in {**files, "good.xml": XML.format(name="")}.items()}
+    pictures = [f"{Path(name).stem}.png" for name in [*files, "good.xml"]]
+    found = convert_annotated(tmp_path, annotations, pictures, "Annotations", size=(375, 500))
+    assert [*found.records] == ["good.png"]
+    reasons = [reason for _, _, reason in DAMAGES] + ["document type"] * len(BOMBS)
+    assert found.rejects.keys() == {f"Annotations/{name}" for name in files}
+    for name, reason in zip(files, reasons, strict=True):
+        assert reason in found.rejects[f"Annotations/{name}"]
+
+
+def test_rejects_a_file_truncated_at_any_byte() -> None:
+    data = XML.format(name="ä.jpg").rstrip().encode()
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="not XML, or cut"):
+            parse_xml(data[:length])

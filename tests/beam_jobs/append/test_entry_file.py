@@ -21,9 +21,9 @@ from beam_jobs.append.entry_file import EntryFile, write_entries
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
+from tests.helpers.stores import serve_gs
 from tpudata.errors import BadRecordError, StorageError
 from tpudata.format.shards.keys import ENTRY
-from tpudata.storage.select import _storage
 
 
 def reference(key: str, size: int = 1, label: str = "cat", split: str = "train") -> Reference:
@@ -67,14 +67,9 @@ def test_recognises_a_moved_rejection_by_its_name() -> None:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
-        server.bucket("bucket")
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
+def store() -> Iterator[FakeGcs]:
+    with serve_gs("bucket") as server:
         yield server
-        _storage.cache_clear()
 
 
 @pytest.mark.parametrize("count", [0, 1, 5_000])

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.contract.forms import IMAGE_FORMS, ODD_NAMES, TEXT_FORMS, Form, Item, items
 from tests.helpers.pictures import digests
+from tests.helpers.stores import serve_gs
 from tests.storage.test_fsspec_storage import s3
 from tpudata.errors import BadRecordError, TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import files_below, folder_ranges, storage_for
-from tpudata.storage.select import _storage
 
 __all__ = ["s3"]
 COUNT = 12
@@ -85,14 +84,9 @@ def file_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        server.bucket("b")
+def gs() -> Iterator[str]:
+    with serve_gs():
         yield "gs://b/data"
-        _storage.cache_clear()
 
 
 @pytest.fixture

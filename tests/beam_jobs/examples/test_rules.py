@@ -1,106 +1,100 @@
-"""From an example to its record: classes and given schemas.
-
-One bad example ends a pipeline, so tests call the rules directly: a pipeline for each value would take a second.
-"""
+"""From an example to its record: classes, given schemas, nested features and defaults."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from beam_jobs.examples.rules import ExampleRules
+from tests.beam_jobs.examples.flowers import write
 from tpudata.errors import BadRecordError, FeatureError, TpudataError
-from tpudata.format import Feature, decode_example
+from tpudata.format import Feature, open_dataset
+
+NUMBER = Feature("n", "int64", "int64")
 
 
-def rules(**said: Any) -> ExampleRules:
-    return ExampleRules(**{"key": None, "split_of": None, "schema": None, "label": "label", "classes": None, **said})
+def stored(examples: Sequence[dict[Any, Any]], output: Path, **options: Any) -> list[dict[str, Any]]:
+    """The records of examples, in their order."""
+    write(({"n": number, **example} for number, example in enumerate(examples)), output, **options)
+    records: dict[Any, dict[str, Any]] = {}
+    for record in map(dict, open_dataset(str(output)).examples("train")):
+        (number,) = record.pop("n")
+        records[number] = record
+    return [records[number] for number in range(len(examples))]
 
 
-@pytest.mark.parametrize("label", ["dog", b"dog", 1, 1.0, np.int64(1), np.array(1), True])
-def test_a_class_is_stored_as_its_number(label: Any) -> None:
-    data, text = rules(classes=("cat", "dog")).encode({"label": label}, "here")
-    assert decode_example(data) == {"label": [1]}
-    assert '"num_classes":2' in text
+def test_a_class_is_stored_as_its_number(tmp_path: Path) -> None:
+    labels = ["dog", b"dog", 1, 1.0, np.int64(1), np.array(1), True]
+    found = stored([{"label": label} for label in labels], tmp_path / "out", labels=("cat", "dog"))
+    assert found == [{"label": [1]}] * len(labels)
+    assert open_dataset(str(tmp_path / "out")).manifest.feature("label").num_classes == 2
 
 
-@pytest.mark.parametrize("label", ["eel", 2, -1, 0.5, None, [1, 2], np.zeros(2)])
-def test_rejects_labels_that_are_not_classes(label: Any) -> None:
-    with pytest.raises(BadRecordError, match="here: rejected"):
-        rules(classes=("cat", "dog")).encode({"label": label}, "here")
+def test_takes_the_class_from_the_named_feature(tmp_path: Path) -> None:
+    example = {"image": {"kind": "dog"}, "label": "free text"}
+    (found,) = stored([example], tmp_path / "out", labels=("cat", "dog"), label="image/kind")
+    assert found == {"image/kind": [1], "label": [b"free text"]}
 
 
-def test_takes_the_class_from_the_named_feature() -> None:
-    data, _ = rules(classes=("cat", "dog"), label="kind").encode({"kind": "cat", "label": "free text"}, "here")
-    assert decode_example(data) == {"kind": [0], "label": [b"free text"]}
-
-
-def test_examples_must_have_exactly_the_features_of_a_given_schema() -> None:
-    schema = (Feature("x", "float", "float32"), Feature("y", "bytes", "string"))
-    data, _ = rules(schema=schema).encode({"x": 2, "y": "a"}, "here")
-    assert decode_example(data) == {"x": [2.0], "y": [b"a"]}
-    for example, message in (
-        ({"x": 2}, "'y': it is in the schema but not"),
-        ({"x": 2, "y": "a", "z": 1}, "'z': it is not in"),
-    ):
-        with pytest.raises(FeatureError, match=message):
-            rules(schema=schema).encode(example, "here")
+def test_stores_the_features_of_a_given_schema_in_its_types(tmp_path: Path) -> None:
+    schema = (NUMBER, Feature("x", "float", "float32"), Feature("a/b", "bytes", "string"))
+    found = stored([{"x": 2, "a/b": "a"}, {"x": 2.5, "a": {"b": "a"}}], tmp_path / "out", features=schema)
+    assert found == [{"x": [2.0], "a/b": [b"a"]}, {"x": [2.5], "a/b": [b"a"]}]
 
 
 @pytest.mark.parametrize(
-    ("example", "said", "kind", "message"),
+    ("example", "options", "kind", "message"),
     [
-        ({"label": 3}, {"classes": ("cat", "dog", "eel")}, BadRecordError, "from 0 to 2"),
-        ({"x": 1}, {"classes": ("cat",)}, BadRecordError, "no feature 'label'"),
-        ({"label": float("inf")}, {"classes": ("cat",)}, BadRecordError, "unknown label: inf; it is a class name"),
-        ({"x": [1, 2]}, {"schema": (Feature("x", "int64", "int64", (3,)),)}, FeatureError, "does not fit the schema"),
-        ({3: 1}, {}, FeatureError, "feature name 3 is not text"),
+        *(
+            ({"label": label}, {"labels": ("cat", "dog")}, BadRecordError, ": rejected")
+            for label in (-1, 0.5, None, [1, 2])
+        ),
+        ({"label": 3}, {"labels": ("cat", "dog", "eel")}, BadRecordError, "from 0 to 2"),
+        ({"x": 1}, {"labels": ("cat",)}, BadRecordError, "no feature 'label'"),
+        ({"label": float("inf")}, {"labels": ("cat",)}, BadRecordError, "unknown label: inf; it is a class name"),
+        (
+            {"n": 1},
+            {"features": (NUMBER, Feature("y", "int64", "int64"))},
+            FeatureError,
+            "'y': it is in the schema but not",
+        ),
+        ({"n": 1, "z": 1}, {"features": (NUMBER,)}, FeatureError, "'z': it is not in"),
+        ({"n": [1, 2]}, {"features": (NUMBER,)}, FeatureError, "does not fit the schema"),
+        ({"a": {3: 1}}, {}, FeatureError, "feature name 3 is not text"),
         ({"x": 1e300}, {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
+        ({"a": {}, "b": 1}, {}, FeatureError, "Feature 'a': a dict without features"),
+        ({"a": {"b": {}}}, {}, FeatureError, "Feature 'a/b': a dict without features"),
+        ({"a": {"b": 1}, "a/b": 2}, {}, FeatureError, "Feature 'a/b': the example has it twice"),
+        ({"a": [{"b": 1}]}, {}, FeatureError, "Feature 'a': unsupported type (got a sequence of dict"),
     ],
 )
-def test_names_the_reason_for_a_rejection(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
+def test_names_the_reason_for_a_rejection(
+    tmp_path: Path, example: Any, options: Any, kind: type[TpudataError], message: str
+) -> None:
     with pytest.raises(kind, match=re.escape(message)):
-        rules(**said).encode(example, "here")
+        write([example], tmp_path / "out", **options)
 
 
-def test_names_nested_features_by_path() -> None:
-    data, _ = rules().encode({"image": {"size": {"height": 3}, "name": "a"}, "image/format": b"PNG"}, "here")
-    assert decode_example(data) == {"image/size/height": [3], "image/name": [b"a"], "image/format": [b"PNG"]}
-    schema = (Feature("a/b", "int64", "int64"),)
-    assert rules(schema=schema).encode({"a": {"b": 1}}, "here")[0] == rules(schema=schema).encode({"a/b": 1}, "here")[0]
-    data, _ = rules(classes=("cat", "dog"), label="image/label").encode({"image": {"label": "dog"}}, "here")
-    assert decode_example(data) == {"image/label": [1]}
+def test_names_nested_features_by_path(tmp_path: Path) -> None:
+    example = {"image": {"size": {"height": 3}, "name": "a"}, "image/format": b"PNG"}
+    (found,) = stored([example], tmp_path / "out")
+    assert found == {"image/size/height": [3], "image/name": [b"a"], "image/format": [b"PNG"]}
 
 
-@pytest.mark.parametrize(
-    ("example", "message"),
-    [
-        ({"a": {}, "b": 1}, r"Feature 'a': a dict without features.*Omit it"),
-        ({"a": {"b": {}}}, r"Feature 'a/b': a dict without features"),
-        ({"a": {"b": 1}, "a/b": 2}, r"Feature 'a/b': the example has it twice"),
-        ({"a": {3: 1}}, r"feature name 3 is not text"),
-        ({"a": [{"b": 1}]}, r"Feature 'a': unsupported type \(got a sequence of dict"),
-    ],
-)
-def test_rejects_empty_dicts_and_repeated_features(example: Any, message: str) -> None:
-    with pytest.raises(FeatureError, match=message):
-        rules().encode(example, "here")
-
-
-def test_defaults_replace_none_and_missing_values() -> None:
-    said = rules(defaults={"age": -1, "a/b": "none"})
-    expected = {"x": [1], "age": [-1], "a/b": [b"none"]}
-    for example in ({"x": 1, "age": None}, {"x": 1, "a": {"b": None}}, {"x": 1, "a/b": None, "age": None}):
-        assert decode_example(said.encode(example, "here")[0]) == expected
-    assert decode_example(said.encode({"x": 1, "age": 0, "a/b": ""}, "here")[0]) == {
-        **expected,
-        "age": [0],
-        "a/b": [b""],
-    }
-    schema = (Feature("x", "int64", "int64"), Feature("age", "float", "float32"))
-    assert decode_example(rules(schema=schema, defaults={"age": 2}).encode({"x": 1}, "here")[0])["age"] == [2.0]
-    labelled = rules(classes=("cat", "dog"), defaults={"label": "dog"})
-    assert decode_example(labelled.encode({"label": None}, "here")[0]) == {"label": [1]}
+def test_defaults_replace_none_and_missing_values(tmp_path: Path) -> None:
+    defaults = {"age": -1, "a/b": "none", "label": "dog"}
+    examples: list[dict[str, Any]] = [
+        {"x": 1, "age": None},
+        {"x": 1, "a": {"b": None}, "label": None},
+        {"x": 1, "a/b": None, "age": None},
+        {"x": 1, "age": 0, "a/b": "", "label": "cat"},
+    ]
+    *found, last = stored(examples, tmp_path / "out", defaults=defaults, labels=("cat", "dog"))
+    assert found == [{"x": [1], "age": [-1], "a/b": [b"none"], "label": [1]}] * 3
+    assert last == {"x": [1], "age": [0], "a/b": [b""], "label": [0]}
+    schema = (NUMBER, Feature("age", "float", "float32"))
+    assert stored([{}], tmp_path / "typed", features=schema, defaults={"age": 2}) == [{"age": [2.0]}]

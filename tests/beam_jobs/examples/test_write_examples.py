@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from PIL import Image
 
 from beam_jobs import WriteTFRecordShards
+from tests.beam_jobs.examples.flowers import SPECIES, flower, write
 from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers import forked
 from tests.helpers.label_maps import PALETTE, png_of
@@ -32,32 +32,6 @@ from tpudata.storage import LocalStorage, RequestLimits, held_request_limits, re
 
 ROOT = Path(__file__).parents[3]
 COUNT = 300
-SPECIES = ("iris", "rose", "tulip")
-
-
-def flower(number: int) -> tuple[str | bytes, dict[str, Any]]:
-    random = np.random.default_rng(number)
-    # A key need not be text.
-    return f"flower-{number}" if number % 2 else b"flower-\xff%d" % number, {
-        "measured": random.normal(size=(2, 3)).astype(np.float32),
-        "picture": random.integers(0, 256, (4, 4), np.uint8),
-        "seen": random.integers(0, 9, number % 4),
-        "name": f"flower {number}",
-        "number": number,
-        "label": SPECIES[number % 3],
-    }
-
-
-def write(
-    elements: Iterable[Any], output: Path, change: Callable[[Any], Any] | None = None, workers: int = 1, **said: Any
-) -> None:
-    pipeline = local_pipeline(workers)
-    # Workers only get separate bundles if Create deals its elements out.
-    examples = pipeline | beam.Create(list(elements), reshuffle=workers > 1)
-    if change is not None:
-        examples = examples | beam.Map(change)
-    _ = examples | WriteTFRecordShards(output, **said)
-    run_pipeline(pipeline)
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,13 @@ from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.beam_jobs.test_gs import stored
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
+from tests.helpers.stores import serve_gs
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
 from tpudata.storage.claims import hold
 from tpudata.storage.claims.claim import CLAIM_NAME, JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim
 from tpudata.storage.claims.hold import take_claim
-from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[3]
 SHARDS = 60
@@ -50,15 +50,9 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        forget = _storage.cache_clear
-        forget()
-        server.bucket("b")
+def store() -> Iterator[FakeGcs]:
+    with serve_gs() as server:
         yield server
-        forget()
 
 
 def argv(source: Path, output: str, *flags: str) -> list[str]:

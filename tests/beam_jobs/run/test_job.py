@@ -32,11 +32,11 @@ def test_reports_an_absent_job_server_after_the_timeout(tmp_path: Path, capsys: 
         for port in (1, silent.getsockname()[1]):
             flags = ["--runner=PortableRunner", f"--job_endpoint=localhost:{port}", "--environment_type=LOOPBACK"]
             with pytest.raises(
-                TpudataError, match=rf"--job_endpoint localhost:{port}: no job server answered within 2 s\. Start it"
+                TpudataError, match=rf"--job_endpoint localhost:{port}: no job server answered within 1 s\. Start it"
             ):
-                images.run([f"--input={source}", f"--output={tmp_path}/out", "--job_server_timeout=2", *flags])
+                images.run([f"--input={source}", f"--output={tmp_path}/out", "--job_server_timeout=1", *flags])
             assert capsys.readouterr().err == (
-                f"tpudata: waiting for the job server localhost:{port}, for 2 s at most\n"
+                f"tpudata: waiting for the job server localhost:{port}, for 1 s at most\n"
             )
     assert not (tmp_path / "out").exists()
 

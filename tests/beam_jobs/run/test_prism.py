@@ -35,8 +35,8 @@ PICTURES = 360
 SHARDS = 60
 # Prism reports what a step has counted every tenth of a second.
 MANY = 5 * PICTURES
-# The longest that an interrupt may take, in seconds.
-SOON = 10
+# Seconds in which an interrupted run has ended on a busy machine, too.
+SOON = 60
 REPORTS_OFTEN = """
 import sys
 from beam_jobs.run.launch import Launch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import pty
 import re
@@ -11,17 +12,12 @@ import struct
 import sys
 import termios
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from beam_jobs.images import run
-from beam_jobs.references.reference import Reference
-from beam_jobs.run.progress import progress_bar
-from beam_jobs.sources.folders.class_folders import ClassFolders
 from tests.helpers.pictures import make_pictures
 
 
@@ -78,36 +74,18 @@ def test_bar_counts_records_of_all_workers(
     assert caplog.messages == (started if workers > 1 else [])
 
 
-def test_planning_bar_counts_listed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan() -> None:
-        with progress_bar(True) as progress:
-            progress.list(3, 500)
-            progress.list(4, 700)
-
-    shown = on_a_terminal(plan, monkeypatch)
-    assert re.search(r"planning: 1\.20kB .* 7 inputs", shown)
-
-
-def test_a_dry_run_of_less_than_two_seconds_shows_no_bar(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "bar"), [(0, r""), (3, r".*planning: ([\d.]+)kB .* 60 inputs.*")])
+def test_only_a_dry_run_of_more_than_two_seconds_shows_a_bar(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, bar: str
 ) -> None:
+    # The clock of tqdm, which goes on by so many seconds each time that tqdm looks at it.
+    monkeypatch.setattr("tqdm.std.time", itertools.count(step=seconds).__next__)
     argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--dry-run"]
-    assert on_a_terminal(lambda: run(argv), monkeypatch) == ""
-
-
-def test_a_dry_run_of_more_than_two_seconds_shows_a_bar(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    list_folder = ClassFolders.references
-
-    def list_slowly(source: ClassFolders, *unit: Any) -> Iterator[Reference]:
-        yield from list_folder(source, *unit)
-        time.sleep(1.5)
-
-    # Two class folders.
-    monkeypatch.setattr(ClassFolders, "references", list_slowly)
-    argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--dry-run"]
-    assert re.search(r"planning: .* 60 inputs", on_a_terminal(lambda: run(argv), monkeypatch))
+    shown = re.fullmatch(bar, on_a_terminal(lambda: run(argv), monkeypatch), re.DOTALL)
+    assert shown
+    if seconds:
+        size = sum(path.stat().st_size for path in source.rglob("*.*"))
+        assert float(shown[1]) == pytest.approx(size / 1000, rel=0.01)
 
 
 def test_shows_no_bar_without_a_terminal(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 from pathlib import Path
@@ -12,10 +14,7 @@ import pytest
 
 from tests.helpers.datasets import Written, write_dataset, write_images, write_undecodable
 from tpudata.cli import main
-from tpudata.cli.bench.command import measure
-from tpudata.cli.bench.flags import bench_flags
-from tpudata.cli.bench.text import report_text
-from tpudata.format import Feature, open_dataset
+from tpudata.format import Feature
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +73,19 @@ def names(found: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["training", "in order"])
-def measured(request: pytest.FixtureRequest, digits_dataset: Path) -> dict[str, Any]:
-    """The report for training order and a short step, or for stored order, floats and a long step."""
+def argv(request: pytest.FixtureRequest, digits_dataset: Path) -> list[str]:
+    """The command for training order and a short step, or for stored order, floats and a long step."""
     flags = ["--step-time=0.001"] if request.param else ["--no-training", "--dtype=float32", "--step-time=1e6"]
     # A stage takes a batch then, and less than a tick of the kernel's clock.
-    argv = [str(digits_dataset), "--batch-size=16", "--seconds=0.0001", "--split=validation", *flags]
-    return measure(open_dataset(str(digits_dataset)), bench_flags(argv))
+    return ["bench", str(digits_dataset), "--batch-size=16", "--seconds=0.0001", "--split=validation", *flags]
+
+
+@pytest.fixture(scope="module")
+def measured(argv: list[str]) -> dict[str, Any]:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main([*argv, "--json"]) == 0
+    found: dict[str, Any] = json.loads(output.getvalue())
+    return found
 
 
 @pytest.mark.cases(1)
@@ -116,12 +122,15 @@ def test_says_whether_a_step_time_is_met(measured: dict[str, Any]) -> None:
         assert step["cores"] is None
 
 
-def test_the_text_names_the_stages_and_the_limit(digits_dataset: Path, measured: dict[str, Any]) -> None:
-    text = report_text(measured)
+def test_the_text_names_the_stages_and_the_limit(
+    digits_dataset: Path, argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 0
+    text = capsys.readouterr().out
     lines = text.splitlines()
     assert lines[2].split()[:2] == ["stage", "records/s"]
     assert "records/s are fed. The limit is the stage " in text
-    if not measured["training"]:
+    if "--no-training" in argv:
         assert "training is not input-bound" in text
         assert "they are read once" not in text
         return

@@ -1,4 +1,7 @@
-"""Checks of `tpudata doctor` on a dataset and a model folder, without TensorFlow."""
+"""Checks of `tpudata doctor` on a dataset and a model folder.
+
+Tests call the checks directly: the command also starts programs that load TensorFlow for seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The chips that `tpudata doctor` measures; CPU devices and counts stand in for a TPU, which no test has."""
+
 from __future__ import annotations
 
 import importlib.util

@@ -1,3 +1,8 @@
+"""`tpudata doctor`: its rows, its flags and the programs that it starts.
+
+One test reads the flags of the rehearsal, which leave no trace in the rows.
+"""
+
 from __future__ import annotations
 
 import importlib.metadata

@@ -1,6 +1,6 @@
 """Sessions: a session program keeps TensorFlow 1's behaviour; sessions next to an estimator need a graph."""
 
-from tpudata.migrate.program import Migration, migrate, migrate_files
+from tests.migrate.command import Migration, migrate, migrate_files
 
 SESSIONS = """\
 import tensorflow as tf
@@ -55,29 +55,29 @@ def lines(found: Migration) -> list[tuple[int, str]]:
 
 
 def test_a_session_program_keeps_tensorflow_1_behaviour() -> None:
-    found = migrate(SESSIONS, "a.py")
+    found = migrate(SESSIONS)
     head = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
     assert found.text == SESSIONS.replace("import tensorflow as tf\n", head)
     assert found.notes == ()
-    assert migrate(found.text, "a.py").changes == 0
+    assert migrate(found.text).changes == 0
 
 
 def test_keeps_the_behaviour_that_a_program_chose() -> None:
     for call in ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution"):
         text = SESSIONS.replace("\n\n", f"\ntf.{call}()\n\n", 1)
-        found = migrate(text, "a.py")
+        found = migrate(text)
         assert found.text == text.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf")
         assert found.notes == ()
 
 
 def test_notes_sessions_without_tensorflow_1_behaviour() -> None:
     text = SESSIONS.replace("import tensorflow as tf", "import tensorflow.compat.v1 as tf")
-    found = migrate(text, "a.py")
+    found = migrate(text)
     assert found.text == text
     assert lines(found) == [(4, "tf.Session")]
     assert found.notes[0].text.endswith("Call tf.disable_v2_behavior() after the imports.")
     # A part of a program, without the code that starts it.
-    part = migrate(SESSIONS.partition("def main")[0], "a.py")
+    part = migrate(SESSIONS.partition("def main")[0])
     assert part.notes[0].text.endswith("Call tf.disable_v2_behavior() in the program that imports this file.")
 
 
@@ -96,7 +96,7 @@ def test_adds_the_behaviour_call_where_tensorflow_is_imported() -> None:
 
 def test_notes_sessions_next_to_an_estimator() -> None:
     text = ESTIMATOR.replace("\n\n", "\ntf.disable_v2_behavior()\n\n", 1)
-    found = migrate(text, "a.py")
+    found = migrate(text)
     assert lines(found) == [(13, "tf.summary.FileWriter"), (17, "tf.placeholder"), (18, "tf.train.Saver")]
     assert "disable_v2_behavior" not in found.text
     assert [found.text.splitlines()[note.new_line - 1].split("(")[0].split()[-1] for note in found.notes] == [
@@ -122,7 +122,7 @@ def test_two_programs_do_not_affect_each_other() -> None:
 
 def test_reads_expressions_deeper_than_the_stack() -> None:
     text = f"import tensorflow as tf\nx = tf.Session(){' + 1' * 1500}\n"
-    assert "tf.disable_v2_behavior()" in migrate(text, "a.py").text
+    assert "tf.disable_v2_behavior()" in migrate(text).text
 
 
 def test_notes_sessions_on_a_tpu() -> None:
@@ -130,7 +130,7 @@ def test_notes_sessions_on_a_tpu() -> None:
         "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n"
         "with tf.Session('grpc://t') as session:\n    session.run(tpu.initialize_system())\n"
     )
-    found = migrate(text, "a.py")
+    found = migrate(text)
     assert "session.run(tf.tpu.initialize_system())" in found.text
     assert [(note.line, note.text[:17]) for note in found.notes] == [(4, "sessions on a TPU")]
-    assert [note.text[:17] for note in migrate(found.text, "a.py").notes] == ["sessions on a TPU"]
+    assert [note.text[:17] for note in migrate(found.text).notes] == ["sessions on a TPU"]

@@ -1,3 +1,8 @@
+"""Attention and rotary positions, compared with Keras and complex numbers.
+
+Logits of a model mix them with everything else, so tests call the layers.
+"""
+
 from typing import Any
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""The recurrence and its gradient, compared with Keras' LSTM and TensorFlow's gradient of it."""
+"""The recurrence and its gradient, compared with Keras' LSTM and TensorFlow's gradient of it.
+
+A model shows neither the states nor the gradient alone, so tests call the layer.
+"""
 
 from typing import Any
 

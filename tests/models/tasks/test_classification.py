@@ -1,4 +1,7 @@
-"""Losses, metrics and predictions of classifiers, compared with numpy and TensorFlow."""
+"""Losses, metrics and predictions of classifiers, compared with numpy and TensorFlow.
+
+Tests give the logits, which follow from variables in a model.
+"""
 
 from pathlib import Path
 from typing import Any, ClassVar

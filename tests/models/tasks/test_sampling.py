@@ -1,3 +1,8 @@
+"""Draws of the next token: their shares, and what their seeds depend on.
+
+Tests draw thousands of times from given probabilities, which no model has.
+"""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,3 +1,8 @@
+"""Params of models from config files, and the errors of wrong ones.
+
+Tests make the dataclasses that all bundled models share, with any values.
+"""
+
 import dataclasses
 from typing import Any, ClassVar
 

@@ -1,3 +1,8 @@
+"""Learning rates at any step, compared with TensorFlow's.
+
+A training shows only the steps that it takes.
+"""
+
 import math
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""Optimizer steps on a small linear model, compared with numpy."""
+"""Optimizer steps on a small linear model, compared with numpy.
+
+The model is small enough for numpy; bundled models are not.
+"""
 
 import functools
 from collections.abc import Callable

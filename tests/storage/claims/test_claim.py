@@ -1,4 +1,7 @@
-"""Claims: what is read back, and files that are not claims."""
+"""Claims: what is read back, and files that are not claims.
+
+Tests damage each value of a claim; tests/beam_jobs/output/test_claim.py runs conversions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether a process is still there, by /proc and by ps."""
+"""Whether a process is still there, by /proc and by ps.
+
+A claim shows whether a process is there, but not by which of the two.
+"""
 
 from __future__ import annotations
 

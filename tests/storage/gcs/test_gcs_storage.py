@@ -1,4 +1,7 @@
-"""Google Cloud Storage, against a fake store on loopback."""
+"""Google Cloud Storage, against a fake store on loopback.
+
+Tests set how long it waits for a store that fails.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,17 @@ import urllib3
 
 from scripts.fake_gcs import FakeGcs, Fault
 from scripts.fake_gcs.objects import RejectedError
+from tests.helpers.stores import serve_gs
 from tpudata.errors import StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import Entry, Storage, expand, storage_for
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.objects.retries import RetryPolicy
-from tpudata.storage.select import _storage
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs(page=8) as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        server.bucket("b")
+def store() -> Iterator[FakeGcs]:
+    with serve_gs(page=8) as server:
         yield server
-        _storage.cache_clear()
 
 
 @pytest.fixture

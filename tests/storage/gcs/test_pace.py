@@ -1,4 +1,7 @@
-"""Requests slow down while the store asks for fewer, and return to full speed afterwards."""
+"""Requests slow down while the store asks for fewer, and return to full speed afterwards.
+
+Tests set the clock of a pace, or count requests of the client of every reader.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,21 @@ import pytest
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from scripts.fake_gcs import FakeGcs, Fault
+from tests.helpers.stores import serve_gs
 from tpudata.errors import UsageError
 from tpudata.storage import RequestLimits, held_request_limits, request_limits
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.pace import Pace
 from tpudata.storage.gcs.transport import Transport
 from tpudata.storage.objects.retries import RetryPolicy
-from tpudata.storage.select import _storage
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        _storage.cache_clear()
-        server.bucket("b")
+def store() -> Iterator[FakeGcs]:
+    with serve_gs() as server:
         for number in range(100):
             server.put("b", str(number), bytes([number]) * 10)
         yield server
-        _storage.cache_clear()
 
 
 def read_all(store: FakeGcs) -> None:

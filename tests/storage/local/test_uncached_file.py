@@ -1,4 +1,7 @@
-"""Files written past the page cache have the bytes of any other file, for any buffer and any answer of the system."""
+"""Files written past the page cache have the bytes of any other file, for any buffer and any answer of the system.
+
+Which bytes pass the page cache, and in which pieces, shows in no file.
+"""
 
 from __future__ import annotations
 

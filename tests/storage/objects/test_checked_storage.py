@@ -1,4 +1,7 @@
-"""The layer that verifies answers, over a store in memory whose answers can be wrong."""
+"""The layer that verifies answers, over a store in memory whose answers can be wrong.
+
+No store gives wrong answers when asked to.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Flags and config files become options of a training.
+
+Most options show in no output of a short training, so tests call the parser.
+"""
+
 from __future__ import annotations
 
 from pathlib import Path

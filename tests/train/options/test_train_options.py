@@ -1,3 +1,8 @@
+"""Options of a training: their flags, defaults and rules.
+
+Most options show in no output of a short training, so tests call the parser.
+"""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,8 @@
+"""Predictions as JSON lines and CSV, next to labels and names of files.
+
+Tests make up predictions of each kind, which no bundled model has.
+"""
+
 from __future__ import annotations
 
 import csv

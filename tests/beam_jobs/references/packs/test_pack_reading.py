@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import PieceSizes, read_packs
 from beam_jobs.references.reference import Reference
-from scripts.fake_gcs import FakeGcs
+from tests.helpers.stores import serve_gs
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
-from tpudata.storage.select import _storage
 
 
 def packed(references: list[Reference], size: int = 100) -> list[Pack]:
@@ -108,14 +107,10 @@ def test_rejects_references_that_cannot_be_read(tmp_path: Path) -> None:
     assert len(reasons) == 4
 
 
-def test_reads_packs_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        _storage.cache_clear()
-        server.bucket("b")
+def test_reads_packs_of_an_object_store() -> None:
+    with serve_gs():
         references, wanted = shard("gs://b/in", 5, 2, 2)
         found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=100, least=50, ahead=200)))
-        _storage.cache_clear()
     assert found == [(one, wanted[one.key]) for one in references]
 
 

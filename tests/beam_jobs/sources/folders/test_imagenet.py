@@ -19,13 +19,12 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.tars.tars import Tars
-from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened, tar_bytes, write_files
+from tests.helpers.stores import serve_gs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
-from tpudata.storage.select import _storage
 
 SYNSETS = ("n01440764", "n01443537", "n02102040")
 TRAIN = {synset: {f"{synset}_{j}.JPEG": jpeg(10 * i + j) for j in range(2 + i)} for i, synset in enumerate(SYNSETS)}
@@ -236,14 +235,11 @@ def test_the_script_has_the_flags_of_a_conversion(
         script.run([f"--input={raw}", "--gcs_output_path=gs://b/out", "--local_scratch_dir=x"])
 
 
-def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType) -> None:
     raw = tars(tmp_path / "raw")
     assert script.run([f"--raw_data_dir={raw}", f"--output={tmp_path}/out"]) == 0
     local = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
-    with FakeGcs(page=100) as store:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
+    with serve_gs(page=100) as store:
         objects = store.bucket("b")
         for path in raw.iterdir():
             store.put("b", f"in/{path.name}", path.read_bytes())
@@ -253,4 +249,3 @@ def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType, monkeypatch
         assert open_dataset("gs://b/out").manifest.records == 15
         there = {name.removeprefix("out/"): item.data for name, item in objects.items() if name.startswith("out/")}
         assert {name: data for name, data in there.items() if name.endswith(".tfrecord")} == local
-        _storage.cache_clear()

@@ -10,7 +10,6 @@ from PIL import Image
 from beam_jobs.images import run
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -22,9 +21,9 @@ from tests.beam_jobs.sources.inputs import (
     tar_bytes,
     write_files,
 )
+from tests.helpers.stores import serve_gs
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
-from tpudata.storage.select import _storage
 
 FILES = {
     f"{split}/{name}/{i}.jpg": jpeg(i)
@@ -235,12 +234,8 @@ def test_the_opened_source_does_not_grow_with_the_matches(tmp_path: Path) -> Non
     assert sizes[0] == sizes[1]
 
 
-def test_a_pattern_with_a_suffix_opens_without_listing_every_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FakeGcs(page=1000) as store:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        store.bucket("b")
+def test_a_pattern_with_a_suffix_opens_without_listing_every_folder() -> None:
+    with serve_gs(page=1000) as store:
         for i in range(30):
             store.put("b", f"in/class{i}/0.jpg", jpeg(i))
         requests = []
@@ -248,7 +243,6 @@ def test_a_pattern_with_a_suffix_opens_without_listing_every_folder(monkeypatch:
             store.requests.clear()
             opened(f"gs://b/in/{pattern}")
             requests.append(store.requests["list"])
-        _storage.cache_clear()
     # `*/*` may match anything, so every folder is listed.
     assert requests[0] < 10 < 30 < requests[1]
 

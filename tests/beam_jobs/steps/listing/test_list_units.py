@@ -11,9 +11,9 @@ import pytest
 import tpudata
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import jpeg, write_files
+from tests.helpers.stores import serve_gs
 from tpudata.storage import LocalStorage, folder_ranges, select
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.select import _storage
 
 
 def files(root: Path) -> Path:
@@ -52,14 +52,9 @@ def test_listing_in_ranges_changes_no_record(
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs(page=8) as server:
-        server.bucket("b")
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
+def store() -> Iterator[FakeGcs]:
+    with serve_gs(page=8) as server:
         yield server
-        _storage.cache_clear()
 
 
 # tests/beam_jobs/test_text.py has a text in a bucket.
