@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+
 class KerasResNet:
     """The networks as He et al. (2016) draw them, with version 1.5's stride, of Keras' layers and these weights."""
 
