@@ -11,7 +11,6 @@ from tests.models.keras_resnet import KerasResNet
 from tests.models.programs import estimator, rehearsed, rows, variables
 from tpudata.models.resnet import model_fn
 
-
 RNG = np.random.default_rng(7)
 # Quick steps for tests: the smallest images, and a block of each kind: without a shortcut, with one, and after one.
 TINY: dict[str, Any] = {"depth": 18, "blocks": (1, 2), "num_classes": 4, "stem": "large"}

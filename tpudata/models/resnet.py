@@ -63,7 +63,7 @@ class ResNetParams(TrainingParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_one_of("depth", tuple(_DEPTHS))
-        self.require("blocks", self.blocks is None or 0 < min(self.blocks, default=0), "numbers of 1 or more, or None")
+        self.require("blocks", self.blocks is None or min(self.blocks, default=0) > 0, "numbers of 1 or more, or None")
         self.require_one_of("stem", _STEMS)
         self.require_one_of("precision", tuple(_PRECISIONS))
         self.require("num_classes", self.num_classes >= 2, "2 or more")
