@@ -141,15 +141,13 @@ def write_imagenet(folder: Path) -> None:
 @pytest.mark.matrix
 def test_imagenet_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # Compiling a ResNet takes seconds a block: two of them here, one with a stride.
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     write_imagenet(tmp_path / "imagenet")
     smaller = {
         "--crop 224": "--crop 32 --seconds 0.01",
         "--batch-size 1024": "--batch-size 8",
         "crop: 224": "crop: 32",
         "batch_size: 1024": "batch_size: 8",
-        "depth: 50": "depth: 18",
+        "depth: 50": "depth: 18\n  blocks: [1, 1]",
         "iterations_per_loop: 1251": "iterations_per_loop: 2",
         "--workers 2": "--workers 1",
         "--batch-size 32 --eval-batch-size 32 --train-steps 4": "--batch-size 4 --eval-batch-size 4 --train-steps 2",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,19 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
+from tpudata.format import (
+    Feature,
+    Manifest,
+    Shard,
+    ShardIndex,
+    Source,
+    Split,
+    encode_example,
+    index_name,
+    shard_name,
+    write_metadata,
+    write_shard,
+)
 
 LABEL = Feature("image/class/label", "int64", "int64", num_classes=10)
 FILENAME = Feature("image/filename", "bytes", "string", encoding="utf8")
@@ -70,6 +83,23 @@ def write_dataset(
     )
     write_metadata(folder, manifest, None if classes is None else [f"class {i}" for i in range(classes)])
     return folder
+
+
+def write_unfilled(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> None:
+    """Writes a split "train" of strings "x" in shards of records of these sizes, of which a disk stores only the indexes."""
+    written = []
+    for number, sizes in enumerate(shards):
+        offsets = np.append(0, np.cumsum(sizes)).astype(np.uint64)
+        shard = Shard(shard_name("train", number, len(shards)), len(sizes), int(offsets[-1]), 0)
+        blocks = np.zeros(-(-len(sizes) // 64), np.uint32)
+        path = folder / index_name(shard.name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(ShardIndex(offsets, blocks, 64, shard.bytes, 0, None, {}).to_bytes())
+        (folder / shard.name).touch()
+        os.truncate(folder / shard.name, shard.bytes)
+        written.append(shard)
+    splits, features = {"train": Split(tuple(written))}, (Feature("x", "bytes", "string"),)
+    write_metadata(str(folder), Manifest("", splits, features, Source("", 0, 0, ""), "tests"))
 
 
 def write_images(

@@ -49,31 +49,29 @@ def test_unshuffled_training_repeats_the_records_in_order(
     np.testing.assert_array_equal(found, np.asarray(records)[places])
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_hosts_read_their_unshuffled_rows_from_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
-) -> None:
-    # Nothing is held in memory.
-    monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_BYTES", 0)
-    monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_RECORDS", 8)
-    features = [Feature("x", "bytes", "uint8", (2,), "raw")]
-    records = [{"x": bytes(divmod(number, 256))} for number in range(700)]
-    options: Any = {} if compression == "none" else {"compression": "gzip"}
-    path = write_dataset(str(tmp_path), {"train": records}, features, layout="", shards=3, **options)
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_hosts_read_their_unshuffled_rows_from_files(tmp_path: Path, compression: str | None) -> None:
+    # Memory would hold 1,024 records, or 96 MiB.
+    features = [Feature("x", "bytes", "string")]
+    records = [{"x": b"%04d" % number + bytes(100_000)} for number in range(1030)]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="", shards=3, compression=compression)
+
+    def read_number(records: tf.Tensor) -> Any:
+        found = tf.io.parse_example(records, {"x": tf.io.FixedLenFeature((), tf.string)})["x"]
+        return {"number": tf.strings.to_number(tf.strings.substr(found, 0, 4), tf.int32)}
 
     def is_late(found: Any) -> Any:
-        high, low = tf.unstack(tf.cast(tf.io.decode_raw(found["x"], tf.uint8, fixed_length=2), tf.int32), 2)
-        return high * 256 + low >= 100
+        return found["number"] >= 100
 
     all_hosts, filtered_hosts = [(1, 0), (2, 0), (8, 7)], [(2, 1)]
-    for choose, numbers, parts in ((None, np.arange(700), all_hosts), (is_late, np.arange(100, 700), filtered_hosts)):
-        input_fn = make_input_fn(path, "train", training=True, shuffle=False, filter=choose)
+    for choose, numbers, parts in ((None, np.arange(1030), all_hosts), (is_late, np.arange(100, 1030), filtered_hosts)):
+        input_fn = make_input_fn(path, "train", training=True, shuffle=False, parse=read_number, filter=choose)
         for hosts, host in parts:
-            dataset = input_fn({"batch_size": 64}, start_step=9, host_index=host, host_count=hosts).take(6)
-            found = np.concatenate([batch["x"] for batch in dataset.as_numpy_iterator()]).astype(int)
+            dataset = input_fn({"batch_size": 64}, start_step=14, host_index=host, host_count=hosts).take(4)
+            found = np.concatenate([batch["number"] for batch in dataset.as_numpy_iterator()])
             rows = 64 // hosts
-            places = (np.arange(9, 15)[:, None] * 64 + np.arange(host * rows, (host + 1) * rows)).reshape(-1)
-            assert (found @ [256, 1]).tolist() == numbers[places % len(numbers)].tolist()
+            places = (np.arange(14, 18)[:, None] * 64 + np.arange(host * rows, (host + 1) * rows)).reshape(-1)
+            assert found.tolist() == numbers[places % len(numbers)].tolist()
 
 
 def test_unshuffled_draws_do_not_depend_on_hosts_and_starts(digits: Written) -> None:

@@ -22,9 +22,7 @@ from tpudata import (
     as_numpy,
     make_input_fn,
 )
-from tpudata.format import Feature, encode_example
-from tpudata.format.tfrecord.framing import FRAME_BYTES
-from tpudata.input import numpy_batches
+from tpudata.format import Feature, read_records
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -175,7 +173,8 @@ def test_reports_a_record_of_other_features_next_to_an_image(
     with pytest.raises(FeatureError) as raised:
         list(as_numpy(input_fn, 2))
     (shard,) = Path(path).glob("*.tfrecord")
-    place = f"{shard} at byte {len(encode_example(good)) + FRAME_BYTES}: " if message.startswith("feature") else ""
+    _, (second, _) = read_records(str(shard))
+    place = f"{shard} at byte {second}: " if message.startswith("feature") else ""
     assert str(raised.value).startswith(f"{place}{message}")
     assert len(str(raised.value).splitlines()) == 1
     if is_plain:
@@ -219,9 +218,10 @@ def test_rejects_wrong_arguments_at_the_call(raw_digits: Written, arguments: dic
 def test_closing_an_iterator_at_interpreter_exit_raises_nothing(
     digits: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = as_numpy(make_input_fn(digits.path, "test", training=False), 8)
+    batches: Any = as_numpy(make_input_fn(digits.path, "test", training=False), 8)
     next(batches)
     # At its end Python empties modules, and then closes what is left of their generators.
-    monkeypatch.setattr(numpy_batches, "tf", None)
-    monkeypatch.setattr(numpy_batches, "translate_reader_error", None)
-    batches.close()  # type: ignore[attr-defined]
+    module = batches.gi_frame.f_globals
+    for name in [name for name in module if not name.startswith("__")]:
+        monkeypatch.setitem(module, name, None)
+    batches.close()

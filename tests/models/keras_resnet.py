@@ -5,14 +5,12 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
-
 
 class KerasResNet:
     """The networks as He et al. (2016) draw them, with version 1.5's stride, of Keras' layers and these weights."""
 
-    def __init__(self, depth: int, values: dict[str, Any], training: bool, stem: str) -> None:
-        self.depth, self.values, self.training, self.stem = depth, values, training, stem
+    def __init__(self, depth: int, blocks: tuple[int, ...], values: dict[str, Any], training: bool, stem: str) -> None:
+        self.depth, self.blocks, self.values, self.training, self.stem = depth, blocks, values, training, stem
 
     def __call__(self, images: Any) -> Any:
         net = tf.constant(images)
@@ -22,8 +20,8 @@ class KerasResNet:
             net = tf_keras.layers.MaxPooling2D(3, 2)(net)
         else:
             net = tf.nn.relu(self.conv(net, "stem/conv", 1))
-        for group, blocks in enumerate(BLOCKS[self.depth]):
-            for block in range(blocks):
+        for group, count in enumerate(self.blocks):
+            for block in range(count):
                 net = self.block(net, f"group_{group}/block_{block}", 2 if group and not block else 1)
         net = tf_keras.layers.GlobalAveragePooling2D()(net)
         return net @ self.values["logits/kernel"] + self.values["logits/bias"]

@@ -1,12 +1,13 @@
 """ResNets compared with Keras' layers of the same weights, and with their published sizes."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.keras_resnet import BLOCKS, KerasResNet
+from tests.models.keras_resnet import KerasResNet
 from tests.models.programs import first_values, random_values, run_graph
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys
@@ -23,14 +24,12 @@ def network(images: Any, params: ResNetParams, training: bool = False) -> Any:
     return lambda: resnet(tf.constant(images), params, training)
 
 
-@pytest.fixture
-def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the blocks of three groups, two of them in the last."""
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1, 2), False)})
+# Three groups, two blocks in the last.
+FEW_BLOCKS = ResNetParams(depth=18, blocks=(1, 1, 2), stem="large")
 
 
 def first_values_of(zero_gamma: bool = True) -> dict[str, Any]:
-    params = ResNetParams(depth=18, num_classes=1000, zero_gamma=zero_gamma, stem="large")
+    params = dataclasses.replace(FEW_BLOCKS, zero_gamma=zero_gamma)
     return first_values(network(np.zeros((1, 32, 32, 3), np.float32), params))
 
 
@@ -53,22 +52,17 @@ def test_parameter_counts_equal_the_published_ones(depth: int, trainable: int) -
     ("depth", "blocks", "size", "stem", "training"),
     [(18, (2, 2), 33, "small", False), (50, (1, 2), 65, "large", True)],
 )
-def test_logits_equal_keras(
-    depth: int, blocks: tuple[int, ...], size: int, stem: str, training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {depth: (blocks, depth == 50)})
-    monkeypatch.setitem(BLOCKS, depth, blocks)
-    params = ResNetParams(depth=depth, num_classes=5)
+def test_logits_equal_keras(depth: int, blocks: tuple[int, ...], size: int, stem: str, training: bool) -> None:
+    params = ResNetParams(depth=depth, blocks=blocks, num_classes=5)
     images = drawn_images(3, size)
     build = network(images, params, training)
     values = random_values(build, scale=0.05)
     logits, _ = run_graph(build, values)
     assert (logits.shape, logits.dtype.name) == ((3, 5), "float32")
-    expected = KerasResNet(depth, values, training, stem)(images)
+    expected = KerasResNet(depth, blocks, values, training, stem)(images)
     np.testing.assert_allclose(logits, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
 
 
-@pytest.mark.usefixtures("few_blocks")
 def test_initial_values_follow_he_and_zero_gamma() -> None:
     values = first_values_of()
     kernel = values["group_2/block_1/conv_0/kernel"]
@@ -85,9 +79,8 @@ def test_initial_values_follow_he_and_zero_gamma() -> None:
     assert all((value == 1).all() for name, value in plain.items() if name.endswith("moving_variance"))
 
 
-def test_training_updates_the_moving_averages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1,), False)})
-    params = ResNetParams(depth=18, num_classes=4, batch_norm_momentum=0.8)
+def test_training_updates_the_moving_averages() -> None:
+    params = ResNetParams(depth=18, blocks=(1,), num_classes=4, batch_norm_momentum=0.8)
     images = drawn_images(6, 32)
     build = network(images, params, training=True)
     values = random_values(build)
@@ -99,14 +92,11 @@ def test_training_updates_the_moving_averages(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_allclose(after[variance], 0.8 * values[variance] + 0.2 * made.var(0, ddof=1), rtol=1e-3)
 
 
-@pytest.mark.usefixtures("few_blocks")
 def test_bfloat16_logits_are_close_to_float32() -> None:
     images = drawn_images(2, 32)
-    params = {"depth": 18, "num_classes": 1000, "stem": "large"}
-    build = network(images, ResNetParams(**params))  # type: ignore[arg-type]
     values = first_values_of(zero_gamma=False)
-    exact, _ = run_graph(build, values)
-    near, after = run_graph(network(images, ResNetParams(precision="bfloat16", **params)), values)  # type: ignore[arg-type]
+    exact, _ = run_graph(network(images, FEW_BLOCKS), values)
+    near, after = run_graph(network(images, dataclasses.replace(FEW_BLOCKS, precision="bfloat16")), values)
     assert near.dtype.name == "float32"
     assert 0 < np.abs(near - exact).max() < 0.1 * np.abs(exact).max()
     assert {value.dtype.name for value in after.values()} == {"float32"}
@@ -116,6 +106,8 @@ def test_bfloat16_logits_are_close_to_float32() -> None:
     ("params", "message"),
     [
         ({"depth": 101}, "depth must be one of 18, 34, 50, got 101"),
+        ({"blocks": ()}, "blocks must be numbers of 1 or more, or None, got ()"),
+        ({"blocks": [2, 0]}, "blocks must be numbers of 1 or more, or None, got (2, 0)"),
         ({"stem": "tiny"}, "stem must be one of auto, large, small"),
         ({"precision": "float16"}, "precision must be one of float32, bfloat16"),
         ({"label_offset": -1}, "label_offset must be 0 or more"),

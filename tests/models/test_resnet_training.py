@@ -7,21 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.keras_resnet import BLOCKS, KerasResNet
+from tests.models.keras_resnet import KerasResNet
 from tests.models.programs import estimator, rehearsed, rows, variables
 from tpudata.models.resnet import model_fn
 
-
-@pytest.fixture(autouse=True)
-def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave three blocks, one of each kind: without a shortcut, with one, and after one. test_resnet.py has the others."""
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 2), False)})
-    monkeypatch.setitem(BLOCKS, 18, (1, 2))
-
-
 RNG = np.random.default_rng(7)
-# Quick steps for tests: few rows of the smallest images.
-TINY: dict[str, Any] = {"depth": 18, "num_classes": 4, "stem": "large"}
+# Quick steps for tests: the smallest images, and a block of each kind: without a shortcut, with one, and after one.
+TINY: dict[str, Any] = {"depth": 18, "blocks": (1, 2), "num_classes": 4, "stem": "large"}
 
 
 def labelled(count: int, size: int = 32) -> tuple[dict[str, Any], Any]:
@@ -42,7 +34,7 @@ def test_learns_and_evaluates_exactly_in_either_layout(tmp_path: Path) -> None:
     assert found["top_5_accuracy"] == 1
     values = variables(trained)
     images = (features["image"] / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
-    logits = np.asarray(KerasResNet(18, values, False, "large")(images.astype(np.float32)), np.float64)
+    logits = np.asarray(KerasResNet(18, TINY["blocks"], values, False, "large")(images.astype(np.float32)), np.float64)
     entropy = np.log(np.exp(logits).sum(1)) - logits[np.arange(22), labels]
     assert found["cross_entropy"] == pytest.approx(entropy.mean(), rel=1e-3)
     assert found["loss"] == pytest.approx(entropy.mean(), rel=1e-3)
@@ -73,9 +65,9 @@ def test_replicas_normalize_their_own_rows(tmp_path: Path) -> None:
 
 # test_tutorials rehearses the training and the evaluation of a ResNet.
 @pytest.mark.matrix
-def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rehearsal_finds_nothing_a_tpu_rejects(tmp_path: Path) -> None:
     # XLA compiles the step of each mode: without and with a shortcut.
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
+    params = {**TINY, "blocks": (1, 1)}
     features, labels = labelled(16)
-    findings = rehearsed(model_fn, tmp_path, features, labels, optimizer="lars", **TINY)
+    findings = rehearsed(model_fn, tmp_path, features, labels, optimizer="lars", **params)
     assert [str(finding) for finding in findings] == []

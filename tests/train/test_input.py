@@ -129,9 +129,9 @@ def test_training_augments_and_mixes_images(photographs: Path, tmp_path: Path) -
         assert ((mixed["labels"] > 0) & (mixed["labels"] < 1)).any()
 
 
-def test_a_resnet_trains_on_augmented_crops(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})  # two blocks instead of eight
-    flags = ["--crop=32", "--augment", "--mix=cutmix", "--train-steps=1", "--batch-size=4", "--param=depth=18"]
+def test_a_resnet_trains_on_augmented_crops(photographs: Path, tmp_path: Path) -> None:
+    flags = ["--crop=32", "--augment", "--mix=cutmix", "--train-steps=1", "--batch-size=4"]
+    flags += ["--param=depth=18", "--param=blocks=[1, 1]"]
     assert _train(photographs, tmp_path / "m", *flags, model="resnet") == 0
     assert json.loads((tmp_path / "m" / "evaluation.json").read_text())["records"] == 4
 

@@ -186,11 +186,9 @@ def test_continuous_evaluation_waits_for_checkpoints(
     digits_dataset: Path,
     tmp_path: Path,
     model_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("tpudata.estimator.new_checkpoints._POLL_SECONDS", 0.05)
     folder = tmp_path / "m"
 
     def appear(step: int) -> None:
@@ -201,7 +199,8 @@ def test_continuous_evaluation_waits_for_checkpoints(
         text = f'model_checkpoint_path: "model.ckpt-{step}"\nall_model_checkpoint_paths: "model.ckpt-{step}"\n'
         (folder / "checkpoint").write_text(text)
 
-    waits = Waits(lambda: appear(20), lambda: appear(30))
+    appear(20)
+    waits = Waits(lambda: appear(30))
     logging.getLogger("tpudata").addHandler(waits)
     flags = ["--mode=eval", "--continuous", "--train-steps=30", "--continuous-timeout=100"]
     with caplog.at_level(logging.INFO, logger="tpudata"):

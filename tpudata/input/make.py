@@ -125,7 +125,7 @@ def make_input_fn(
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
-        reading: `Reading(...)`: how much is read at a time of an object store. There, shards are read whole or in pieces of 64 MiB,
+        reading: `Reading(...)`: how much is read at a time. Of an object store, shards are read whole or in pieces of 64 MiB,
             and the default of `shuffle` is 512 MiB, and at least 2,048 records if these fit 1 GiB.
 
     Returns:

@@ -30,7 +30,8 @@ class ResNetParams(TrainingParams):
     """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        depth: 18, 34 or 50.
+        depth: 18, 34 or 50; the blocks of 50 are bottlenecks.
+        blocks: number of blocks in each group; None for those of the depth.
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
         label_smoothing: share of each label that is spread over all classes in training.
@@ -50,6 +51,7 @@ class ResNetParams(TrainingParams):
     learning_rate: float = 0.1
     weight_decay: float = 1e-4
     depth: int = 50
+    blocks: tuple[int, ...] | None = None
     num_classes: int = 1000
     label_offset: int = 0
     label_smoothing: float = 0.0
@@ -62,6 +64,7 @@ class ResNetParams(TrainingParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_one_of("depth", tuple(_DEPTHS))
+        self.require("blocks", self.blocks is None or min(self.blocks, default=0) > 0, "numbers of 1 or more, or None")
         self.require_one_of("stem", _STEMS)
         self.require_one_of("precision", tuple(_PRECISIONS))
         self.require("num_classes", self.num_classes >= 2, "2 or more")
@@ -93,12 +96,12 @@ def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor
             f"resnet: images must be [batch, height, width, channels] of known size, at least 32x32, got {shape}. "
             "Resize or crop them with images=tpudata.Images(...) of make_input_fn, or with --image-size or --crop."
         )
-    blocks, is_bottleneck = _DEPTHS[params.depth]
+    depth_blocks, is_bottleneck = _DEPTHS[params.depth]
     network = _Network(params, training)
     net = tf.cast(images, _PRECISIONS[params.precision])
     with _v1.variable_scope("stem"):
         net = network.stem(net)
-    for group, count in enumerate(blocks):
+    for group, count in enumerate(params.blocks or depth_blocks):
         for block in range(count):
             stride = 2 if group > 0 and block == 0 else 1
             with _v1.variable_scope(f"group_{group}/block_{block}"):

@@ -26,7 +26,6 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example, read_records
-from tpudata.input.graph.reading import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 RECORD = [("label", "u1"), ("image", "u1", (2,))]
@@ -124,10 +123,7 @@ def test_evaluation_feeds_each_record_once_on_any_hosts(files: Any, hosts: int, 
 @pytest.mark.parametrize("files", SOME_TRAINING, indirect=True)
 # Without a number the window holds all records, which tests/input/test_epochs.py tests.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
-def test_global_batches_do_not_depend_on_hosts_and_restarts(
-    files: Any, buffer: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(read_plan, "_READ_BYTES", 400)
+def test_global_batches_do_not_depend_on_hosts_and_restarts(files: Any, buffer: int | None) -> None:
     input_fn = make_input_fn(files, training=True, seed=3, shuffle=buffer)
 
     def batches(hosts: int, start: int = 0) -> list[list[int]]:

@@ -29,6 +29,8 @@ class Reading:
             fetch many bytes twice.
         lanes: largest number of places of the permuted pieces from which a batch takes its rows. A divisor of the global batch, it
             is fewer if the split is small.
+        chunk_bytes: least bytes of a chunk, which is read at once if files are not read in pieces; it has less than twice as many.
+            Opening a file costs as much as reading 128 KiB, and larger chunks mix less.
 
     Raises:
         UsageError: an attribute is out of range or of another type.
@@ -39,9 +41,10 @@ class Reading:
     pieces: bool | None = None
     piece_bytes: int = 64 * MEBIBYTE
     lanes: int = 32
+    chunk_bytes: int = MEBIBYTE // 2
 
     def __post_init__(self) -> None:
-        for name in ("streams", "piece_bytes", "lanes"):
+        for name in ("streams", "piece_bytes", "lanes", "chunk_bytes"):
             check_integer(f"Reading.{name}", getattr(self, name), 1)
         check_integer("Reading.memory", self.memory, 1, or_none=True)
         check_flag("Reading.pieces", self.pieces, or_none=True)

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.datasets import Written, write_dataset
-from tpudata import FeatureError, make_input_fn
+from tpudata import FeatureError, Reading, make_input_fn
 from tpudata.format import Feature
-from tpudata.input.graph.reading import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 
@@ -31,13 +30,12 @@ def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 70), "records")
     shards = data.draw(st.integers(1, min(count, 5)), "shards")
     batch_size = data.draw(st.integers(1, 80), "batch size")
-    read_bytes = data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time")
+    reading = Reading(chunk_bytes=data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time"))
     cache = data.draw(st.booleans(), "cache")
     transform = data.draw(st.sampled_from([None, lambda features, labels: (features, labels)]), "transform")
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_plan, "_READ_BYTES", read_bytes)
+    with tempfile.TemporaryDirectory() as folder:
         path = write_numbers(folder, count, shards)
-        input_fn = make_input_fn(path, "train", training=False, cache=cache, transform=transform)
+        input_fn = make_input_fn(path, "train", training=False, cache=cache, transform=transform, reading=reading)
         rows = list(input_fn({"batch_size": batch_size}).as_numpy_iterator())
     assert all(features["image"].shape == (batch_size, 2) for features, _ in rows)
     weights = np.concatenate([features["weights"] for features, _ in rows])
@@ -54,11 +52,11 @@ def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> 
     count = data.draw(st.integers(1, 50), "records")
     shards = data.draw(st.integers(1, min(count, 5)), "shards")
     batch_size = data.draw(st.integers(1, 60), "batch size")
-    read_bytes = data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time")
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_plan, "_READ_BYTES", read_bytes)
+    reading = Reading(chunk_bytes=data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time"))
+    with tempfile.TemporaryDirectory() as folder:
         buffer = data.draw(st.none() | st.integers(1, count), "window")
-        input_fn = make_input_fn(write_numbers(folder, count, shards), "train", training=True, shuffle=buffer)
+        path = write_numbers(folder, count, shards)
+        input_fn = make_input_fn(path, "train", training=True, shuffle=buffer, reading=reading)
         rows = input_fn({"batch_size": batch_size}).take(-(-3 * count // batch_size)).as_numpy_iterator()
         batches = [labels - 1000 for _, labels in rows]
     seen = np.zeros(count, int)

@@ -1,4 +1,7 @@
-"""Caches of decoded records: their place, and that records are read once."""
+"""Caches of decoded records: their place, and that records are read once.
+
+The share of memory that a cache may take is private: no test knows how much is free.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,14 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.helpers.datasets import Written, write_images
+from tests.helpers.datasets import Written, write_dataset, write_images
 from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
 from tpudata.cli import main
-from tpudata.format import Shard, Split
+from tpudata.format import Feature, Shard, Split
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.files.shards import open_shards
-from tpudata.input.graph.caches import choose_cache as choose_module
-from tpudata.input.graph.caches.cache import Cache
-from tpudata.input.graph.caches.choose_cache import choose_cache
-from tpudata.input.graph.reading import free_memory as memory_module
+from tpudata.input.graph.caches.choose_cache import choose_memory_cache
 from tpudata.input.graph.reading.free_memory import free_memory
-from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.columns import FeatureOptions
-from tpudata.input.options.options import Options
-from tpudata.input.request import InputRequest
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
@@ -183,13 +179,13 @@ def test_rejects_a_cache_path_that_is_not_a_folder(digits: Written, tmp_path: Pa
             make_input_fn(digits.path, "test", training=True, cache=path)
 
 
-def test_rejects_a_cache_larger_than_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_module, "free_memory", lambda: 20_000)
-    # 300 records of 64 + 4 bytes.
-    with pytest.raises(UsageError, match=r"take 2\.04e-05 GB, more than 40% of the free memory of 2e-05 GB"):
-        make_input_fn(digits.path, "train", training=True, cache=True)
-    make_input_fn(digits.path, "test", training=True, cache=True)
-    make_input_fn(digits.path, "train", training=True, cache="auto")
+def test_rejects_a_cache_larger_than_free_memory(tmp_path: Path) -> None:
+    # Its features say that a record has 8 GiB.
+    features = [Feature("x", "bytes", "float64", (1 << 30,), "raw")]
+    path = write_dataset(str(tmp_path), {"train": [{"x": b""}] * 1000}, features, layout="", shards=1)
+    with pytest.raises(UsageError, match=r"take 8\.59e\+03 GB, more than 40% of the free memory of [\d.]+ GB"):
+        make_input_fn(path, "train", training=True, cache=True)
+    make_input_fn(path, "train", training=True, cache="auto")
 
 
 def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,22 +195,18 @@ def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, m
     assert not (tmp_path / "cache").exists()
 
 
-def test_auto_caches_up_to_a_quarter_of_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset, size = open_dataset(digits.path), 300 * (64 + 4)
-    request = InputRequest(open_shards(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
-    plan = ReadPlan.make(dataset, "train")
+def test_auto_caches_up_to_a_quarter_of_free_memory() -> None:
+    def is_cached(free: int | None, *, is_optional: bool) -> bool:
+        return choose_memory_cache("train", 100, free, is_optional=is_optional).is_in_memory
 
-    def chosen(cache: bool | str, free: int | None) -> Cache:
-        monkeypatch.setattr(choose_module, "free_memory", lambda: free)
-        return choose_cache(cache, request, plan)
-
-    assert chosen("auto", 4 * size).is_in_memory
-    assert not chosen("auto", 4 * size - 4).is_in_memory
-    assert chosen(True, 4 * size - 4).is_in_memory
+    assert is_cached(400, is_optional=True)
+    assert not is_cached(399, is_optional=True)
+    assert is_cached(250, is_optional=False)
+    with pytest.raises(UsageError, match="more than 40%"):
+        is_cached(249, is_optional=False)
     # If free memory is unknown, "auto" does not cache, and True does.
-    assert not chosen("auto", None).is_in_memory
-    assert chosen(True, None).is_in_memory
-    assert not chosen(False, None).is_in_memory
+    assert not is_cached(None, is_optional=True)
+    assert is_cached(None, is_optional=False)
 
 
 def test_estimates_strings_by_the_size_of_stored_records(digits: Written) -> None:
@@ -227,21 +219,19 @@ def test_estimates_strings_by_the_size_of_stored_records(digits: Written) -> Non
     )
 
 
-def test_free_memory_is_the_minimum_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_is_the_minimum_of_machine_and_container(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:       8000 kB\nMemAvailable:   5000 kB\n")
-    monkeypatch.setattr(memory_module, "_MEMINFO", meminfo)
-    monkeypatch.setattr(memory_module, "_CGROUP", tmp_path)
-    assert free_memory() == 5000 * 1024
+    assert free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    assert free_memory() == 5000 * 1024
+    assert free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("3000\n")
-    assert free_memory() == 2000
+    assert free_memory(meminfo, tmp_path) == 2000
     (tmp_path / "memory.current").write_text("4000\n")
-    assert free_memory() == 0
+    assert free_memory(meminfo, tmp_path) == 0
     meminfo.unlink()
-    assert free_memory() == 0
+    assert free_memory(meminfo, tmp_path) == 0
 
 
 def test_free_memory_of_this_machine_is_plausible() -> None:

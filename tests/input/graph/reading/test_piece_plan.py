@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.datasets import write_dataset
-from tests.input.graph.reading.test_read_plan import planned
+from tests.helpers.datasets import write_dataset, write_unfilled
 from tpudata import Reading
 from tpudata.format import Feature, open_dataset
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
@@ -24,7 +23,7 @@ BLOCK = 64 * MEBIBYTE
 
 def piece_plan(folder: Path, shards: Sequence[npt.NDArray[np.int64]], **options: int) -> PiecePlan:
     """Return the plan in pieces for shards of records of these sizes, whose files are never read."""
-    planned(folder, shards)
+    write_unfilled(folder, shards)
     plan = plan_reading(open_dataset(str(folder)), "train", Reading(pieces=True, **options))
     assert isinstance(plan, PiecePlan)
     return plan

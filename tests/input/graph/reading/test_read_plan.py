@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pytest
 
 from tests.helpers import forked
-from tests.helpers.datasets import write_dataset
+from tests.helpers.datasets import write_dataset, write_unfilled
 from tests.helpers.hostile import write_json
-from tpudata.format import Feature, Manifest, Shard, ShardIndex, Source, Split, open_dataset, shard_name, write_shard
-from tpudata.format.metadata import write_metadata
+from tpudata import Reading
+from tpudata.format import Feature, Manifest, Source, Split, open_dataset, shard_name, write_metadata, write_shard
 from tpudata.input.dataset_ops import range_numbers
+from tpudata.input.graph.reading.piece_plan import plan_reading
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.training import TrainingOrder
@@ -27,19 +28,12 @@ FEATURES = [Feature("x", "bytes", "string")]
 
 def planned(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> ReadPlan:
     """Return the plan for shards of records of these sizes, whose files are never read."""
-    written = []
-    for number, sizes in enumerate(shards):
-        offsets = np.append(0, np.cumsum(sizes)).astype(np.uint64)
-        shard = Shard(shard_name("train", number, len(shards)), len(sizes), int(offsets[-1]), 0)
-        blocks = np.zeros(-(-len(sizes) // 64), np.uint32)
-        path = folder / "index" / shard.name.replace(".tfrecord", ".index")
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(ShardIndex(offsets, blocks, 64, shard.bytes, 0, None, {}).to_bytes())
-        (folder / shard.name).touch()
-        written.append(shard)
-    splits = {"train": Split(tuple(written))}
-    write_metadata(str(folder), Manifest("", splits, tuple(FEATURES), Source("", 0, 0, ""), "tests"))
-    return ReadPlan.make(open_dataset(str(folder)), "train")
+    write_unfilled(folder, shards)
+    return plan_of(folder)
+
+
+def plan_of(folder: Path) -> ReadPlan:
+    return plan_reading(open_dataset(str(folder)), "train", Reading())
 
 
 def window_bytes(plan: ReadPlan, sizes: npt.NDArray[np.int64], batch_size: int = 256) -> list[int]:
@@ -105,14 +99,14 @@ def test_ignores_records_in_quarantine(tmp_path: Path) -> None:
     entry = {"crc32c": "00000000", "bytes": 9, "records": [[0, 90, "damaged"]]}
     value = {"version": 1, "checksum": "00000000", "shards": {shard_name("train", 1, 2): entry}}
     write_json(tmp_path / "index" / "quarantine.json", value)
-    plan = ReadPlan.make(open_dataset(str(tmp_path)), "train")
+    plan = plan_of(tmp_path)
     assert plan.sizes.mean == (100 * 116 + 10 * MEBIBYTE) // 110
 
 
 def test_cuts_compressed_chunks_between_blocks(tmp_path: Path) -> None:
     records = [{"x": bytes(200)}] * 300 + [{"x": bytes(MEBIBYTE)}] * 100
-    path = write_dataset(str(tmp_path), {"train": records}, FEATURES, layout="", shards=1, compression="gzip")
-    plan = ReadPlan.make(open_dataset(path), "train")
+    write_dataset(str(tmp_path), {"train": records}, FEATURES, layout="", shards=1, compression="gzip")
+    plan = plan_of(tmp_path)
     assert plan.record_bytes == plan.sizes.mean
     assert set((plan.mixed_chunks.firsts % 64).tolist()) == {0}
 

@@ -40,7 +40,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     fields, dataset, split = request.fields, request.files.dataset, request.files.split
     size = plan.split.records * fields.record_bytes(plan.split)
     if cache is True or cache == "auto":
-        return _choose_memory(split, size, is_optional=cache == "auto")
+        return choose_memory_cache(split, size, free_memory(), is_optional=cache == "auto")
     folder = os.fspath(cache)
     if "://" in folder:
         raise UsageError(f"cache={folder!r}: the cache is kept on a local disk. Pass a local folder.")
@@ -61,9 +61,19 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     return decoded
 
 
-def _choose_memory(split: str, size: int, *, is_optional: bool) -> Cache:
-    """Return the cache in memory for records of so many bytes, or none if it is optional and they do not fit."""
-    free, share = free_memory(), _AUTO_SHARE if is_optional else MEMORY_SHARE
+def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional: bool) -> Cache:
+    """Return the cache in memory for the records of a split, or none if it is optional and they do not fit.
+
+    Args:
+        split: name of the split, for the message.
+        size: bytes of the decoded records.
+        free: bytes of free memory; None if unknown.
+        is_optional: whether they are cached only if they take at most a quarter of it.
+
+    Raises:
+        UsageError: they do not fit.
+    """
+    share = _AUTO_SHARE if is_optional else MEMORY_SHARE
     if free is None:
         return Cache() if is_optional else MemoryCache()
     if size <= share * free:

@@ -11,22 +11,26 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def free_memory() -> int | None:
+def free_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
     """Return the memory in bytes that this process may still use, or None if unknown.
 
     This is the smaller of the machine's available memory and the rest of the container's limit (cgroup version 2).
+
+    Args:
+        meminfo: file of the machine's memory.
+        cgroup: folder of the container's limit.
     """
     limits = []
     try:
-        lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
     except (OSError, KeyError, ValueError):
         names = os.sysconf_names
         if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
             limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     try:
-        limit = int((_CGROUP / "memory.max").read_text())
-        limits.append(max(0, limit - int((_CGROUP / "memory.current").read_text())))
+        limit = int((cgroup / "memory.max").read_text())
+        limits.append(max(0, limit - int((cgroup / "memory.current").read_text())))
     except (OSError, ValueError):
         pass  # No cgroup version 2 here, or "max": no limit.
     return min(limits, default=None)

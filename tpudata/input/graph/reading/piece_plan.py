@@ -102,7 +102,7 @@ def is_read_in_pieces(dataset: Dataset, split: str, reading: Reading) -> bool:
 
 def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
     """Return the plan for all records of a split."""
-    plan = ReadPlan.make(dataset, split)
+    plan = ReadPlan.make(dataset, split, operator.index(reading.chunk_bytes))
     if not is_read_in_pieces(dataset, split, reading):
         return plan
     pieces = Pieces.cut(dataset, split, operator.index(reading.piece_bytes))

@@ -14,8 +14,6 @@ from tpudata.input.order.chunks import Chunks, Integers, chunk_records
 from tpudata.input.order.training import MOST_LANES, TrainingOrder, largest_divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
-# Least bytes of a read, which is up to twice as large: opening a file costs as much as reading 128 KiB, and larger reads mix less.
-_READ_BYTES = 1 << 19
 # Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
 _LARGE_READS = 4
 # Training permutes at least so many chunks: with fewer, a small window would mix little.
@@ -45,6 +43,7 @@ class ReadPlan:
         sizes: sizes of the records.
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
+        chunk_bytes: least bytes of a read, which is up to twice as large.
         ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
         pieces: pieces of all stored records, if they are read in such.
     """
@@ -54,11 +53,12 @@ class ReadPlan:
     sizes: RecordSizes
     block_records: int | None
     are_token_rows: bool
+    chunk_bytes: int
     ids: Integers | None = None
     pieces: Pieces | None = dataclasses.field(default=None, kw_only=True)
 
     @classmethod
-    def make(cls, dataset: Dataset, split_name: str) -> ReadPlan:
+    def make(cls, dataset: Dataset, split_name: str, chunk_bytes: int) -> ReadPlan:
         """Return the plan for all records of a split, from the indexes of its shards."""
         split = dataset.kept(split_name)
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
@@ -68,7 +68,8 @@ class ReadPlan:
         if not sizes.mean / _MAX_UNEVENNESS <= record_bytes <= sizes.mean * _MAX_UNEVENNESS:
             record_bytes = sizes.mean
         block_records = None if index.compression is None else index.block_records
-        return cls(split, record_bytes, sizes, block_records, dataset.manifest.layout in TOKEN_ROWS)
+        are_token_rows = dataset.manifest.layout in TOKEN_ROWS
+        return cls(split, record_bytes, sizes, block_records, are_token_rows, chunk_bytes)
 
     def part(self, ids: Integers) -> ReadPlan:
         """Return the plan for a subset of these records: `ids` are their record numbers among these."""
@@ -158,7 +159,7 @@ class ReadPlan:
 
     def _pick_length(self, reads: int, min_chunks: int) -> int:
         """Return the number of records in a chunk of `reads` reads; fewer if there would be less than `min_chunks` chunks."""
-        length = chunk_records(self.split.records, self.record_bytes, _READ_BYTES * reads, min_chunks)
+        length = chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * reads, min_chunks)
         # Any record of a compressed block needs the whole block.
         return length if self.block_records is None else max(length, self.block_records)
 
@@ -188,8 +189,8 @@ class ReadPlan:
             ends[large_chunks],
             strict=True,
         ):
-            # An offset inside a record counts as its start. A read is up to twice _READ_BYTES.
-            new_cuts = self.sizes.find_records(np.arange(begin, end, 2 * _READ_BYTES))
+            # An offset inside a record counts as its start. A read is up to twice chunk_bytes.
+            new_starts = self.sizes.find_records(np.arange(begin, end, 2 * self.chunk_bytes))
             block = self.block_records or 1
             new_cuts = first + (new_cuts - first) // block * block
             cuts.append(new_cuts[(new_cuts > first) & (new_cuts < stop)])
