@@ -1,7 +1,8 @@
 """How tpudata is built and installed.
 
 It stays a setup.py: Dataflow builds the package on its workers from the file that `--setup_file` names. The least versions of
-packages are those that scripts/test_lowest installs and runs; where one is higher than this code needs, its line says why.
+packages are those that `scripts/test_versions lowest` installs and runs; where one is higher than this code needs, its line says
+why.
 """
 
 import re

@@ -3,8 +3,8 @@
     .venv/bin/python scripts/docs_commands.py [PAGE ...]
 
 A page is a path such as docs/convert/text.md; without one, all pages. Each page has a separate copy of the data, in which its
-commands run in order. Tests run the tutorials and the pages of common datasets, so these are only named. The exit code is 1 if a
-command failed.
+commands run in order; gs://BUCKET is the store of scripts/gcs_emulator. Tests run the tutorials and the pages of common datasets,
+so these are only named. The exit code is 1 if a command failed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
+import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,21 +47,29 @@ TESTED = {
     "docs/convert/extending.md": "tests/beam_jobs/test_extending.py",
     "docs/tutorials/": "tests/test_tutorials.py",
 }
-# Commands that are not for this machine, by what they contain.
-SKIPPED = {
-    r"gs://|gcloud|BUCKET": "needs Google Cloud",
+# Commands that are not for this machine on any page, by what they contain.
+ELSEWHERE = {
+    r"gcloud|--runner=dataflow|gs://BUCKET/imagenet": "needs Google Cloud",
     r"^(pip|python3 -m pip|docker|\.venv/bin/pip)|setup\.sh": "installs packages",
+    r"^export": "sets a variable for the commands below it",
+    r"^(tensorboard|scripts/gcs_emulator|\.venv/bin/jupyter)|worker_pool_main": "starts a server",
+    r"^srun": "needs Slurm",
+    r"gs://bucket/": "needs several machines",
+}
+# Other commands that are not run here, by what they contain.
+SKIPPED = {
     r"\.\.\.|\[--|FOLDER|\bFILE\b|PYTHON|DATASET256|DIR2|PROGRAM": "is a pattern, not a command",
-    r"^(tensorboard|srun|export|scripts/gcs_emulator|jupyter|\.venv/bin/jupyter)": "starts a server, or needs a cluster",
-    r"--use-tpu": "needs a TPU",
-    r"scripts/(bench|conformance|oracle|test|docs|quickstart)|_wrap\.py|oracle_tf215": "a script that takes minutes",
-    r"worker_pool_main|--runner": "needs another engine",
-    r"hf:MODEL|sentencepiece:|spm\.model|tokenizer\.json": "needs a tokenizer's file",
+    r"scripts/(bench|conformance)": "takes minutes: it measures or compares",
+    r"--tpu v": "takes minutes: libtpu compiles the step",
+    r"scripts/quickstart --gcs": "run by tests/gcs/test_emulator.py",
+    r"scripts/quickstart": "run by tests/test_quickstart.py",
+    r"jax_processes": "run by tests/test_examples.py",
     r"cifar-10-batches-py": "run by tests/beam_jobs/test_common_datasets.py",
     r"imagenet_to_gcs": "run by tests/beam_jobs/sources/folders/test_imagenet.py",
     r"tensorflow_datasets/": "needs a dataset of TensorFlow Datasets",
-    r"--tpu v|--num-processes|jax_processes": "takes minutes",
 }
+# Packages of extras that commands need, by what they contain.
+PACKAGES = {r"sentencepiece:": ("sentencepiece", "text"), r"hf:": ("tokenizers", "text")}
 _LIMIT = 600  # Seconds of a command.
 # Shorter trainings and measurements.
 SMALLER = (
@@ -66,6 +78,7 @@ SMALLER = (
     (r"--image-size \d+x\d+", "--image-size 32x32"),
     (r"--crop \d+", "--crop 32"),
     (r"--profile 100:105", "--profile 1:2"),
+    (r" --use-tpu\b", ""),
     (r"\bDATASET\b|\bDIR\b", "dataset"),
     (r"\bMODEL\b", "model"),
 )
@@ -86,36 +99,71 @@ def main(argv: Sequence[str] | None = None) -> int:
         "README.md",
         *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
     ]
-    counts = {"ran": 0, "skipped": 0, "failed": 0}
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="tpudata-docs-") as name:
         data = Path(name, "data")
         write_data(data)
-        for page in names:
-            for outcome, command, why in run_page(page, data, Path(name, "work")):
-                counts[outcome] += 1
-                print(f"{outcome:8} {page}: {command}{f'  ({why})' if why else ''}", flush=True)
-    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return int(counts["failed"] > 0)
+        with serve_bucket(data / "pictures", Path(name)) as variables:
+            for page in names:
+                for outcome, command, why in run_page(page, data, Path(name, "work"), variables):
+                    outcomes[outcome] += 1
+                    reasons[why] += outcome == "skipped"
+                    print(f"{outcome:8} {page}: {command}{f'  ({why})' if why else ''}", flush=True)
+    print(", ".join(f"{outcomes[outcome]} {outcome}" for outcome in ("ran", "skipped", "failed")))
+    for why, count in reasons.most_common():
+        if count:
+            print(f"{count:4} skipped: {why}")
+    return int(outcomes["failed"] > 0)
 
 
-def run_page(page: str, data: Path, work: Path) -> Iterator[tuple[str, str, str]]:
-    """Run the commands of a page in order, and yield of each what became of it, the command, and why."""
+@contextlib.contextmanager
+def serve_bucket(pictures: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """Serve gs://BUCKET with pictures, and yield the environment variables that lead a command to it.
+
+    Args:
+        pictures: the folder that becomes gs://BUCKET/pictures.
+        folder: where the server's files are.
+    """
+    shutil.copytree(pictures, folder / "bucket" / "pictures")
+    variables = folder / "variables"
+    words = ["scripts.fake_gcs", f"--environment={variables}", f"--bucket=BUCKET={folder / 'bucket'}"]
+    with subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, stdout=subprocess.DEVNULL) as server:
+        try:
+            while not variables.exists():
+                if server.poll() is not None:
+                    raise RuntimeError(f"scripts/gcs_emulator ended with {server.returncode}")
+                time.sleep(0.1)
+            lines = variables.read_text(encoding="utf-8").splitlines()
+            yield dict(shlex.split(line)[1].split("=", 1) for line in lines)
+        finally:
+            server.terminate()
+
+
+def run_page(page: str, data: Path, work: Path, bucket: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Run the commands of a page in order, and yield of each the outcome, the command, and its time or the reason.
+
+    Args:
+        page: path of the page below the root.
+        data: the folder that the page's commands get a copy of.
+        work: the copy.
+        bucket: environment variables for commands that name gs://BUCKET.
+    """
     commands = list(commands_of((ROOT / page).read_text(encoding="utf-8")))
     test = next((test for name, test in TESTED.items() if page.startswith(name)), None)
-    if test is not None:
-        yield from (("skipped", command, f"run by {test}") for command in commands)
-        return
-    if not commands:
-        return
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(data, work)
+    if commands and test is None:
+        shutil.copytree(data, work)
     for command in commands:
-        why = next((why for pattern, why in SKIPPED.items() if re.search(pattern, command)), None)
+        why = reason_to_skip(command, test)
         if why is not None:
             yield "skipped", command, why
             continue
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        if "gs://" in command:
+            environment |= bucket
         words = ["bash", "-c", shorter(command, work)]
+        began = time.monotonic()
         try:
             done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=_LIMIT, env=environment)
         except subprocess.TimeoutExpired:
@@ -124,7 +172,27 @@ def run_page(page: str, data: Path, work: Path) -> Iterator[tuple[str, str, str]
         # `migrate` ends with 1 for what it leaves to do, `doctor` for a problem of this machine.
         is_well = done.returncode == 0 or (done.returncode == 1 and re.match(r"tpudata (migrate|doctor)", command))
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        yield ("ran", command, "") if is_well else ("failed", command, (last or [f"exit code {done.returncode}"])[0])
+        took = f"{time.monotonic() - began:.0f} s"
+        yield ("ran", command, took) if is_well else ("failed", command, (last or [f"exit code {done.returncode}"])[0])
+
+
+def reason_to_skip(command: str, test: str | None) -> str | None:
+    """Return why a command is not run, or None.
+
+    Args:
+        command: the command.
+        test: the test that runs the commands of its page, if there is one.
+    """
+    groups = [ELSEWHERE] if test is not None else [ELSEWHERE, SKIPPED]
+    for pattern, why in (item for group in groups for item in group.items()):
+        if re.search(pattern, command):
+            return why
+    if test is not None:
+        return f"run by {test}"
+    for pattern, (package, extra) in PACKAGES.items():
+        if re.search(pattern, command) and importlib.util.find_spec(package) is None:
+            return f"needs the [{extra}] extra"
+    return None
 
 
 def commands_of(text: str) -> Iterator[str]:
@@ -220,6 +288,12 @@ def write_data(folder: Path) -> None:
     (folder / "reviews" / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
     news = [f"news number {number},{'ab'[number % 2]}" for number in range(80)]
     write(folder / "news.csv", "\n".join(["text,label", *news]))
+    write_tokenizers(folder, speech)
+    write(folder / "wmt.jsonl", json.dumps({"en": "one speaks", "de": "eins spricht"}))
+    write(folder / "sft.jsonl", json.dumps({"prompt": "speak", "completion": "hear me speak"}))
+    chat = [{"role": "user", "content": "speak"}, {"role": "assistant", "content": "hear me speak"}]
+    write(folder / "chats.jsonl", json.dumps({"messages": chat}))
+    write(folder / "alpaca.json", json.dumps([{"instruction": "speak", "input": "", "output": "hear me speak"}]))
     write(folder / "main.py", "import tensorflow as tf\nprint(tf.contrib.tpu.RunConfig)\n")
     write(folder / "model.py", "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
     parts = ["--split", "train=0.5,validation=0.5"]
@@ -241,6 +315,31 @@ def write_data(folder: Path) -> None:
     write(folder / "labels.txt", "cat\ndog\n")
     write_examples(folder / "boxes" / "a.tfrecord")
     write(folder / "resnet50.yaml", "model: resnet\ncrop: 32\nparams: {depth: 18}\n")
+
+
+def write_tokenizers(folder: Path, text: str) -> None:
+    """Write a tokenizer of each kind, trained on a text, if its package is installed."""
+    with contextlib.suppress(ImportError):
+        import sentencepiece
+
+        sentences = iter(text.splitlines())
+        with (folder / "spm.model").open("wb") as model:
+            train = sentencepiece.SentencePieceTrainer.train
+            train(
+                sentence_iterator=sentences, model_writer=model, vocab_size=100, hard_vocab_limit=False, minloglevel=2
+            )
+    with contextlib.suppress(ImportError):
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+        tokenizer.train_from_iterator([text], trainers.BpeTrainer(vocab_size=300, special_tokens=["<eos>"]))
+        template = "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}<eos>{% endfor %}"
+        for path in (folder / "tokenizer.json", folder / "model" / "tokenizer.json"):
+            write(path, tokenizer.to_str())
+            write(
+                path.with_name("tokenizer_config.json"), json.dumps({"chat_template": template, "eos_token": "<eos>"})
+            )
 
 
 def write_examples(path: Path) -> None:

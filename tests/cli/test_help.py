@@ -65,6 +65,17 @@ def test_lists_the_pages_that_share_a_name(capsys: pytest.CaptureFixture[str]) -
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [("coco", "datasets"), ("Killed", "dataflow"), ("slow", "troubleshooting"), ("bert", "porting")],
+)
+def test_lists_the_pages_that_mention_a_word(word: str, page: str, shown: Callable[..., str]) -> None:
+    first, *lines = shown("help", word).splitlines()
+    assert first.startswith(f"'{word}' is on ")
+    assert page in [line.split()[0] for line in lines]
+    assert len(lines) <= 8
+
+
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_help_fits_the_terminal_and_names_existing_pages(
     words: list[str], shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ COMMANDS = {
     "migrate": "rewrite programs for the original TPUEstimator: names of TensorFlow 1",
     "doctor": "check versions, devices, a TPU and gs://, and rehearse a model",
     "completion": "print a script that completes commands and flags in a shell",
-    "help": "show the flags of a command, a page of the documentation, or the arguments of a source",
+    "help": "show the flags of a command, a page of the documentation, or the pages that mention a word",
 }
 
 

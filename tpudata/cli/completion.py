@@ -1,4 +1,4 @@
-"""`tpudata completion SHELL`: a script that completes commands and flags, made from their parsers by shtab."""
+"""`tpudata completion SHELL`: a script that completes commands, flags and paths, made from their parsers by shtab."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tpudata.cli import COMMANDS
 from tpudata.cli.convert import KINDS
+from tpudata.cli.pages import all_pages, short_names
 from tpudata.console.flags import FlagParser
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -45,9 +46,19 @@ def _join_commands() -> argparse.ArgumentParser:
         if name == "convert":
             kinds = commands.add_parser(name, help=summary).add_subparsers()
             for kind, about in KINDS.items():
-                kinds.add_parser(kind, help=about, parents=[module.new_parser(kind)], add_help=False)
+                kinds.add_parser(kind, help=about, parents=[_mark_paths(module.new_parser(kind))], add_help=False)
         elif name == "help":
-            commands.add_parser(name, help=summary).add_argument("name", choices=[*COMMANDS])
+            names = [*COMMANDS, *short_names(all_pages()).values()]
+            commands.add_parser(name, help=summary).add_argument("name", choices=names)
         else:
-            commands.add_parser(name, help=summary, parents=[module.new_parser()], add_help=False)
+            commands.add_parser(name, help=summary, parents=[_mark_paths(module.new_parser())], add_help=False)
     return whole
+
+
+def _mark_paths(parser: FlagParser) -> FlagParser:
+    """Return the parser after marking its paths for shtab, whose scripts otherwise complete no file names."""
+    import shtab
+
+    for action in parser.path_actions():
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return parser

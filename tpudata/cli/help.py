@@ -1,4 +1,4 @@
-"""`tpudata help`: pages of the documentation, and the arguments of a source of an installed package.
+"""`tpudata help`: pages of the documentation, the pages that mention a word, and the arguments of an installed source.
 
 `tpudata help COMMAND` is `tpudata COMMAND --help`.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pydoc
+import re
 import sys
 from collections.abc import Sequence
 
@@ -16,12 +17,19 @@ from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import MissingExtraError, UsageError
 
+# Pages that are listed for a word; more do not help to choose.
+_MOST_PAGES = 8
+# Mentions in a section that count: a table of many names is no better than a page about one.
+_MOST_MENTIONS = 5
+# A heading that has the word counts as this many mentions.
+_HEADING = 10
+
 
 def run(argv: Sequence[str]) -> int:
-    """Print a page, the arguments of a source, or the list of pages, and return the exit code 0.
+    """Print a page, the arguments of a source, the pages that mention a word, or all pages, and return the exit code 0.
 
     Raises:
-        UsageError: there is no such command, page or source.
+        UsageError: there is no such command, page or source, and no page mentions the word.
         MissingExtraError: the name is of neither, and Beam, which knows sources, is not installed.
     """
     name = new_parser().parse(argv).name
@@ -36,22 +44,27 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(
             f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in matches)}"
         )
-    _show(matches[0].text(names) if matches else _describe_source_arguments(name, [*names.values()]))
+    if matches:
+        _show(matches[0].text(names))
+    else:
+        _show(_describe_source_arguments(name) or _find_word(name, pages, names))
     return 0
 
 
 def new_parser() -> FlagParser:
     """Return the parser of the command's flags."""
-    parser = FlagParser("tpudata help", "Show the flags of a command, a page, or the arguments of a source.")
+    parser = FlagParser("tpudata help", "Show the flags of a command, a page, or the pages that mention a word.")
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="a command, a page, or the source of an installed package"
+        "name", metavar="NAME", nargs="?", help="a command, a page, a word, or the source of an installed package"
     )
     return parser
 
 
 def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
     """Return the pages by section, with their titles."""
-    parts = ["tpudata help COMMAND shows the flags of a command, and tpudata help PAGE a page of:"]
+    parts = [
+        "tpudata help COMMAND shows the flags of a command, tpudata help WORD the pages on it, tpudata help PAGE a page of:"
+    ]
     for section in SECTIONS:
         lines = [f"  {names[page.name]:<22}  {page.title}" for page in pages if page.name.startswith(f"{section}/")]
         if lines:
@@ -61,18 +74,13 @@ def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
     return "\n\n".join(parts)
 
 
-def _describe_source_arguments(name: str, pages: list[str]) -> str:
-    """Return the arguments of a source.
-
-    Args:
-        name: the name that was asked for.
-        pages: names of pages, of which one may be meant.
-    """
+def _describe_source_arguments(name: str) -> str:
+    """Return the arguments of the sources of that name, or nothing if no installed package has one."""
     try:
         with quiet_beam_loading():
-            from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
+            from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, load_source
             from beam_jobs.sources.installed.own_arguments import describe_source
-            from beam_jobs.sources.source_table import SOURCES, source_names
+            from beam_jobs.sources.source_table import SOURCES
     except ModuleNotFoundError as error:
         raise MissingExtraError("The help of a source", "beam") from error
     kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]
@@ -80,11 +88,32 @@ def _describe_source_arguments(name: str, pages: list[str]) -> str:
         raise UsageError(
             f"{name}: it takes no --source-arg. `tpudata convert images --help` lists the flags of all sources."
         )
-    if not kinds:
-        did_you_mean = suggestion(name, [*COMMANDS, *pages, *source_names(), *installed_names(DOCUMENTS)])
-        unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{did_you_mean}"
-        raise UsageError(f"{sentence(unknown)} See: tpudata help")
     return "\n\n".join(describe_source(name, kind) for kind in kinds)
+
+
+def _find_word(word: str, pages: list[Page], names: dict[str, str]) -> str:
+    """Return the pages that mention a word, first those with a heading that has it, each with its section on it."""
+    pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
+    lines: list[tuple[int, str]] = []
+    for page in pages:
+        scores = {
+            heading: min(len(pattern.findall(text)), _MOST_MENTIONS) + _HEADING * bool(pattern.search(heading))
+            for heading, text in page.sections()
+        }
+        heading = max(scores, key=lambda heading: scores[heading])
+        if scores[heading]:
+            title = page.title if heading == page.title else f"{page.title}: {heading}"
+            lines.append((scores[heading], f"  {names[page.name]:<22}  {title}"))
+    if not lines:
+        from beam_jobs.sources.installed.installed_sources import DOCUMENTS, installed_names
+        from beam_jobs.sources.source_table import source_names
+
+        near = suggestion(word, [*COMMANDS, *names.values(), *source_names(), *installed_names(DOCUMENTS)])
+        unknown = f"{word!r} is neither a command, a page, nor a source of an installed package{near}"
+        raise UsageError(f"{sentence(unknown)} See: tpudata help")
+    lines.sort(key=lambda line: -line[0])
+    count = f"{len(lines)} pages, such as" if len(lines) > _MOST_PAGES else "these pages"
+    return "\n".join([f"{word!r} is on {count}:", *(line for _, line in lines[:_MOST_PAGES])])
 
 
 def _show(text: str) -> None:

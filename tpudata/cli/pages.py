@@ -31,6 +31,17 @@ class Page:
         with self.file.open(encoding="utf-8") as lines:
             return next(line for line in lines if line.startswith("# ")).removeprefix("# ").strip()
 
+    def sections(self) -> list[tuple[str, str]]:
+        """Return the heading and the text of each section; a text begins with its heading."""
+        sections: list[tuple[str, list[str]]] = []
+        is_code = False
+        for line in self.file.read_text("utf-8").splitlines():
+            is_code ^= line.startswith("```")
+            if not is_code and re.match("#{1,3} ", line):
+                sections.append((line.lstrip("# "), []))
+            sections[-1][1].append(line)
+        return [(heading, "\n".join(lines)) for heading, lines in sections]
+
     def text(self, short_names: dict[str, str]) -> str:
         """Return the page with the addresses of links as `tpudata help` takes them, and without pictures.
 

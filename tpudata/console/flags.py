@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ from tpudata.errors import UsageError
 
 _TRUE = ("true", "yes", "1")
 _FALSE = ("false", "no", "0")
+# Metavars of values that are paths.
+_PATHS = re.compile(r"(SRC|DIR|FILE|PATH)(\|\w+)*")
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -71,8 +74,11 @@ class FlagParser(argparse.ArgumentParser):
         """Return the help: a usage of one line, the flags in groups, and the closing paragraphs."""
         words = [_describe_usage(action) for action in self._actions if action.required or not action.option_strings]
         self.usage = " ".join(["%(prog)s", *sorted(words, key=lambda word: word.startswith("-")), "[FLAGS]"])
-        width = shutil.get_terminal_size().columns - 2
-        return "\n".join([super().format_help(), *(f"{textwrap.fill(text, width)}\n" for text in self.closing)])
+        # A command that is split inside a path or a word cannot be copied.
+        wrapper = textwrap.TextWrapper(
+            shutil.get_terminal_size().columns - 2, break_long_words=False, break_on_hyphens=False
+        )
+        return "\n".join([super().format_help(), *(f"{wrapper.fill(text)}\n" for text in self.closing)])
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse all of `argv`.
@@ -122,6 +128,10 @@ class FlagParser(argparse.ArgumentParser):
     def flag_names(self) -> list[str]:
         """Return the names of all flags of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
+
+    def path_actions(self) -> list[argparse.Action]:
+        """Return the flags and words whose values are paths."""
+        return [action for action in self._actions if _PATHS.fullmatch(str(action.metavar))]
 
     def _spell(self, word: str, others: Collection[str]) -> str:
         """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""
