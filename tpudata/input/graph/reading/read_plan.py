@@ -190,7 +190,7 @@ class ReadPlan:
             strict=True,
         ):
             # An offset inside a record counts as its start. A read is up to twice chunk_bytes.
-            new_starts = self.sizes.find_records(np.arange(begin, end, 2 * self.chunk_bytes))
+            new_cuts = self.sizes.find_records(np.arange(begin, end, 2 * self.chunk_bytes))
             block = self.block_records or 1
             new_cuts = first + (new_cuts - first) // block * block
             cuts.append(new_cuts[(new_cuts > first) & (new_cuts < stop)])
