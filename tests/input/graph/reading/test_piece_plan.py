@@ -1,4 +1,7 @@
-"""Pieces of shards: their cuts, the bytes fetched twice, and the number of lanes."""
+"""Pieces of shards: their cuts, the bytes fetched twice, and the number of lanes.
+
+Plans are private: the records of these shards would take terabytes.
+"""
 
 from __future__ import annotations
 
